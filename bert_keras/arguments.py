@@ -1,0 +1,169 @@
+"""The arguments of each verb of the command line; imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from bert_keras import __version__
+from bert_keras.train_config import (
+    LAYOUTS,
+    PRECISIONS,
+    STRATEGIES,
+    TRUNCATIONS,
+    TrainConfig,
+)
+
+_DEFAULTS = TrainConfig()
+_MODEL = "model folder or hf://owner/name"
+_ROWS = "TSV, CSV or JSONL"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; what it parses holds `verb`, the name of the command."""
+    root = argparse.ArgumentParser(
+        prog="bert-keras",
+        description="BERT for Keras 3: from raw text to a served model.",
+    )
+    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    verbs = root.add_subparsers(required=True, metavar="VERB", dest="verb")
+
+    def verb(name: str, summary: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(
+            name, help=summary, description=f"{summary.capitalize()}."
+        )
+
+    _train(verb("train", "fine-tune a task and write a model folder"))
+
+    evaluate = verb("evaluate", "score a model on labelled rows")
+    evaluate.add_argument("model", metavar="MODEL", help=_MODEL)
+    evaluate.add_argument("file", metavar="FILE", help=_ROWS)
+    evaluate.add_argument("--json", action="store_true", help="print JSON")
+    _columns(evaluate)
+    _inference(evaluate)
+
+    predict = verb("predict", "answer texts, one JSON object a line")
+    predict.add_argument("model", metavar="MODEL", help=_MODEL)
+    predict.add_argument(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="default: a text a line of standard input (a pair: a tab between)",
+    )
+    predict.add_argument("--input", metavar="FILE", help=f"{_ROWS} with the texts")
+    _columns(predict, label=False)
+    _inference(predict)
+
+    export = verb("export", "write the next version of a SavedModel for serving")
+    export.add_argument("model", metavar="MODEL", help=_MODEL)
+    export.add_argument("output", metavar="OUTPUT", help="folder of versions 1, 2 …")
+    _own_task(export)
+
+    convert = verb("convert", "turn a checkpoint into a Hugging Face folder")
+    convert.add_argument("source", metavar="FROM", help=f"checkpoint, {_MODEL}")
+    convert.add_argument("target", metavar="TO", help="folder to write")
+
+    info = verb("info", "say what a folder, checkpoint or SavedModel holds")
+    info.add_argument("path", metavar="PATH")
+    info.add_argument("--json", action="store_true", help="print JSON")
+
+    verb("tasks", "list the tasks")
+    return root
+
+
+def _train(train: argparse.ArgumentParser) -> None:
+    add = train.add_argument
+    add("task", metavar="TASK", help="see `bert-keras tasks`; or module:Class")
+    add(
+        "--encoder",
+        required=True,
+        metavar="PATH_OR_NAME",
+        help="pretrained model: folder, Google checkpoint or hf://owner/name",
+    )
+    add("--train", required=True, metavar="FILE", help=f"{_ROWS} of training rows")
+    add("--dev", metavar="FILE", help="rows that choose the best epoch")
+    add("--test", metavar="FILE", help="rows that are scored once at the end")
+    add("--output", required=True, metavar="DIR", help="the model folder to write")
+    _columns(train)
+    add(
+        "--class-weights",
+        choices=("none", "balanced"),
+        help="balanced: rare classes count as much as frequent ones; default: none",
+    )
+
+    def setting(name: str, help: str, **kwargs: Any) -> None:
+        """Add a field of `TrainConfig`; not given, it keeps the default there."""
+        default = getattr(_DEFAULTS, name.replace("-", "_"))
+        if "action" not in kwargs and default is not None:
+            help += f"; default: {default}"
+        add(f"--{name}", default=argparse.SUPPRESS, help=help, **kwargs)
+
+    setting("epochs", "passes over the training rows", type=int, metavar="N")
+    setting("batch-size", "rows an update", type=int, metavar="N")
+    setting("learning-rate", "highest rate of AdamW", type=float, metavar="RATE")
+    setting(
+        "warmup-share",
+        "share of the updates with a rising rate",
+        type=float,
+        metavar="SHARE",
+    )
+    setting("weight-decay", "decoupled weight decay", type=float, metavar="RATE")
+    setting("max-length", "longer texts are cut, in tokens", type=int, metavar="TOKENS")
+    setting("truncation", "how a pair is cut", choices=TRUNCATIONS)
+    setting("layout", "several texts a row, or one", choices=LAYOUTS)
+    setting(
+        "dev-share",
+        "share of training rows set aside where there is no --dev",
+        type=float,
+        metavar="SHARE",
+    )
+    setting("seed", "same seed, same weights", type=int, metavar="N")
+    setting("precision", "dtype policy", choices=PRECISIONS)
+    setting("strategy", "devices; both mean one device now", choices=STRATEGIES)
+    setting("rematerialize", "compute blocks twice to save memory", action="store_true")
+    setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
+
+
+def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
+    add = parser.add_argument
+    where = "name, or number from 0, of the column"
+    add("--text", metavar="COLUMN", help=f"{where} of the text; default: text")
+    add(
+        "--text-pair",
+        metavar="COLUMN",
+        help=f"{where} of the second text; default: text_pair, if there is one",
+    )
+    if label:
+        add("--label", metavar="COLUMN", help=f"{where} of the class; default: label")
+    add(
+        "--header",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether the first row names the columns; default: auto",
+    )
+
+
+def _inference(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--batch-size",
+        type=_positive,
+        default=32,
+        metavar="N",
+        help="texts computed at once; default: 32",
+    )
+    parser.add_argument(
+        "--precision", default="float32", choices=PRECISIONS, help="default: float32"
+    )
+    _own_task(parser)
+
+
+def _own_task(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", metavar="MODULE:CLASS", help="a task of your own")
+
+
+def _positive(text: str) -> int:
+    """Return a whole number above 0; argparse turns the error into its one line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; received {number}")
+    return number

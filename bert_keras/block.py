@@ -1,0 +1,198 @@
+"""One Transformer block of BERT on `keras.ops`: `Block`.
+
+Source: Vaswani et al. 2017 (arXiv:1706.03762); Devlin et al. 2018 (arXiv:1810.04805),
+section 3. Weights carry the names of Google's variable scopes, so `variable.path` reads
+`bert/encoder/layer_0/attention/self/query/kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def activation(name: str) -> Callable[[Any], Any]:
+    """Return the activation that a config means by `hidden_act`.
+
+    `gelu` is the erf form written out (an ONNX converter finds no Erfc then),
+    `gelu_new` the tanh form of Google's released code.
+    """
+    if name == "gelu":
+        return lambda x: 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+    if name == "gelu_new":
+        return lambda x: ops.gelu(x, approximate=True)
+    return keras.activations.get(name)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Block(keras.layers.Layer):
+    """One Transformer block, post-LayerNorm, as in Google's `modeling.py`.
+
+    `x = LN(x + Dropout(Attention(x)))`, then `x = LN(x + Dropout(FFN(x)))`. Matrix
+    products run on [B*T, H], softmax and LayerNorm in float32 under any dtype policy.
+
+    Args:
+        hidden_size, num_heads, intermediate_size: H, N and I.
+        hidden_act: activation of the feed-forward layer, see `activation`.
+        dropout_rate: rate on both sub-layers' outputs.
+        attention_dropout_rate: rate on the attention probabilities.
+        layer_norm_eps, initializer_range: as in `BertConfig`.
+        rematerialize: `True` computes the block again in the backward pass instead of
+            keeping its activations: less memory, about a third more time.
+        seed: seed of initializers and dropout.
+
+    Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
+    Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        intermediate_size: int,
+        hidden_act: str = "gelu",
+        dropout_rate: float = 0.1,
+        attention_dropout_rate: float = 0.1,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        self.rematerialize = rematerialize
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.activation = activation(hidden_act)
+        self.query = self._dense("query", hidden_size, 0)
+        self.key = self._dense("key", hidden_size, 1)
+        self.value = self._dense("value", hidden_size, 2)
+        self.attention_output = self._dense("dense", hidden_size, 3)
+        self.attention_norm = self._norm()
+        self.intermediate = self._dense("dense", intermediate_size, 4)
+        self.feed_forward_output = self._dense("dense", hidden_size, 5)
+        self.feed_forward_norm = self._norm()
+
+    def _dense(self, name: str, units: int, offset: int) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            units,
+            kernel_initializer=initializer(self.initializer_range, self.seed, offset),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _norm(self) -> keras.layers.LayerNormalization:
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+        )
+
+    def build(self, *_: Any) -> None:
+        hidden, inner = (None, self.hidden_size), (None, self.intermediate_size)
+        with keras.name_scope("attention"):
+            with keras.name_scope("self"):
+                for layer in (self.query, self.key, self.value):
+                    layer.build(hidden)
+            with keras.name_scope("output"):
+                self.attention_output.build(hidden)
+                self.attention_norm.build(hidden)
+        with keras.name_scope("intermediate"):
+            self.intermediate.build(hidden)
+        with keras.name_scope("output"):
+            self.feed_forward_output.build(inner)
+            self.feed_forward_norm.build(hidden)
+
+    def call(self, x: Any, bias: Any, training: bool | None = None) -> Any:
+        drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
+        # Drawn here, outside what may run twice: a block that is computed again in
+        # the backward pass must drop the same units.
+        seeds = [self.seed_generator.next() for _ in range(3)] if drops else []
+        if self.rematerialize and training:
+            return keras.remat(self._forward)(x, bias, *seeds)
+        return self._forward(x, bias, *seeds)
+
+    def _forward(self, x: Any, bias: Any, *seeds: Any) -> Any:
+        seeds = seeds or (None, None, None)
+        rows, length, _ = x.shape
+        rows, length = rows or ops.shape(x)[0], length or ops.shape(x)[1]
+        x = ops.reshape(x, (-1, self.hidden_size))
+        context, probabilities = self._attend(x, bias, rows, length, seeds[0])
+        y = _dropout(self.attention_output(context), self.dropout_rate, seeds[1])
+        x = self.attention_norm(x + y)
+        y = self.feed_forward_output(self.activation(self.intermediate(x)))
+        x = self.feed_forward_norm(x + _dropout(y, self.dropout_rate, seeds[2]))
+        return ops.reshape(x, (rows, length, self.hidden_size)), probabilities
+
+    def _attend(self, x: Any, bias: Any, rows: Any, length: Any, seed: Any) -> Any:
+        """Return the context [B*T, H] and the probabilities [B, N, T, T]."""
+        width = self.hidden_size // self.num_heads
+        split = (rows, length, self.num_heads, width)
+        q = ops.reshape(self.query(x) * (1.0 / math.sqrt(width)), split)
+        k = ops.reshape(self.key(x), split)
+        v = ops.reshape(self.value(x), split)
+        q = ops.transpose(q, (0, 2, 1, 3))
+        scores = ops.matmul(q, ops.transpose(k, (0, 2, 3, 1)))  # [B, N, T, T]
+        scores = ops.cast(scores, "float32") + bias
+        probabilities = ops.cast(ops.softmax(scores, axis=-1), x.dtype)
+        dropped = _dropout(probabilities, self.attention_dropout_rate, seed)
+        context = ops.matmul(dropped, ops.transpose(v, (0, 2, 1, 3)))
+        context = ops.transpose(context, (0, 2, 1, 3))
+        return ops.reshape(context, (-1, self.hidden_size)), probabilities
+
+    def compute_output_spec(self, x: Any, bias: Any, training: Any = None) -> Any:
+        rows, length, _ = x.shape
+        probabilities = (rows, self.num_heads, length, length)
+        return (
+            keras.KerasTensor(x.shape, dtype=self.compute_dtype),
+            keras.KerasTensor(probabilities, dtype=self.compute_dtype),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "num_heads": self.num_heads,
+            "intermediate_size": self.intermediate_size,
+            "hidden_act": self.hidden_act,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "layer_norm_eps": self.layer_norm_eps,
+            "initializer_range": self.initializer_range,
+            "rematerialize": self.rematerialize,
+            "seed": self.seed,
+        }
+
+
+class _DrawnSeed(keras.random.SeedGenerator):
+    """A seed that was drawn already, in the form that `keras.random` asks for."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def next(self, ordered: bool = True) -> Any:
+        return self._value
+
+
+def _dropout(x: Any, rate: float, seed: Any) -> Any:
+    """Return `x` with dropout; unchanged where no seed was drawn."""
+    if seed is None or rate == 0:
+        return x
+    return keras.random.dropout(x, rate, seed=_DrawnSeed(seed))
+
+
+def initializer(stddev: float, seed: int | None, offset: int = 0) -> Any:
+    """Return the paper's initializer; `offset` sets weights of one seed apart."""
+    seed = None if seed is None else seed + offset
+    return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)

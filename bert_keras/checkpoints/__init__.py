@@ -1,0 +1,138 @@
+"""Files to {canonical name: array}: find what a folder or a hub name holds, read it.
+
+`read_checkpoint` knows a format by the files that are there; `match` compares names
+and shapes with those a model wants. Nothing here knows a model class, and TensorFlow is
+imported for Google's format alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from bert_keras.checkpoints import google, huggingface
+from bert_keras.checkpoints.assign import MismatchError, match
+from bert_keras.checkpoints.base import Checkpoint, LazyArrays, one_line
+from bert_keras.checkpoints.google import read_google
+from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
+from bert_keras.errors import CheckpointError
+
+__all__ = [
+    "Checkpoint",
+    "LazyArrays",
+    "MismatchError",
+    "match",
+    "read_checkpoint",
+    "read_google",
+    "read_huggingface",
+    "resolve",
+    "write_huggingface",
+]
+
+HUB_FILES = (
+    "config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "modules.json",
+    "*/config.json",
+    "bert_keras.json",
+)
+_HUB = "hf://"
+_REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+_HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Open the checkpoint at a path; the files that are there tell the format.
+
+    Args:
+        path: a Hugging Face folder; a folder with `bert_config.json` and one
+            `*.ckpt*.index`, or the path of that checkpoint without `.index`; or a hub
+            name `hf://owner/name[@revision]`.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it is broken or no BERT.
+        ConfigError: a size in its config is out of its range.
+    """
+    folder = resolve(path)
+    prefix = None if os.path.isdir(path) else _given_prefix(os.fspath(path))
+    if prefix is None and not _has_safetensors(folder):
+        prefix = google.find_prefix(folder)
+    if prefix is not None:
+        return read_google(prefix)
+    if not any(
+        os.path.isfile(folder / name)
+        for name in (huggingface.CONFIG, huggingface.WEIGHTS, huggingface.INDEX)
+    ):
+        raise CheckpointError(
+            f"{folder}: holds no checkpoint: neither {huggingface.CONFIG} with "
+            f"{huggingface.WEIGHTS} nor {google.CONFIG} with bert_model.ckpt.index"
+        )
+    return read_huggingface(folder)
+
+
+def resolve(path: str | os.PathLike[str]) -> Path:
+    """Return the local folder of a path or hub name; fetches from the hub if need be.
+
+    Args:
+        path: as in `read_checkpoint`; of a checkpoint prefix, the folder it stands in.
+
+    Raises:
+        CheckpointError: there is no such folder, or the hub cannot give it.
+    """
+    text = os.fspath(path)
+    if text.startswith(_HUB):
+        return _fetch(text)
+    if os.path.isdir(text):
+        return Path(text)
+    if _given_prefix(text) is not None:
+        return Path(text).parent
+    if os.path.exists(text):
+        raise CheckpointError(
+            f"{text}: must be a folder or the prefix of a checkpoint; is a file"
+        )
+    hint = f"; on the Hugging Face hub it would be {_HUB}{text}"
+    raise CheckpointError(
+        f"{one_line(text)}: no such folder{hint if _HUB_NAME.fullmatch(text) else ''}"
+    )
+
+
+def _given_prefix(text: str) -> Path | None:
+    """Return the checkpoint prefix that a path spells, with or without `.index`."""
+    text = text.removesuffix(".index")
+    return Path(text) if os.path.isfile(f"{text}.index") else None
+
+
+def _has_safetensors(folder: Path) -> bool:
+    return any(
+        os.path.isfile(folder / name)
+        for name in (huggingface.WEIGHTS, huggingface.INDEX)
+    )
+
+
+def _fetch(name: str) -> Path:
+    """Return the local snapshot of a hub repository: config, weights and tokenizer."""
+    named = _HUB_NAME.fullmatch(name.removeprefix(_HUB))
+    if named is None or ".." in name:
+        raise CheckpointError(
+            f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
+            f"received {one_line(name)}"
+        )
+    from huggingface_hub import snapshot_download  # only for hub names: it is slow
+
+    repository, revision = named.groups()
+    try:
+        folder = snapshot_download(
+            repository, revision=revision, allow_patterns=list(HUB_FILES)
+        )
+    except Exception as error:  # of the hub, its HTTP library or the disk
+        raise CheckpointError(
+            f"{name}: cannot be fetched from the Hugging Face hub: "
+            f"{type(error).__name__}: {one_line(error)}"
+        ) from None
+    return Path(folder)

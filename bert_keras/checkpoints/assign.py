@@ -1,0 +1,79 @@
+"""Compare the weights that a model wants with those that a checkpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from bert_keras.checkpoints.base import Shape, listed
+from bert_keras.errors import CheckpointError
+
+
+class MismatchError(CheckpointError):
+    """A checkpoint does not fit a model; holds every name, the message the first few.
+
+    Attributes:
+        missing: wanted names that the checkpoint lacks.
+        unexpected: names of the checkpoint that the model lacks.
+        misshapen: name to (wanted shape, shape in the checkpoint).
+    """
+
+    def __init__(
+        self,
+        *,
+        missing: tuple[str, ...] = (),
+        unexpected: tuple[str, ...] = (),
+        misshapen: Mapping[str, tuple[Shape, Shape]] | None = None,
+    ) -> None:
+        self.missing = missing
+        self.unexpected = unexpected
+        self.misshapen = dict(misshapen or {})
+        shapes = [
+            f"{name} must be {list(wanted)}, is {list(found)}"
+            for name, (wanted, found) in self.misshapen.items()
+        ]
+        kinds = (
+            ("missing", list(missing)),
+            ("unexpected", list(unexpected)),
+            ("misshapen", shapes),
+        )
+        parts = [
+            f"{len(names):,} {kind} ({listed(names)})" for kind, names in kinds if names
+        ]
+        super().__init__(f"the weights do not fit the model: {'; '.join(parts)}")
+
+
+def match(
+    wanted: Mapping[str, Shape],
+    available: Mapping[str, Shape],
+    *,
+    optional: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Return the names to assign: those on both sides, in the order of `wanted`.
+
+    Args:
+        wanted: the model's names and shapes.
+        available: the checkpoint's names and shapes.
+        optional: names that may stand on one side only; one that ends in `/` is a
+            scope and stands for every name below it. A shape that differs is an error
+            all the same.
+
+    Raises:
+        MismatchError: names are missing, unexpected or misshapen; reports all at once.
+    """
+    exact = {name for name in optional if not name.endswith("/")}
+    scopes = tuple(name for name in optional if name.endswith("/"))
+
+    def may_lack(name: str) -> bool:
+        return name in exact or name.startswith(scopes)
+
+    missing = tuple(n for n in wanted if n not in available and not may_lack(n))
+    unexpected = tuple(n for n in available if n not in wanted and not may_lack(n))
+    names = tuple(name for name in wanted if name in available)
+    misshapen = {
+        name: (tuple(wanted[name]), tuple(available[name]))
+        for name in names
+        if tuple(wanted[name]) != tuple(available[name])
+    }
+    if missing or unexpected or misshapen:
+        raise MismatchError(missing=missing, unexpected=unexpected, misshapen=misshapen)
+    return names

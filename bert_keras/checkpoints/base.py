@@ -1,0 +1,185 @@
+"""What every checkpoint reader returns: `Checkpoint`, with arrays read when asked for.
+
+Also the few helpers that readers share: JSON files, files written beside and then
+moved, names shown in one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError, ConfigError
+
+_MOST_JSON_BYTES = 32 << 20  # an index of many thousand names has 1 MB
+_BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
+
+Shape = tuple[int, ...]
+
+
+class LazyArrays(Mapping[str, np.ndarray]):
+    """Canonical names to float32 arrays, each read from its file when asked for.
+
+    Nothing is kept: asking twice reads twice, so whoever assigns weights one by one
+    holds one array at a time. `dict(arrays)` reads all.
+
+    Args:
+        shapes: canonical name to canonical shape.
+        read: returns the array of a name.
+        place: the file or folder, for messages.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, Shape],
+        read: Callable[[str], np.ndarray],
+        *,
+        place: str,
+    ) -> None:
+        self.shapes: dict[str, Shape] = {name: tuple(shapes[name]) for name in shapes}
+        self._read = read
+        self._place = place
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return one array: float32, C order, its own memory.
+
+        Raises:
+            KeyError: there is no such name.
+            CheckpointError: the file cannot be read, or a value is NaN or infinite.
+        """
+        shape = self.shapes[name]
+        array = self._read(name)
+        if array.shape != shape:
+            raise CheckpointError(
+                f"{self._place}: `{name}` changed while it was read: it was "
+                f"{list(shape)}, it is {list(array.shape)}"
+            )
+        check_finite(array, name=name, place=self._place)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shapes  # Mapping's own would read the array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """One checkpoint, opened: its config, and its weights under canonical names.
+
+    Args:
+        path: the folder.
+        origin: `huggingface` or `google`.
+        config: the sizes; its `hidden_act` is what the checkpoint's makers computed.
+        raw_config: the whole parsed `config.json` or `bert_config.json`.
+        arrays: canonical name to float32 array, read when asked for.
+        notes: lines to tell the user, such as which activation was chosen.
+        unrecognized: names in the file, as spelled there, that have no canonical name.
+    """
+
+    path: Path
+    origin: str
+    config: BertConfig
+    raw_config: dict[str, Any]
+    arrays: LazyArrays
+    notes: tuple[str, ...] = ()
+    unrecognized: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Canonical name to canonical shape; reads no array."""
+        return self.arrays.shapes
+
+
+def check_finite(array: np.ndarray, *, name: str, place: str) -> None:
+    """Raise a CheckpointError if a value is NaN or infinite."""
+    values = array.reshape(-1)
+    for start in range(0, values.size, _BLOCK):
+        if not np.isfinite(values[start : start + _BLOCK]).all():
+            raise CheckpointError(
+                f"{place}: `{name}` holds values that are not finite (NaN or infinity)"
+            )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        CheckpointError: the file is absent, too large, or holds no JSON object.
+    """
+    try:
+        if not os.path.isfile(path):  # False, too, where permission is lacking
+            raise CheckpointError(f"{path}: no such file")
+        size = path.stat().st_size
+        if size > _MOST_JSON_BYTES:
+            raise CheckpointError(
+                f"{path}: must hold at most {_MOST_JSON_BYTES:,} bytes; holds {size:,}"
+            )
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:  # not UTF-8, too deep …
+        raise CheckpointError(f"{path}: not a JSON file: {one_line(error)}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(
+            f"{path}: must hold a JSON object; received {type(values).__name__}"
+        )
+    return values
+
+
+def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
+    """Return the sizes in a parsed config; keys that are no sizes are passed over.
+
+    Raises:
+        ConfigError: a value is out of its range; names the file.
+    """
+    try:
+        return BertConfig.from_dict(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {one_line(error)}") from None
+
+
+def written(
+    folder: Path, undo: contextlib.ExitStack, write: Callable[[IO[bytes]], object]
+) -> Path:
+    """Return a new file in `folder`, safe on disk, to be moved where it belongs.
+
+    Args:
+        folder: the folder it will stay in: `os.replace` needs the same disk.
+        undo: deletes the file, if it is still there, when it closes.
+        write: writes the content to the file that it is given.
+    """
+    path = folder / f".writing-{secrets.token_hex(8)}"
+    undo.callback(path.unlink, missing_ok=True)
+    with open(path, "xb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def one_line(value: object, *, longest: int = 300) -> str:
+    """Return text from a file or a library, fit for a message: one short line."""
+    text = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def listed(names: list[str], *, most: int = 4) -> str:
+    """Return the first few names and how many more there are."""
+    shown = ", ".join(one_line(name, longest=120) for name in names[:most])
+    more = len(names) - most
+    return f"{shown} and {more:,} more" if more > 0 else shown

@@ -1,0 +1,303 @@
+"""Read and write a Hugging Face folder: `config.json` and `model.safetensors`.
+
+Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`. Only
+safetensors is read and written: no pickle, no code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import names
+from bert_keras.checkpoints.base import (
+    Checkpoint,
+    LazyArrays,
+    bert_config,
+    check_finite,
+    listed,
+    one_line,
+    read_json,
+    written,
+)
+from bert_keras.checkpoints.tensor_file import (
+    StoredTensor,
+    opened,
+    stored_tensors,
+    write_tensors,
+)
+from bert_keras.errors import CheckpointError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+
+
+def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
+    """Open a Hugging Face folder; weights are read when asked for.
+
+    Args:
+        folder: holds `config.json`, and `model.safetensors` or the shards that
+            `model.safetensors.index.json` names. float16, bfloat16 and float64
+            become float32.
+
+    Raises:
+        CheckpointError: a file is missing or broken, or holds no BERT.
+        ConfigError: a size in `config.json` is out of its range.
+    """
+    folder = Path(folder)
+    raw = read_json(folder / CONFIG)
+    _check_is_bert(raw, place=str(folder / CONFIG))
+    config = bert_config(raw, path=folder / CONFIG)
+    chosen, unrecognized, notes = _sorted_out(_tensors(folder), folder=folder)
+    types = sorted({tensor.dtype for tensor, _ in chosen.values()} - {"F32"})
+    if types:
+        notes.append(f"weights stored as {', '.join(types)} are read as float32")
+
+    def read(name: str) -> np.ndarray:
+        tensor, transpose = chosen[name]
+        return tensor.read(transpose=transpose)
+
+    shapes = {
+        name: tensor.shape[::-1] if transpose else tensor.shape
+        for name, (tensor, transpose) in chosen.items()
+    }
+    return Checkpoint(
+        path=folder,
+        origin="huggingface",
+        config=config,
+        raw_config=raw,
+        arrays=LazyArrays(shapes, read, place=str(folder)),
+        notes=tuple(notes),
+        unrecognized=tuple(unrecognized),
+    )
+
+
+def write_huggingface(
+    folder: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    config: Mapping[str, Any],
+) -> None:
+    """Write `config.json` and `model.safetensors`; the old pair stays until both stand.
+
+    Arrays are taken from the mapping one by one, twice each (shape, then values), so
+    a mapping that makes them when asked keeps memory low.
+
+    Args:
+        folder: made if absent.
+        arrays: canonical name to float32 or float16 array, canonical shape.
+        config: the whole of `config.json`; `architectures` holds one name, and
+            encoder names get the prefix `bert.` unless it is `BertModel`.
+
+    Raises:
+        CheckpointError: a name, an array or the config cannot be stored, a value is
+            not finite, or the disk refuses.
+    """
+    folder = Path(folder)
+    text, prefix = _config_text({"model_type": "bert", **config})
+    origins: dict[str, tuple[str, bool]] = {}
+    tensors = []
+    for name in arrays:
+        array = arrays[name]
+        theirs, transpose = names.to_huggingface(name, prefix=prefix)
+        if transpose and array.ndim != 2:
+            raise CheckpointError(
+                f"`{name}` must have 2 axes; received {list(array.shape)}"
+            )
+        if array.size == 0:
+            raise CheckpointError(f"`{name}` is empty: {list(array.shape)}")
+        origins[theirs] = (name, transpose)
+        shape = array.shape[::-1] if transpose else array.shape
+        tensors.append((theirs, shape, array.dtype))
+
+    def values(theirs: str) -> np.ndarray:
+        name, transpose = origins[theirs]
+        array = arrays[name]
+        check_finite(array, name=name, place=str(folder))
+        return array.T if transpose else array
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as undo:
+            weights = written(
+                folder, undo, lambda file: write_tensors(file, tensors, values)
+            )
+            with opened(weights):  # what was written must open
+                pass
+            settings = written(folder, undo, lambda file: file.write(text.encode()))
+            os.replace(weights, folder / WEIGHTS)
+            os.replace(settings, folder / CONFIG)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
+
+
+def _config_text(config: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the text of `config.json`, and whether encoder names have a prefix."""
+    _check_is_bert(config, place="`config`")
+    architectures = config.get("architectures")
+    if not architectures or len(architectures) != 1:
+        raise CheckpointError(
+            "`config` must hold `architectures`, a list of one name such as "
+            f"BertForMaskedLM; received {one_line(architectures)}"
+        )
+    try:
+        text = json.dumps(config, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"`config` is no JSON: {one_line(error)}") from None
+    return text, architectures[0] != "BertModel"
+
+
+def _check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
+    """Raise unless a config is that of a BERT that this package computes."""
+    architectures = raw.get("architectures")
+    if architectures is None:
+        architectures = []
+    if not isinstance(architectures, list) or not all(
+        isinstance(name, str) for name in architectures
+    ):
+        raise CheckpointError(f"{place}: `architectures` must be a list of names")
+    found = one_line(", ".join(architectures) or "no architecture")
+    kind = raw.get("model_type")
+    other = [name for name in architectures if not name.startswith("Bert")]
+    if (kind is not None and kind != "bert") or other:
+        raise CheckpointError(
+            f"{place}: must be a BERT; found model_type {one_line(kind)} with {found}"
+        )
+    if kind is None and not all(key in raw for key in _BERT_KEYS):
+        raise CheckpointError(
+            f"{place}: must hold model_type bert, or {', '.join(_BERT_KEYS)}; "
+            f"found {found}"
+        )
+    positions = raw.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise CheckpointError(
+            f"{place}: `position_embedding_type` must be absolute; "
+            f"received {one_line(positions)}"
+        )
+    for key in ("add_cross_attention", "pruned_heads", "quantization_config"):
+        if raw.get(key):
+            raise CheckpointError(f"{place}: `{key}` is not supported")
+
+
+def _tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return every tensor of a folder by its name in the file."""
+    if os.path.isfile(folder / WEIGHTS):
+        return stored_tensors(folder / WEIGHTS)
+    if not os.path.isfile(folder / INDEX):
+        if any(os.path.isfile(folder / name) for name in PICKLES):
+            raise CheckpointError(
+                f"{folder}: holds {PICKLES[0]} only, a pickle, which can run code when "
+                f"it is opened and is not read; convert it to {WEIGHTS}"
+            )
+        raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
+    index = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(index, dict) or not all(
+        isinstance(shard, str) for shard in index.values()
+    ):
+        raise CheckpointError(
+            f"{folder / INDEX}: `weight_map` must be an object of names to file names"
+        )
+    tensors: dict[str, StoredTensor] = {}
+    for shard in sorted(set(index.values())):
+        for name, tensor in stored_tensors(_shard(folder, shard)).items():
+            if index.get(name) != shard:
+                raise CheckpointError(
+                    f"{folder / INDEX}: {one_line(shard)} holds {one_line(name)}, "
+                    "which the index does not place there"
+                )
+            tensors[name] = tensor
+    missing = [name for name in index if name not in tensors]
+    if missing:
+        raise CheckpointError(
+            f"{folder / INDEX}: not in the file that the index names: {listed(missing)}"
+        )
+    return tensors
+
+
+def _shard(folder: Path, name: str) -> Path:
+    """Return the path of a shard, which must stand in the folder itself.
+
+    The hub's cache keeps files in `blobs` beside `snapshots` and links to them.
+    """
+    path = folder / name
+    try:
+        home = folder.resolve()
+        homes = [home]
+        if home.parent.name == "snapshots":
+            homes.append(home.parent.parent / "blobs")
+        plain = Path(name).name == name and "\\" not in name
+        inside = plain and path.resolve().parent in homes
+    except (OSError, ValueError, RuntimeError):  # over-long names, NUL, link loops
+        inside = False
+    if not inside:
+        raise CheckpointError(
+            f"{folder / INDEX}: a shard must be a file of the same folder; "
+            f"received {one_line(name)}"
+        )
+    if not os.path.isfile(path):
+        raise CheckpointError(f"{folder}: holds no {one_line(name)}")
+    return path
+
+
+def _sorted_out(
+    tensors: Mapping[str, StoredTensor], *, folder: Path
+) -> tuple[dict[str, tuple[StoredTensor, bool]], list[str], list[str]]:
+    """Sort tensors: canonical name to (tensor, transpose); unrecognized; notes."""
+    chosen: dict[str, tuple[StoredTensor, bool]] = {}
+    unrecognized: list[str] = []
+    for name, tensor in tensors.items():
+        if names.is_buffer(name) or name in names.TIED:
+            continue
+        renamed = names.from_huggingface(name)
+        if renamed is None:
+            unrecognized.append(name)
+            continue
+        if renamed.name in chosen:
+            raise CheckpointError(
+                f"{folder}: {one_line(name)} and {chosen[renamed.name][0].name} are "
+                f"both `{renamed.name}`"
+            )
+        if renamed.transpose and len(tensor.shape) != 2:
+            raise CheckpointError(
+                f"{tensor.file}: {name} must have 2 axes; has {list(tensor.shape)}"
+            )
+        tensor.check()
+        chosen[renamed.name] = (tensor, renamed.transpose)
+    notes = []
+    for name in _untied(tensors, chosen):
+        unrecognized.append(name)
+        kept = chosen[names.TIED[name]][0].name
+        notes.append(f"{name} is not tied to {kept}: its values are left out")
+    return chosen, unrecognized, notes
+
+
+def _untied(
+    tensors: Mapping[str, StoredTensor], chosen: dict[str, tuple[StoredTensor, bool]]
+) -> list[str]:
+    """Return the copies of tied weights whose values are not those of the weight.
+
+    Where a file holds the copy alone, the copy becomes the weight.
+    """
+    untied = []
+    for name, ours in names.TIED.items():
+        if name not in tensors:
+            continue
+        copy = tensors[name]
+        copy.check()
+        kept = chosen.setdefault(ours, (copy, False))[0]
+        if copy.shape != kept.shape:
+            raise CheckpointError(
+                f"{copy.file}: {name} must have the shape of {kept.name}, "
+                f"{list(kept.shape)}; has {list(copy.shape)}"
+            )
+        if copy is not kept and not copy.equals(kept):
+            untied.append(name)
+    return untied

@@ -1,0 +1,198 @@
+"""The names of BERT's weights: ours, Hugging Face's and Google's, in one table.
+
+Canonical names are the scopes of Google's released code, which is what a Keras
+`variable.path` reads in our model; canonical kernels are [in, out]. Hugging Face
+stores [out, in]; Google's `output_weights` are [out, in] too. Each function returns
+the other side's name and whether the values are transposed on the way.
+
+Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
+`run_squad.py`; Hugging Face transformers `modeling_bert.py`. Imports nothing of ours
+but the errors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from bert_keras.errors import CheckpointError
+
+# canonical name: Hugging Face name (`#` stands for the number of the layer)
+TABLE = {
+    "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
+    "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
+    "bert/embeddings/token_type_embeddings": (
+        "bert.embeddings.token_type_embeddings.weight"
+    ),
+    "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
+    "bert/embeddings/LayerNorm/beta": "bert.embeddings.LayerNorm.bias",
+    "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
+    "bert/pooler/dense/bias": "bert.pooler.dense.bias",
+    "cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
+    "cls/predictions/transform/dense/bias": "cls.predictions.transform.dense.bias",
+    "cls/predictions/transform/LayerNorm/gamma": (
+        "cls.predictions.transform.LayerNorm.weight"
+    ),
+    "cls/predictions/transform/LayerNorm/beta": (
+        "cls.predictions.transform.LayerNorm.bias"
+    ),
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/kernel": "cls.seq_relationship.weight",
+    "cls/seq_relationship/bias": "cls.seq_relationship.bias",
+    "classifier/kernel": "classifier.weight",
+    "classifier/bias": "classifier.bias",
+    "qa_outputs/kernel": "qa_outputs.weight",
+    "qa_outputs/bias": "qa_outputs.bias",
+}
+_LAYERS = ("bert/encoder/layer_#", "bert.encoder.layer.#")
+for _scope in (
+    "attention/self/query",
+    "attention/self/key",
+    "attention/self/value",
+    "attention/output/dense",
+    "attention/output/LayerNorm",
+    "intermediate/dense",
+    "output/dense",
+    "output/LayerNorm",
+):
+    _ours = f"{_LAYERS[0]}/{_scope}"
+    _theirs = f"{_LAYERS[1]}.{_scope.replace('/', '.')}"
+    if _scope.endswith("LayerNorm"):
+        TABLE |= {f"{_ours}/gamma": f"{_theirs}.weight"}
+        TABLE |= {f"{_ours}/beta": f"{_theirs}.bias"}
+    else:
+        TABLE |= {f"{_ours}/kernel": f"{_theirs}.weight"}
+        TABLE |= {f"{_ours}/bias": f"{_theirs}.bias"}
+
+# Google's names are the canonical ones but for the output layers of its heads.
+GOOGLE = {
+    "cls/seq_relationship/kernel": "cls/seq_relationship/output_weights",
+    "cls/seq_relationship/bias": "cls/seq_relationship/output_bias",
+    "classifier/kernel": "output_weights",
+    "classifier/bias": "output_bias",
+    "qa_outputs/kernel": "cls/squad/output_weights",
+    "qa_outputs/bias": "cls/squad/output_bias",
+}
+
+# Copies that Hugging Face files may hold of a weight that the model ties.
+TIED = {
+    "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
+    "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+}
+# Constants that older transformers releases saved among the weights.
+_BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
+
+_SLOTS = {
+    "adam_m",
+    "adam_v",
+    "Adam",
+    "Adam_1",
+    "LAMB",
+    "LAMB_1",
+    "lamb_m",
+    "lamb_v",
+    "Momentum",
+    "ExponentialMovingAverage",
+}
+_COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_scale"}
+
+_FROM_HUGGINGFACE = {theirs: ours for ours, theirs in TABLE.items()}
+_FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
+# No leading zero: two spellings of one layer would break the round trip.
+_LAYER = re.compile(r"(?<=^bert/encoder/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
+_HUGGINGFACE_LAYER = re.compile(
+    r"(?<=^bert\.encoder\.layer\.)(?:0|[1-9][0-9]{0,3})(?=\.)"
+)
+_OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
+
+
+class Renamed(NamedTuple):
+    """A weight's name on the other side, and whether its values are transposed."""
+
+    name: str
+    transpose: bool
+
+
+def from_huggingface(name: str) -> Renamed | None:
+    """Return the canonical name of a Hugging Face weight, or `None` if it has none.
+
+    With or without the prefix `bert.`; LayerNorm as `weight`, `bias` or, in older
+    files, `gamma`, `beta`. A name with a slash is a canonical name that Hugging Face
+    has no word for (see `to_huggingface`).
+    """
+    if "/" in name:
+        known = name.startswith(("bert/", "cls/")) or name in TABLE
+        return None if known or not _OWN.fullmatch(name) else Renamed(name, False)
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):
+        name = f"bert.{name}"
+    if name.endswith(".LayerNorm.gamma"):
+        name = name.removesuffix("gamma") + "weight"
+    elif name.endswith(".LayerNorm.beta"):
+        name = name.removesuffix("beta") + "bias"
+    number = _HUGGINGFACE_LAYER.search(name)
+    ours = _FROM_HUGGINGFACE.get(_HUGGINGFACE_LAYER.sub("#", name))
+    if ours is None or "#" in name:
+        return None
+    if number:
+        ours = ours.replace("#", number.group())
+    return Renamed(ours, ours.endswith("/kernel"))
+
+
+def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
+    """Return the Hugging Face name of a canonical one.
+
+    A head that Hugging Face has no name for, such as `my_head/kernel`, keeps its
+    canonical name and its values as they are: transformers passes over it, and
+    `from_huggingface` knows it by its slash.
+
+    Args:
+        name: a canonical name.
+        prefix: whether encoder names begin with `bert.`, as in every `BertFor…`
+            architecture; `BertModel` has none.
+
+    Raises:
+        CheckpointError: the name cannot be stored so that it reads back.
+    """
+    number = _LAYER.search(name)
+    theirs = None if "#" in name else TABLE.get(_LAYER.sub("#", name))
+    if theirs is None:
+        if from_huggingface(name) != Renamed(name, False):
+            raise CheckpointError(f"no weight of BERT or of a head is named {name!r}")
+        return Renamed(name, False)
+    if number:
+        theirs = theirs.replace("#", number.group())
+    if not prefix:
+        theirs = theirs.removeprefix("bert.")
+    return Renamed(theirs, name.endswith("/kernel"))
+
+
+def from_google(name: str) -> Renamed | None:
+    """Return the canonical name of a weight in Google's files, or `None`."""
+    if name in _FROM_GOOGLE:
+        return Renamed(_FROM_GOOGLE[name], name.endswith("output_weights"))
+    if name in GOOGLE or "#" in name or _LAYER.sub("#", name) not in TABLE:
+        return None
+    return Renamed(name, False)
+
+
+def to_google(name: str) -> Renamed:
+    """Return Google's name of a canonical one.
+
+    Raises:
+        CheckpointError: Google's code has no such weight.
+    """
+    if name in GOOGLE:
+        return Renamed(GOOGLE[name], name.endswith("/kernel"))
+    if from_google(name) is None:
+        raise CheckpointError(f"Google's BERT has no weight named {name!r}")
+    return Renamed(name, False)
+
+
+def is_buffer(name: str) -> bool:
+    """Return whether a Hugging Face name is a saved constant, not a weight."""
+    return name.removeprefix("bert.") in _BUFFERS
+
+
+def is_optimizer_state(name: str) -> bool:
+    """Return whether a name in Google's files belongs to the optimizer."""
+    return name in _COUNTERS or name.rpartition("/")[2] in _SLOTS

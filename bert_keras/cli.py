@@ -1,0 +1,247 @@
+"""The command line `bert-keras`: one verb, one library call.
+
+Everything heavy is imported by the verb that needs it, so that `--help` is quick. What
+a command answers goes to stdout, what it says of its progress to stderr. A mistake of
+the user's is one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bert_keras.arguments import parser
+from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.tasks import TASKS, find_task
+from bert_keras.train_config import TrainConfig
+
+_ROLES = ("text", "text_pair", "label")
+_PAIR = ("text_a", "text_b")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0, or 2 for a mistake of the user's."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(arguments)
+    # TensorFlow's notes about the machine would drown the one line that matters.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    options.command_line = shlex.join(["bert-keras", *arguments])
+    try:
+        _VERBS[options.verb](options)
+    except BertKerasError as error:
+        print(f"bert-keras: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our answers has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _train(options: argparse.Namespace) -> None:
+    _heavy()
+    from bert_keras.training import train
+
+    task = find_task(options.task)
+    given = vars(options)
+    fields = [field.name for field in dataclasses.fields(TrainConfig)]
+    config = TrainConfig(**{name: given[name] for name in fields if name in given})
+    read = {"columns": _columns(options), "header": options.header}
+    settings = {"class_weights": options.class_weights} if options.class_weights else {}
+    result = train(
+        task,
+        encoder=options.encoder,
+        train=task.read(options.train, **read),
+        dev=task.read(options.dev, **read) if options.dev else None,
+        test=task.read(options.test, **read) if options.test else None,
+        output=options.output,
+        config=config,
+        task_settings=settings,
+        command=options.command_line,
+    )
+    for name, scores in result.scores.items():
+        print(f"{name}:")
+        print(_score_table(scores))
+    print(f"model folder: {result.folder}")
+    print(f"report:       {result.folder / 'report.html'}")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    _heavy()
+    from bert_keras.inference import load
+    from bert_keras.training import evaluate
+
+    predictor = load(options.model, task=options.task, precision=options.precision)
+    task = predictor.model.task
+    columns = task.read(options.file, columns=_columns(options), header=options.header)
+    scores = evaluate(predictor, columns, batch_size=options.batch_size)
+    print(json.dumps(scores) if options.json else _score_table(scores))
+
+
+def _predict(options: argparse.Namespace) -> None:
+    _heavy()
+    from bert_keras.inference import load
+
+    predictor = load(options.model, task=options.task, precision=options.precision)
+    texts = _given_texts(options, pairs=predictor.model.task.pairs)
+    for batch in _batches(texts, 32 * options.batch_size):
+        answers = predictor.predict(batch, batch_size=options.batch_size)
+        for text, answer in zip(batch, answers, strict=True):
+            row = (
+                {"text": text}
+                if isinstance(text, str)
+                else dict(zip(_PAIR, text, strict=True))
+            )
+            print(json.dumps({**row, **answer}, ensure_ascii=False), flush=True)
+
+
+def _export(options: argparse.Namespace) -> None:
+    _heavy()
+    from bert_keras.export import export_model
+    from bert_keras.model_folder import load_model
+
+    print(export_model(load_model(options.model, task=options.task), options.output))
+
+
+def _convert(options: argparse.Namespace) -> None:
+    _heavy()
+    from bert_keras.convert import convert
+
+    for note in convert(options.source, options.target):
+        print(note, file=sys.stderr)
+    print(options.target)
+
+
+def _info(options: argparse.Namespace) -> None:
+    from bert_keras.info import describe
+
+    facts = describe(options.path)
+    if options.json:
+        print(json.dumps(facts))
+        return
+    width = max(len(key) for key in facts)
+    for key, value in facts.items():
+        print(f"{key:<{width}}  {value}")
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    width = max(len(name) for name in TASKS)
+    for name, (_, summary) in TASKS.items():
+        print(f"{name:<{width}}  {summary}")
+
+
+def _given_texts(options: argparse.Namespace, *, pairs: bool) -> Iterator[Any]:
+    """Yield the texts on the command line, of a file, or of standard input.
+
+    Of standard input and of a plain `.txt`, each line is a text; a pair is two texts
+    with a tab between.
+    """
+    if options.texts and options.input:
+        raise ConfigError("`TEXT` and `--input` cannot both be given")
+    if options.texts:
+        if not pairs:
+            yield from options.texts
+            return
+        if len(options.texts) % 2:
+            raise ConfigError(
+                "the model reads pairs: give an even number of texts; "
+                f"received {len(options.texts)}"
+            )
+        yield from zip(options.texts[::2], options.texts[1::2], strict=True)
+    elif options.input:
+        from bert_keras.table import read_columns
+
+        roles = _ROLES[: 1 + pairs]
+        named = _columns(options)
+        columns = read_columns(
+            options.input,
+            {role: named.get(role, role) for role in roles},
+            header=options.header,
+        )
+        parts = [columns[role] for role in roles]
+        yield from zip(*parts, strict=True) if pairs else parts[0]
+    else:
+        yield from _lines(sys.stdin.buffer, pairs=pairs)
+
+
+def _lines(stream: Iterable[bytes], *, pairs: bool) -> Iterator[Any]:
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            message = f"must be UTF-8: {error}"
+            raise DataError(message, path="stdin", line=number) from None
+        if not pairs:
+            yield text
+            continue
+        parts = text.split("\t")
+        if len(parts) != 2:
+            raise DataError(
+                f"must hold two texts with a tab between; holds {len(parts)}",
+                path="stdin",
+                line=number,
+            )
+        yield tuple(parts)
+
+
+def _batches(texts: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    batch: list[Any] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _columns(options: argparse.Namespace) -> dict[str, str]:
+    """Return the columns that the user chose."""
+    chosen = {role: getattr(options, role, None) for role in _ROLES}
+    return {role: column for role, column in chosen.items() if column is not None}
+
+
+def _score_table(scores: dict[str, Any]) -> str:
+    """Return scores as aligned text: plain numbers, then those of each class."""
+    lines = [
+        f"  {key:<28}{value:>10.4f}"
+        if isinstance(value, float)
+        else f"  {key:<28}{value:>10,}"
+        for key, value in scores.items()
+        if isinstance(value, int | float)
+    ]
+    classes = scores.get("per_class") or {}
+    if classes:
+        names = list(next(iter(classes.values())))
+        width = max(28, *(len(name) + 2 for name in classes))
+        lines.append("  " + " " * width + "".join(f"{name:>11}" for name in names))
+        for name, values in classes.items():
+            cells = (
+                f"{v:>11.4f}" if isinstance(v, float) else f"{v:>11,}"
+                for v in values.values()
+            )
+            lines.append(f"  {name:<{width}}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def _heavy() -> None:
+    """Say that TensorFlow is being loaded, where someone is watching."""
+    if sys.stderr.isatty():
+        print("loading TensorFlow …", end="\r\033[K", file=sys.stderr, flush=True)
+
+
+_VERBS = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "predict": _predict,
+    "export": _export,
+    "convert": _convert,
+    "info": _info,
+    "tasks": _tasks,
+}

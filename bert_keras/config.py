@@ -1,0 +1,238 @@
+"""The shape of a BERT model: `BertConfig` and the presets of the released models.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3; the smaller presets are those
+of Turc et al. 2019 (arXiv:1908.08962). Nothing here imports TensorFlow or Keras.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_keras.errors import ConfigError
+
+# `gelu` is the erf form and `gelu_new` the tanh form, the words of Hugging Face.
+# Google's own files say "gelu" and mean the tanh form: their reader translates.
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
+ACTIVATION_ALIASES = {
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_python": "gelu",
+    "swish": "silu",
+}
+
+# name: layers, hidden size, heads. The feed-forward size is always 4 x hidden.
+PRESETS = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+VOCABULARY_SIZES = {
+    "uncased": 30_522,
+    "cased": 28_996,
+    "multilingual": 119_547,
+    "chinese": 21_128,
+}
+_LARGEST = 1 << 24  # above any real vocabulary or width: a config that lies is refused
+_MOST_PARAMETERS = 100_000_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Sizes and rates of one BERT model; the fields are the keys of `bert_config.json`.
+
+    Args:
+        vocab_size: number of WordPiece tokens.
+        hidden_size: width H of the hidden states.
+        num_hidden_layers: number of Transformer blocks L.
+        num_attention_heads: number of heads A; divides `hidden_size`.
+        intermediate_size: width I of the feed-forward layer.
+        hidden_act: `gelu` (erf), `gelu_new` (tanh), `relu`, `silu` or `tanh`.
+        hidden_dropout_prob: dropout rate of hidden states.
+        attention_probs_dropout_prob: dropout rate of attention probabilities.
+        max_position_embeddings: longest sequence in tokens.
+        type_vocab_size: number of segments.
+        initializer_range: standard deviation of the truncated normal initializer.
+        layer_norm_eps: epsilon of layer normalization.
+        is_decoder: `True` makes attention causal (each token sees itself and the
+            tokens before it), as the same key does in Hugging Face's `BertModel`.
+
+    Raises:
+        ConfigError: a value is out of its range.
+
+    Example:
+        >>> BertConfig.from_preset("base").parameter_count()
+        109482240
+    """
+
+    vocab_size: int = 30_522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3_072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    is_decoder: bool = False
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_type(field.name, field.type, getattr(self, field.name))
+        act = ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act)
+        object.__setattr__(self, "hidden_act", act)
+        if act not in ACTIVATIONS:
+            raise ConfigError(
+                f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}; "
+                f"received {self.hidden_act!r}"
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigError(
+                "`num_attention_heads` must divide `hidden_size`; received "
+                f"{self.num_attention_heads} and {self.hidden_size}"
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(
+                    f"`{name}` must be in [0, 1); received {getattr(self, name)}"
+                )
+        for name in ("layer_norm_eps", "initializer_range"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(
+                    f"`{name}` must be in (0, 1); received {getattr(self, name)}"
+                )
+        if self.parameter_count() > _MOST_PARAMETERS:
+            raise ConfigError(
+                f"a model of {self.parameter_count():,} parameters is refused: at most "
+                f"{_MOST_PARAMETERS:,} are allowed"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """Width D of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_preset(
+        cls, name: str, *, vocabulary: str = "uncased", **changes: Any
+    ) -> BertConfig:
+        """Return the config of a released size: `tiny` … `large`.
+
+        Args:
+            name: `tiny`, `mini`, `small`, `medium`, `base` or `large`.
+            vocabulary: `uncased`, `cased`, `multilingual` or `chinese`.
+            **changes: fields that differ from the preset.
+
+        Raises:
+            ConfigError: the name, the vocabulary or a field is unknown.
+        """
+        if name not in PRESETS:
+            raise ConfigError(
+                f"`name` must be one of {', '.join(PRESETS)}; received {name!r}"
+            )
+        if vocabulary not in VOCABULARY_SIZES:
+            raise ConfigError(
+                f"`vocabulary` must be one of {', '.join(VOCABULARY_SIZES)}; "
+                f"received {vocabulary!r}"
+            )
+        layers, hidden, heads = PRESETS[name]
+        values: dict[str, Any] = {
+            "vocab_size": VOCABULARY_SIZES[vocabulary],
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": 4 * hidden,
+            # The releases are Google's, whose "gelu" is the tanh form.
+            "hidden_act": "gelu_new",
+        }
+        return cls.from_dict(values | changes, ignore=())
+
+    @classmethod
+    def from_dict(
+        cls, values: Mapping[str, Any], *, ignore: tuple[str, ...] | None = None
+    ) -> BertConfig:
+        """Return a config from a mapping such as a parsed `config.json`.
+
+        Args:
+            values: field names to values.
+            ignore: keys that are passed over; any other unknown key is an error.
+                `None` passes over every key that is not a field.
+
+        Raises:
+            ConfigError: an unknown key, or a value out of its range.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        if ignore is not None:
+            unknown = sorted(set(values) - names - set(ignore))
+            if unknown:
+                raise ConfigError(
+                    f"unknown key{'s' * (len(unknown) > 1)} {', '.join(unknown)}; "
+                    f"a BertConfig has {', '.join(sorted(names))}"
+                )
+        return cls(**{key: values[key] for key in values if key in names})
+
+    @classmethod
+    def from_json(
+        cls, path: str | os.PathLike[str], *, ignore: tuple[str, ...] | None = None
+    ) -> BertConfig:
+        """Return the config in a JSON file; `ignore` as in `from_dict`."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{os.fspath(path)}: not a JSON file: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"{os.fspath(path)}: must hold a JSON object; "
+                f"received {type(values).__name__}"
+            )
+        try:
+            return cls.from_dict(values, ignore=ignore)
+        except ConfigError as error:
+            raise ConfigError(f"{os.fspath(path)}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a plain dict."""
+        return dataclasses.asdict(self)
+
+    def replace(self, **changes: Any) -> BertConfig:
+        """Return a copy with some fields changed."""
+        return BertConfig.from_dict(self.to_dict() | changes, ignore=())
+
+    def parameter_count(self, *, pooler: bool = True) -> int:
+        """Return the number of weights of the encoder, with or without the pooler."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        dense = hidden * hidden + hidden
+        norm = 2 * hidden
+        block = 4 * dense + 2 * hidden * inner + inner + hidden + 2 * norm
+        embeddings = rows * hidden + norm
+        return embeddings + self.num_hidden_layers * block + pooler * dense
+
+
+def _check_type(name: str, kind: Any, value: Any) -> None:
+    """Raise unless `value` has the field's type; sizes must be positive."""
+    if kind == "int":
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"`{name}` must be an integer; received {value!r}")
+        if not 0 < value <= _LARGEST:
+            raise ConfigError(
+                f"`{name}` must be from 1 to {_LARGEST:,}; received {value}"
+            )
+    elif kind == "float":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"`{name}` must be a number; received {value!r}")
+    elif kind == "bool":
+        if not isinstance(value, bool):
+            raise ConfigError(f"`{name}` must be true or false; received {value!r}")
+    elif not isinstance(value, str):
+        raise ConfigError(f"`{name}` must be a string; received {value!r}")

@@ -1,0 +1,227 @@
+"""A line chart as inline SVG: `line_chart`, so that a report needs no plotting library.
+
+Axes and words take the colour of the text around them (`currentColor`), and the lines
+are mid-tones, so that one drawing is readable on white, on black and on paper; dashes
+tell the lines apart without colour.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+Point = tuple[float, float]
+Tick = tuple[float, str]  # where it is, and its label
+
+_COLOURS = ("#2f7fc1", "#d9742b", "#2f9e5f", "#9a67c7", "#c94a53", "#8a7a3d")
+_DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2")
+_MOST_POINTS = 400  # a line of more is drawn as the means of so many runs of points
+_LEFT, _RIGHT, _BOTTOM = 64, 20, 48  # margins in pixels
+_LETTER = 6.8  # mean width of a letter of 12 px in pixels
+
+
+def line_chart(
+    series: Mapping[str, Sequence[Point]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    width: int = 640,
+    height: int = 340,
+) -> str:
+    """Return a chart of one or more lines as an `<svg>` element.
+
+    Args:
+        series: name of each line to its points (x, y), in the order to be joined.
+            Points that are not finite are left out, and the legend says how many.
+        title: what is shown; also the name that a screen reader says.
+        x_label: name and unit of the horizontal axis.
+        y_label: name and unit of the vertical axis.
+        width: pixels of the drawing, which scales to the room it finds.
+        height: pixels.
+
+    Returns:
+        The element, or an empty string if no point is finite.
+
+    Example:
+        >>> svg = line_chart(
+        ...     {"train": [(1, 0.7), (2, 0.5)]},
+        ...     title="Loss",
+        ...     x_label="step",
+        ...     y_label="nats",
+        ... )
+        >>> svg.startswith("<svg") and svg.count("<polyline")
+        1
+    """
+    lines = {name: _finite(points) for name, points in series.items()}
+    every = [point for points in lines.values() for point in points]
+    if not every:
+        return ""
+    names = {
+        name: _legend_name(name, len(series[name]) - len(points))
+        for name, points in lines.items()
+        if points
+    }
+    legend, legend_height = _legend(list(names.values()), width)
+    top = 34 + legend_height
+    x_ticks, x_range = _axis([x for x, _ in every], most=8, snug=True)
+    y_ticks, y_range = _axis([y for _, y in every], most=6, snug=False)
+    box = (_LEFT, top, width - _RIGHT, height - _BOTTOM)
+
+    def place(point: Point) -> Point:
+        x = (point[0] - x_range[0]) / (x_range[1] - x_range[0])
+        y = (point[1] - y_range[0]) / (y_range[1] - y_range[0])
+        return box[0] + x * (box[2] - box[0]), box[3] - y * (box[3] - box[1])
+
+    parts = [
+        f'<svg viewBox="0 0 {width} {height}" role="img" fill="currentColor" '
+        f'xmlns="http://www.w3.org/2000/svg" aria-label="{html.escape(title)}" '
+        'font-family="system-ui, -apple-system, Segoe UI, sans-serif" font-size="12">',
+        f'<text x="{_LEFT}" y="18" font-size="14" font-weight="600">'
+        f"{html.escape(title)}</text>",
+        legend,
+        *_grid(x_ticks, y_ticks, place, box),
+        *_labels(x_label, y_label, box),
+    ]
+    for number, name in enumerate(names):
+        parts.append(_line([place(p) for p in _thin(lines[name])], number))
+    return "\n".join([*parts, "</svg>"])
+
+
+def _finite(points: Sequence[Point]) -> list[Point]:
+    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+
+
+def _thin(points: list[Point]) -> list[Point]:
+    """Return at most `_MOST_POINTS` points: the means of runs of neighbours."""
+    size = math.ceil(len(points) / _MOST_POINTS)
+    if size < 2:
+        return points
+    runs = (points[i : i + size] for i in range(0, len(points), size))
+    return [
+        (sum(x for x, _ in run) / len(run), sum(y for _, y in run) / len(run))
+        for run in runs
+    ]
+
+
+def _axis(values: list[float], *, most: int, snug: bool) -> tuple[list[Tick], Point]:
+    """Return round ticks, each with its label, and the range of the axis.
+
+    Args:
+        values: what is shown on the axis.
+        most: about how many ticks.
+        snug: `True` ends the axis at the data, `False` at the ticks around it.
+    """
+    low, high = min(values), max(values)
+    whole = snug and all(float(value).is_integer() for value in values)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        half = 0.5 * (abs(low) or 1.0)
+        half = 1.0 if whole and abs(low) < 1e9 else half
+        low, high = low - half, high + half
+        snug = False
+    step = _round_step((high - low) / most)
+    if whole:
+        step = max(step, 1.0)  # there is no epoch 1.5
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = [number * step for number in range(first, last + 1)]
+    if snug:
+        slack = 1e-9 * step
+        ticks = [tick for tick in ticks if low - slack <= tick <= high + slack]
+    else:
+        low, high = ticks[0], ticks[-1]
+    return [(tick, _tick_label(tick, step)) for tick in ticks], (low, high)
+
+
+def _round_step(step: float) -> float:
+    """Return the next number up of the form 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(m * power for m in (1, 2, 5, 10, 20) if m * power >= step * 0.999)
+
+
+def _tick_label(value: float, step: float) -> str:
+    if abs(value) < step * 1e-6:
+        return "0"
+    if step < 1e-4 or abs(value) >= 1e7:
+        return re.sub(r"e([+-])0*", r"e\1", f"{value:.3g}").replace("e+", "e")
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{value:,.{decimals}f}"
+
+
+def _grid(
+    x_ticks: list[Tick],
+    y_ticks: list[Tick],
+    place: Callable[[Point], Point],
+    box: tuple[int, int, int, int],
+) -> list[str]:
+    """Return the frame, the grid lines and the labels of the ticks."""
+    left, top, right, bottom = box
+    parts = []
+    for value, label in y_ticks:
+        y = place((0.0, value))[1]
+        parts.append(
+            f'<path d="M{left} {y:.1f}H{right}" stroke="currentColor" '
+            f'stroke-opacity=".15"/><text x="{left - 8}" y="{y + 4:.1f}" '
+            f'text-anchor="end">{label}</text>'
+        )
+    for value, label in x_ticks:
+        x = place((value, 0.0))[0]
+        parts.append(
+            f'<path d="M{x:.1f} {bottom}v5" stroke="currentColor"/>'
+            f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>'
+        )
+    frame = f"M{left} {top}V{bottom}H{right}"
+    return [*parts, f'<path d="{frame}" fill="none" stroke="currentColor"/>']
+
+
+def _labels(x_label: str, y_label: str, box: tuple[int, int, int, int]) -> list[str]:
+    left, top, right, bottom = box
+    middle = (top + bottom) / 2
+    return [
+        f'<text x="{(left + right) / 2:.0f}" y="{bottom + 38}" text-anchor="middle">'
+        f"{html.escape(x_label)}</text>",
+        f'<text x="14" y="{middle:.0f}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {middle:.0f})">{html.escape(y_label)}</text>',
+    ]
+
+
+def _legend_name(name: str, lost: int) -> str:
+    name = name if len(name) <= 40 else name[:39] + "…"
+    return f"{name} ({lost} not finite)" if lost else name
+
+
+def _legend(names: list[str], width: int) -> tuple[str, int]:
+    """Return the legend, in as many rows as it needs, and its height in pixels."""
+    parts, x, y = [], float(_LEFT), 36
+    for number, name in enumerate(names):
+        room = 34 + _LETTER * len(name) + 14
+        if x > _LEFT and x + room > width:
+            x, y = float(_LEFT), y + 18
+        parts.append(
+            f'<line x1="{x:.0f}" x2="{x + 26:.0f}" y1="{y - 4}" y2="{y - 4}" '
+            f'{_stroke(number)}/><text x="{x + 32:.0f}" y="{y}">'
+            f"{html.escape(name)}</text>"
+        )
+        x += room
+    return "\n".join(parts), y - 36 + 16
+
+
+def _stroke(number: int) -> str:
+    dash = _DASHES[number % len(_DASHES)]
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="2"{dashes}'
+
+
+def _line(points: list[Point], number: int) -> str:
+    """Return one line; few points are marked, and a lone one is a mark alone."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    line = (
+        f'<polyline points="{path}" fill="none" stroke-linejoin="round" '
+        f"{_stroke(number)}/>"
+    )
+    if len(points) > 30:
+        return line
+    colour = _COLOURS[number % len(_COLOURS)]
+    marks = (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points)
+    return f'{line}<g fill="{colour}">{"".join(marks)}</g>'

@@ -1,0 +1,163 @@
+"""Export a trained model as a SavedModel: strings in, answers out.
+
+The graph holds core TensorFlow ops and three of tensorflow-text that every TF Serving
+since 2.14 knows; anything else is refused, since one unknown op keeps a server from
+loading the whole model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.encoder import REQUIRED_INPUTS
+from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.tasks.base import TaskModel
+
+# `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
+TEXT_OPS = frozenset(
+    ("NormalizeUTF8", "RegexSplitWithOffsets", "FastWordpieceTokenizeWithOffsets")
+)
+EXTRA = "assets.extra"
+
+
+def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
+    """Write the next version of a SavedModel and return its folder, `output/N`.
+
+    Signatures: `serving_default` takes `text`, or `text_a` and `text_b`, string [B],
+    and gives the task's answers; `ids` takes `token_ids`, `segment_ids`,
+    `padding_mask`, int32 [B, T], and gives the same. `assets.extra` holds `vocab.txt`,
+    the tokenizer's settings and `answers.json` for people; the graph does not read
+    them.
+
+    Args:
+        model: a task model with its preprocessor.
+        output: folder of the versions; made if absent. The new one appears whole.
+
+    Raises:
+        BertKerasError: Keras runs on another backend than TensorFlow, or the graph
+            would hold an op that a stock server lacks.
+        CheckpointError: the folder cannot be written.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise BertKerasError(
+            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
+            f"{keras.config.backend()}; save the model folder and export that"
+        )
+    target = Path(output)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=".writing-", dir=target))
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    try:
+        _write(model, new)
+        new.chmod(0o755)
+        return _publish(new, target)
+    except (OSError, tf.errors.OpError) as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def versions(output: str | os.PathLike[str]) -> list[int]:
+    """Return the numbers of the versions in a folder, in order."""
+    folder = Path(output)
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(name) for name in names if re.fullmatch(r"[1-9]\d*", name))
+
+
+def _publish(new: Path, target: Path) -> Path:
+    """Give the finished version the next free number."""
+    number = max(versions(target), default=0) + 1
+    while True:
+        place = target / str(number)
+        try:
+            new.rename(place)
+            return place
+        except OSError:
+            if not place.exists():
+                raise
+            number += 1  # another export took this number meanwhile
+
+
+def _write(model: TaskModel, folder: Path) -> None:
+    functions = _signatures(model)
+    graphs = [
+        f.get_concrete_function().graph.as_graph_def() for f in functions.values()
+    ]
+    refuse_unknown_ops(graphs)
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.track(model.preprocessor.tokenizer)
+    for name, function in functions.items():
+        archive.add_endpoint(name, function)
+    archive.write_out(os.fspath(folder), verbose=False)
+    extra = folder / EXTRA
+    extra.mkdir()
+    model.preprocessor.tokenizer.save(extra)
+    facts = {
+        "task": model.task.name,
+        "settings": model.task.settings(),
+        "preprocessing": model.preprocessor.settings(),
+        "inputs": _text_names(model),
+    }
+    path = extra / "answers.json"
+    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _text_names(model: TaskModel) -> list[str]:
+    return ["text_a", "text_b"] if model.task.pairs else ["text"]
+
+
+def _signatures(model: TaskModel) -> dict[str, Any]:
+    """Return one tf.function an endpoint."""
+    names = _text_names(model)
+    strings = [tf.TensorSpec([None], tf.string, name=name) for name in names]
+    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in REQUIRED_INPUTS]
+
+    @tf.function(input_signature=strings)
+    def from_texts(*texts: Any) -> dict[str, tf.Tensor]:
+        return model.answer(texts if len(texts) > 1 else texts[0])
+
+    @tf.function(input_signature=ids)
+    def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
+        inputs = dict(zip(REQUIRED_INPUTS, batch, strict=True))
+        return model.task.answer(model(inputs, training=False))
+
+    return {"serving_default": from_texts, "ids": from_ids}
+
+
+def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
+    """Raise if a GraphDef, or a function in it, has an op that a server may lack.
+
+    Raises:
+        BertKerasError: names the ops.
+    """
+    names: set[str] = set()
+    for graph in graphs:
+        names |= {node.op for node in graph.node}
+        for function in graph.library.function:
+            names |= {node.op for node in function.node_def}
+        names -= {function.signature.name for function in graph.library.function}
+    unknown = sorted(name for name in names - TEXT_OPS if not _is_core(name))
+    if unknown:
+        raise BertKerasError(
+            "the graph must hold core TensorFlow ops and "
+            f"{', '.join(sorted(TEXT_OPS))} only, for a stock server to load it; "
+            f"it holds {', '.join(unknown)}"
+        )
+
+
+def _is_core(name: str) -> bool:
+    """Say if an op is TensorFlow's own: those of add-ons have no raw op."""
+    return hasattr(tf.raw_ops, name) or name in ("_Arg", "_Retval")

@@ -1,0 +1,185 @@
+"""A trained model as a folder: `save_model` and `load_model`.
+
+The layout is Hugging Face's: `config.json` (with our task and preprocessing beside
+their entries), `model.safetensors` under their names, `vocab.txt`,
+`tokenizer_config.json`. A folder holds data, never code: a task of the user's own is
+named by the user, not by the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints import Checkpoint, read_checkpoint, write_huggingface
+from bert_keras.encoder import BertEncoder, assign
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.packing import Preprocessor
+from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.base import Task, TaskModel
+from bert_keras.tokenizer import WordPieceTokenizer
+
+_OURS = "bert_keras"  # our entry in config.json
+_FORMAT = 1
+
+
+def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
+    """Write a model folder; what stood there is replaced when all is written.
+
+    Args:
+        model: a task model with its preprocessor.
+        folder: created, or replaced if it is a model folder.
+
+    Raises:
+        CheckpointError: the folder holds something else, or the disk is full.
+    """
+    with replaced_folder(folder) as new:
+        write_model(model, new)
+    return Path(folder)
+
+
+def write_model(model: TaskModel, folder: Path) -> None:
+    """Write the files of a model into a folder that is there."""
+    encoder, task, preprocessor = model.backbone, model.task, model.preprocessor
+    task_class = type(task)
+    name = task_class.name
+    if name not in TASKS:
+        name = f"{task_class.__module__}:{task_class.__qualname__}"
+    config = {
+        "model_type": "bert",
+        "architectures": [task.architecture],
+        **encoder.config.to_dict(),
+        **task.model_config(),
+        "pad_token_id": preprocessor.tokenizer.pad_id,
+        _OURS: {
+            "format": _FORMAT,
+            "task": name,
+            "settings": task.settings(),
+            "preprocessing": preprocessor.settings(),
+        },
+    }
+    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    write_huggingface(folder, arrays, config)
+    preprocessor.tokenizer.save(folder)
+
+
+def load_model(
+    folder: str | os.PathLike[str],
+    *,
+    task: str | type[Task] | None = None,
+    dtype: Any = None,
+) -> TaskModel:
+    """Return the model of a folder, ours or one of Hugging Face with a task's head.
+
+    Args:
+        folder: a model folder or `hf://owner/name`.
+        task: name or class of the task; needed for a task of the user's own, since no
+            code is imported because a folder says so.
+        dtype: dtype policy, as in `BertEncoder`.
+
+    Raises:
+        CheckpointError: the folder holds no such model, or is broken.
+    """
+    checkpoint = read_checkpoint(folder)
+    ours = checkpoint.raw_config.get(_OURS) or {}
+    task_class = find_task(task) if isinstance(task, str) else task
+    if task_class is None:
+        task_class = find_task(_task_name(checkpoint, ours))
+    try:
+        if "settings" in ours:
+            found = task_class(**ours["settings"])
+        else:
+            found = task_class.from_model_config(checkpoint.raw_config)
+        tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+        settings = ours.get("preprocessing") or {
+            "max_length": checkpoint.config.max_position_embeddings
+        }
+        preprocessor = Preprocessor(tokenizer, **settings)
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+    check_vocabulary(tokenizer, checkpoint)
+    encoder = BertEncoder(checkpoint.config, dtype=dtype)
+    model = TaskModel(encoder, found, preprocessor)
+    assign(model, checkpoint)
+    return model
+
+
+def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> None:
+    """Raise unless every token has a row in the embedding table.
+
+    Raises:
+        CheckpointError: the vocabulary is larger than the table. A smaller one is fine:
+            tables are padded for speed.
+    """
+    rows = checkpoint.config.vocab_size
+    if tokenizer.vocab_size > rows:
+        raise CheckpointError(
+            f"{checkpoint.path}: the vocabulary must have at most `vocab_size` tokens; "
+            f"received {tokenizer.vocab_size:,} and {rows:,}"
+        )
+
+
+def _task_name(checkpoint: Checkpoint, ours: dict[str, Any]) -> str:
+    """Return the name of our task that a folder says or its architecture means."""
+    name = ours.get("task")
+    if name in TASKS:
+        return name
+    if name is not None:
+        raise CheckpointError(
+            f"{checkpoint.path}: made by the task {name!r}, which is none of ours: "
+            "pass it as `task`, if you trust that code"
+        )
+    architectures = checkpoint.raw_config.get("architectures") or ["none"]
+    for ours_name in TASKS:
+        if find_task(ours_name).architecture in architectures:
+            return ours_name
+    raise CheckpointError(
+        f"{checkpoint.path}: holds no task's head (architecture {architectures[0]}): "
+        "train one on it first"
+    )
+
+
+@contextlib.contextmanager
+def replaced_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a new folder beside `folder`; it takes its place when all went well.
+
+    Raises:
+        CheckpointError: `folder` is a file, or holds something that is no model.
+    """
+    target = Path(folder)
+    check_replaceable(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    try:
+        yield new
+        new.chmod(0o755)
+        old = None
+        if target.exists():
+            old = new.with_name(f"{new.name}-old")
+            target.rename(old)
+        new.rename(target)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def check_replaceable(target: Path) -> None:
+    """Raise unless `target` is absent, empty or a model folder."""
+    if target.is_dir():
+        if any(target.iterdir()) and not (target / "config.json").is_file():
+            raise CheckpointError(
+                f"{target}: must be a new folder or a model folder; holds other files"
+            )
+    elif target.exists():
+        raise CheckpointError(f"{target}: must be a folder; is a file")

@@ -1,0 +1,148 @@
+"""The optimizer of the paper: AdamW, linear warm-up, linear decay.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2 and A.3; Loshchilov and
+Hutter 2019 (arXiv:1711.05101) for the decoupled weight decay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.errors import ConfigError
+
+# Weights that do not decay: every bias, and the scale and shift of LayerNorm. These are
+# last parts of names, since that is all that Keras compares.
+NOT_DECAYED = ("bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate from 0 up to a peak, then down to 0, both linear in the step.
+
+    The decay starts at the peak, as in Hugging Face; Google's code multiplies
+    `1 - step / total_steps` from the first step on, so its rate falls by the share of
+    the warm-up at the moment when the warm-up ends.
+
+    Args:
+        peak_learning_rate: highest rate.
+        total_steps: number of updates; from there on the rate is 0.
+        warmup_steps: number of updates of the warm-up.
+
+    Raises:
+        ConfigError: a step count is out of its range.
+
+    Example:
+        >>> float(WarmupLinearDecay(1e-3, total_steps=100, warmup_steps=10)(5))
+        0.0005
+    """
+
+    def __init__(
+        self, peak_learning_rate: float, *, total_steps: int, warmup_steps: int = 0
+    ) -> None:
+        super().__init__()
+        if not 0 <= warmup_steps <= total_steps or total_steps < 1:
+            raise ConfigError(
+                "`warmup_steps` must be from 0 to `total_steps`, and that at least 1; "
+                f"received {warmup_steps} and {total_steps}"
+            )
+        self.peak_learning_rate = peak_learning_rate
+        self.total_steps = total_steps
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step: Any) -> Any:
+        step = ops.cast(step, "float32")
+        rising = step / max(self.warmup_steps, 1)
+        falling = (self.total_steps - step) / max(
+            self.total_steps - self.warmup_steps, 1
+        )
+        share = ops.where(step < self.warmup_steps, rising, ops.maximum(falling, 0.0))
+        return self.peak_learning_rate * share
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "total_steps": self.total_steps,
+            "warmup_steps": self.warmup_steps,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class AdamW(keras.optimizers.AdamW):
+    """Adam with decoupled weight decay, not on LayerNorm and biases, and clipping.
+
+    The same numbers as `keras.optimizers.AdamW` with those weights excluded (the list
+    is not lost when a `.keras` file is loaded). On TensorFlow a weight is updated in
+    one pass over memory, and embedding rows that occur several times in a batch count
+    once in the gradient's norm, as their sum.
+
+    Args:
+        learning_rate: rate or schedule.
+        weight_decay: share of a weight taken off at each update, times the rate.
+        beta_1, beta_2, epsilon: as in Adam; epsilon is that of Google's code.
+        global_clipnorm: largest norm of all gradients together, or `None`.
+        **kwargs: further arguments of `keras.optimizers.AdamW`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 5e-5,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: float | None = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            global_clipnorm=global_clipnorm,
+            **kwargs,
+        )
+        self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        if keras.config.backend() == "tensorflow":
+            grads = [_sum_repeated_rows(gradient) for gradient in grads]
+        return super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        if keras.config.backend() != "tensorflow" or self.amsgrad:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        import tensorflow as tf
+
+        index = self._get_variable_index(variable)
+        step = tf.cast(self.iterations + 1, variable.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=tf.pow(tf.cast(self.beta_1, variable.dtype), step),
+            beta2_power=tf.pow(tf.cast(self.beta_2, variable.dtype), step),
+            lr=tf.cast(learning_rate, variable.dtype),
+            beta1=tf.cast(self.beta_1, variable.dtype),
+            beta2=tf.cast(self.beta_2, variable.dtype),
+            epsilon=tf.cast(self.epsilon, variable.dtype),
+            grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+        )
+
+
+def _sum_repeated_rows(gradient: Any) -> Any:
+    """Return the gradient of an embedding table with each row named once.
+
+    TensorFlow keeps one slice a token; the norm of those is not that of the gradient.
+    """
+    import tensorflow as tf
+
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(tf.reshape(gradient.indices, [-1]))
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)

@@ -1,0 +1,297 @@
+"""From pieces to batches: truncation, `[CLS] A [SEP] B [SEP]`, padded or packed rows.
+
+All in the TensorFlow graph with core ops only, so that an exported model holds the very
+same code (`tf_text.RoundRobinTrimmer` emits an op that older TF Serving does not have).
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Krell et al. 2021
+(arXiv:2107.02027) for several texts in one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.train_config import LAYOUTS, TRUNCATIONS
+
+# Rows of short texts are about so long. Attention costs the square of the row, but at
+# this length it is a twentieth of the work, and rows still fill well.
+ROW_TOKENS = 96
+_SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
+
+
+def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, Any]:
+    """Return both texts cut so that they have `max_tokens` together at most.
+
+    Args:
+        a, b: RaggedTensor int32 [B, None], the pieces of the two texts.
+        max_tokens: budget without the special tokens.
+        how: `longest_first` cuts the longer text and splits the budget as the
+            `tokenizers` library does; `round_robin` takes one piece at a time from the
+            longer text, from the second when equal, as Google's code does;
+            `only_first` and `only_second` cut that text alone, and the other one only
+            where it is longer than the budget by itself.
+
+    Raises:
+        ConfigError: `how` is unknown.
+    """
+    size_a, size_b = _sizes(a), _sizes(b)
+    if how == "round_robin":
+        keep_a = tf.maximum(max_tokens - size_b, (max_tokens + 1) // 2)
+    elif how == "longest_first":
+        # The half that is larger by one goes to the longer text.
+        half = max_tokens // 2 + tf.cast(size_a > size_b, tf.int32) * (max_tokens % 2)
+        keep_a = tf.maximum(max_tokens - size_b, half)
+    elif how == "only_first":
+        keep_a = tf.maximum(max_tokens - size_b, 0)
+    elif how == "only_second":
+        keep_a = tf.fill(tf.shape(size_a), max_tokens)
+    else:
+        raise ConfigError(
+            f"`truncation` must be one of {', '.join(TRUNCATIONS)}; received {how!r}"
+        )
+    keep_a = tf.minimum(keep_a, size_a)
+    return _first(a, keep_a), _first(b, tf.minimum(max_tokens - keep_a, size_b))
+
+
+def _first(pieces: Any, counts: Any) -> Any:
+    """Return the first `counts[i]` pieces of row i."""
+    places = tf.ragged.range(_sizes(pieces))
+    keep = places < tf.expand_dims(counts, 1)
+    return tf.ragged.boolean_mask(pieces, keep)
+
+
+def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
+    """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` and the segment of each token.
+
+    Args:
+        a, b: RaggedTensor int32 [B, None]; `b` may be `None`.
+        cls_id, sep_id: ids of the special tokens.
+
+    Returns:
+        Two RaggedTensors int32 [B, None]; segment 0 up to the first `[SEP]`, then 1.
+    """
+    rows = a.nrows()
+    sep = tf.fill([rows, 1], tf.constant(sep_id, tf.int32))
+    ids = tf.concat([tf.fill([rows, 1], tf.constant(cls_id, tf.int32)), a, sep], axis=1)
+    segments = tf.zeros_like(ids)
+    if b is not None:
+        second = tf.concat([b, sep], axis=1)
+        ids = tf.concat([ids, second], axis=1)
+        segments = tf.concat([segments, tf.ones_like(second)], axis=1)
+    return ids, segments
+
+
+def pad_rows(
+    ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1
+) -> dict[str, Any]:
+    """Return one text a row, padded to the longest of the batch.
+
+    Args:
+        ids, segments: RaggedTensor int32 [B, None].
+        pad_id: id of `[PAD]`.
+        multiple: the length T is rounded up to a multiple of it; T is at least 1.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T].
+    """
+    sizes = _sizes(ids)
+    length = _round_up(tf.reduce_max(tf.concat([sizes, [1]], 0)), multiple)
+    shape = tf.stack([tf.shape(sizes)[0], length])
+    return {
+        "token_ids": ids.to_tensor(pad_id, shape=shape),
+        "segment_ids": segments.to_tensor(0, shape=shape),
+        "padding_mask": tf.sequence_mask(sizes, length, dtype=tf.int32),
+    }
+
+
+def pack_rows(
+    ids: Any,
+    segments: Any,
+    *,
+    pad_id: int = 0,
+    row_tokens: int = ROW_TOKENS,
+    multiple: int = 1,
+) -> dict[str, Any]:
+    """Return several texts a row, so that little of the batch is padding.
+
+    A text stays whole. Rows are as long as the longest text, or about `row_tokens`
+    where texts are shorter; they are filled longest text first, each into the first row
+    with room.
+
+    Args:
+        ids, segments: RaggedTensor int32 [S, None], S texts.
+        pad_id: id of `[PAD]`.
+        row_tokens: length that rows of shorter texts are filled up to, about.
+        multiple: the length T is rounded up to a multiple of it.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask` (1 = real), `position_ids` (from 0 in
+        each text) and `sequence_ids` (1, 2 … in each row; 0 = padding), int32 [R, T];
+        `cls_positions` int32 [S], where each text starts in the R*T tokens.
+    """
+    sizes = _sizes(ids)
+    longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
+    total = tf.reduce_sum(sizes)
+    full_rows = tf.maximum(total // tf.maximum(longest, row_tokens), 1)
+    share = tf.cast(total, tf.float32) / tf.cast(full_rows, tf.float32)
+    room = tf.maximum(longest, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
+    rows, columns, ranks = _places(sizes, room)
+    row_count = tf.reduce_max(tf.concat([rows + 1, [1]], 0))
+    used = tf.reduce_max(tf.concat([columns + sizes, [1]], 0))
+    length = _round_up(used, multiple)
+    starts = rows * length + columns
+    positions = tf.ragged.range(sizes).flat_values
+    where = tf.expand_dims(tf.repeat(starts, sizes) + positions, 1)
+
+    def lay(values: Any, fill: int = 0) -> Any:
+        flat = tf.fill([row_count * length], tf.constant(fill, tf.int32))
+        flat = tf.tensor_scatter_nd_update(flat, where, values)
+        return tf.reshape(flat, [row_count, length])
+
+    return {
+        "token_ids": lay(ids.flat_values, pad_id),
+        "segment_ids": lay(segments.flat_values),
+        "padding_mask": lay(tf.ones_like(ids.flat_values)),
+        "position_ids": lay(positions),
+        "sequence_ids": lay(tf.repeat(ranks, sizes)),
+        "cls_positions": starts,
+    }
+
+
+def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
+    """Return row, first column and rank (from 1) in its row of each text, int32 [S]."""
+    count = tf.shape(sizes)[0]
+    order = tf.argsort(sizes, direction="DESCENDING", stable=True)
+    ordered = tf.gather(sizes, order)
+
+    def put(index: Any, used: Any, filled: Any, found: Any) -> Any:
+        size = ordered[index]
+        # A text always fits into the next empty row, so there is a first row with room.
+        row = tf.argmax(used + size <= room, output_type=tf.int32)
+        found = found.write(index, tf.stack([row, used[row], filled[row] + 1]))
+        place = tf.reshape(row, [1, 1])
+        used = tf.tensor_scatter_nd_add(used, place, tf.reshape(size, [1]))
+        filled = tf.tensor_scatter_nd_add(filled, place, [1])
+        return index + 1, used, filled, found
+
+    empty = tf.zeros_like(sizes)
+    _, _, _, found = tf.while_loop(
+        lambda index, *_: index < count,
+        put,
+        (0, empty, empty, tf.TensorArray(tf.int32, count, element_shape=[3])),
+        parallel_iterations=1,
+    )
+    table = tf.scatter_nd(tf.expand_dims(order, 1), found.stack(), [count, 3])
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _sizes(pieces: Any) -> Any:
+    """Return the number of pieces of each row, int32 [B]."""
+    return tf.cast(pieces.row_lengths(), tf.int32)
+
+
+def _round_up(length: Any, multiple: int) -> Any:
+    return (length + multiple - 1) // multiple * multiple
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Preprocessor:
+    """Strings to a batch dict, in graph: the same for training, prediction and export.
+
+    Args:
+        tokenizer: the WordPiece tokenizer.
+        max_length: most tokens of a text or pair, specials included.
+        truncation: how a pair is cut, see `truncate_pair`.
+        layout: `packed` (several texts a row) or `padded` (one text a row).
+        length_multiple: row lengths are rounded up to a multiple of it, for compilers
+            that want few lengths.
+
+    Call: tf.string [B], or a pair of those. Returns a dict, see `pack_rows` and
+    `pad_rows`.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    def __init__(
+        self,
+        tokenizer: WordPieceTokenizer,
+        *,
+        max_length: int = 128,
+        truncation: str = "longest_first",
+        layout: str = "packed",
+        length_multiple: int = 1,
+    ) -> None:
+        if not 3 <= max_length:
+            raise ConfigError(f"`max_length` must be at least 3; received {max_length}")
+        if truncation not in TRUNCATIONS:
+            raise ConfigError(
+                f"`truncation` must be one of {', '.join(TRUNCATIONS)}; "
+                f"received {truncation!r}"
+            )
+        if layout not in LAYOUTS:
+            raise ConfigError(
+                f"`layout` must be one of {', '.join(LAYOUTS)}; received {layout!r}"
+            )
+        if length_multiple < 1:
+            raise ConfigError(
+                f"`length_multiple` must be at least 1; received {length_multiple}"
+            )
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.truncation = truncation
+        self.layout = layout
+        self.length_multiple = length_multiple
+
+    def __call__(self, texts: Any) -> dict[str, Any]:
+        ids, segments = self.join(texts)
+        settings = {
+            "pad_id": self.tokenizer.pad_id,
+            "multiple": self.length_multiple,
+        }
+        if self.layout == "padded":
+            return pad_rows(ids, segments, **settings)
+        return pack_rows(ids, segments, **settings)
+
+    def join(self, texts: Any) -> tuple[Any, Any]:
+        """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
+        a, b = self._pieces(texts)
+        if b is None:
+            a = _first(a, tf.minimum(_sizes(a), self.max_length - 2))
+        else:
+            a, b = truncate_pair(a, b, self.max_length - 3, how=self.truncation)
+        return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
+
+    def lengths(self, texts: Any) -> tuple[Any, Any]:
+        """Return each text's tokens, specials included, int32 [B], and if it is cut."""
+        a, b = self._pieces(texts)
+        whole = _sizes(a) + 2 if b is None else _sizes(a) + _sizes(b) + 3
+        return tf.minimum(whole, self.max_length), whole > self.max_length
+
+    def _pieces(self, texts: Any) -> tuple[Any, Any]:
+        first, second = texts if isinstance(texts, tuple | list) else (texts, None)
+        b = None if second is None else self.tokenizer(second)
+        return self.tokenizer(first), b
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings but the tokenizer, as plain values."""
+        return {
+            "max_length": self.max_length,
+            "truncation": self.truncation,
+            "layout": self.layout,
+            "length_multiple": self.length_multiple,
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        return {"tokenizer": self.tokenizer.get_config(), **self.settings()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Preprocessor:
+        settings = dict(config)
+        tokenizer = WordPieceTokenizer.from_config(settings.pop("tokenizer"))
+        return cls(tokenizer, **settings)

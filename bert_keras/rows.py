@@ -1,0 +1,237 @@
+"""The numbered rows of a user's TSV, CSV or JSONL file, and `write_jsonl`.
+
+Formats, by the ending of the file (each also gzipped, which is seen by its bytes):
+
+* `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
+  the GLUE files (CoLA and MRPC hold unbalanced quotes).
+* `.csv`: RFC 4180; a quoted cell may hold commas, quotes and line breaks.
+* `.jsonl`, `.ndjson`, `.json`: one JSON object a line.
+* any other ending: JSONL if the first line begins with `{`, else TSV if it holds a tab,
+  else CSV if it holds a comma, else TSV (a file of one column).
+
+Every file is UTF-8, with or without a byte order mark; lines end in LF or CR LF. Empty
+lines at the end of a file are passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn, TextIO
+
+from bert_keras.errors import DataError
+
+FORMATS = {
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+_MOST_SHOWN = 10  # bad lines that an error names
+
+
+def read_text(path: str) -> str:
+    """Return the text of a UTF-8 file without byte order mark and closing empty lines.
+
+    Raises:
+        DataError: the file is missing, a folder, unreadable, empty, not UTF-8, or holds
+            a NUL character.
+    """
+    if os.path.isdir(path):
+        raise DataError("is a folder, not a file", path=path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        if data.startswith(b"\x1f\x8b"):  # never the start of UTF-8 text
+            data = gzip.decompress(data)
+    except FileNotFoundError:
+        raise DataError("no such file", path=path) from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot be read: {reason}", path=path) from None
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"must be UTF-8; byte 0x{data[error.start]:02x} is not"
+        raise DataError(message, path=path, line=line) from None
+    nul = text.find("\0")
+    if nul >= 0:
+        line = text.count("\n", 0, nul) + 1
+        raise DataError("holds a NUL character", path=path, line=line)
+    text = text.rstrip("\r\n")
+    if not text.strip():
+        raise DataError("is empty", path=path)
+    return text
+
+
+def format_of(path: str, text: str) -> str:
+    """Return `tsv`, `csv` or `jsonl`: by the file's ending, else by its first line."""
+    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    if ending in FORMATS:
+        return FORMATS[ending]
+    first = text.partition("\n")[0]
+    if first.lstrip().startswith("{"):
+        return "jsonl"
+    return "csv" if "," in first and "\t" not in first else "tsv"
+
+
+def tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the cells of each row."""
+    # Not `splitlines`: it would also break at U+2028 and other marks inside a text.
+    for line, row in enumerate(text.split("\n"), 1):
+        yield line, row.removesuffix("\r").split("\t")
+
+
+def csv_rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line at which each row begins, and its cells.
+
+    Raises:
+        DataError: a quote is not closed, or is followed by more than a comma.
+    """
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, len(text) + 1))
+    # Strict, because an unclosed quote would otherwise swallow the rest of the file.
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1
+    try:
+        for row in reader:
+            yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        message = f"is not CSV: in the row that begins here, {error}"
+        raise DataError(message, path=path, line=line) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def json_rows(path: str, text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the line and the object of each row; numbers are strings, as written.
+
+    Raises:
+        DataError: a line is not a JSON object.
+    """
+    if text.lstrip().startswith("["):
+        raise DataError("must hold one JSON object a line, not an array", path=path)
+    rows, problems = [], []
+    for line, source in enumerate(text.split("\n"), 1):
+        try:
+            row = json.loads(
+                source, parse_int=str, parse_float=str, parse_constant=_refuse_constant
+            )
+        except json.JSONDecodeError as error:
+            reason = f"is not JSON: {error.msg} at character {error.colno}"
+            problems.append((line, reason if source.strip() else "is blank"))
+        except (ValueError, RecursionError) as error:
+            problems.append((line, f"is not JSON: {error}"))
+        else:
+            if isinstance(row, dict):
+                rows.append((line, row))
+            else:
+                problems.append((line, "must be one JSON object, {…}"))
+    if problems:
+        raise bad_lines(path, problems)
+    return rows
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def json_cell(value: Any) -> tuple[str, str]:
+    """Return a value as text and what is wrong with it, empty if nothing is."""
+    if value is None:
+        return "", "is missing"
+    if isinstance(value, bool):
+        return ("true" if value else "false"), ""
+    if not isinstance(value, str):
+        return "", f"must be text or a number; received a {type(value).__name__}"
+    if not value.strip():
+        return "", "is empty"
+    if "\0" in value or not _is_unicode(value):
+        return "", "holds a NUL character or half of a surrogate pair"
+    return value, ""
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def write_jsonl(
+    target: str | os.PathLike[str] | TextIO, rows: Iterable[Mapping[str, Any]]
+) -> int:
+    """Write one JSON object a line and return how many; a file appears whole or not.
+
+    Args:
+        target: a text stream, or a path. A path is written beside and then renamed,
+            unless it is something other than a plain file, such as `/dev/stdout`.
+        rows: the objects; NumPy numbers and arrays become numbers and lists.
+
+    Raises:
+        DataError: the file cannot be written.
+        ValueError: a number is not finite, which JSON cannot say.
+    """
+    if not isinstance(target, str | os.PathLike):
+        return _write_rows(target, rows)
+    path = os.path.realpath(target)  # the file behind a link, never the link itself
+    plain = not os.path.exists(path) or os.path.isfile(path)
+    beside = f"{path}.{os.getpid()}.partial" if plain else path
+    try:
+        with open(beside, "w", encoding="utf-8", newline="\n") as file:
+            count = _write_rows(file, rows)
+        if plain:
+            os.replace(beside, path)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror or error}"
+        raise DataError(message, path=os.fspath(target)) from None
+    finally:
+        if plain and os.path.exists(beside):
+            os.remove(beside)
+    return count
+
+
+def _write_rows(file: TextIO, rows: Iterable[Mapping[str, Any]]) -> int:
+    count = 0
+    for row in rows:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
+        file.write(line + "\n")
+        count += 1
+    return count
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number or array as Python's own."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"JSON has no {type(value).__name__}; received {value!r}")
+
+
+def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
+    """Return one error for all bad lines: their count, and the first ten by name."""
+    by_line: dict[int, list[str]] = {}
+    for line, message in sorted(problems):
+        by_line.setdefault(line, []).append(message)
+    reasons = [(line, " and ".join(messages)) for line, messages in by_line.items()]
+    first_line, first_reason = reasons[0]
+    if len(reasons) == 1:
+        return DataError(first_reason, path=path, line=first_line)
+    shown = "; ".join(f"line {line}: {r}" for line, r in reasons[:_MOST_SHOWN])
+    if len(reasons) > _MOST_SHOWN:
+        shown += f"; and {len(reasons) - _MOST_SHOWN} more"
+    message = f"{len(reasons)} bad lines: {shown}"
+    return DataError(message, path=path, line=first_line)

@@ -1,0 +1,306 @@
+"""Labelled columns of a user's file: `read_columns` gives lists of strings by role.
+
+The formats, TSV, CSV and JSONL, are those of `bert_keras.rows`. No row is ever lost in
+silence: a row that does not fit is an error with its line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.rows import (
+    bad_lines,
+    csv_rows,
+    format_of,
+    json_cell,
+    json_rows,
+    read_text,
+    tsv_rows,
+)
+
+HEADER = ("auto", "yes", "no")
+# A first row with one of these in a column selected by number is probably a header.
+_HEADER_WORDS = frozenset(
+    "text text_a text_b text_pair sentence sentence1 sentence2 question "
+    "label labels class category target score".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The selected columns of a file: `columns[role]` is a list of N strings.
+
+    Args:
+        path: the file.
+        cells: role to its N cells, none of them empty; a missing optional role has no
+            entry.
+        lines: line in the file at which each row begins, counted from 1; N numbers.
+
+    Example:
+        >>> columns = Columns("a.tsv", {"text": ["so good"], "label": ["1"]}, [2])
+        >>> columns["text"], len(columns), "text_pair" in columns
+        (['so good'], 1, False)
+        >>> print(columns.error([(0, "`label` must be 0; received 1")]))
+        a.tsv:2: `label` must be 0; received 1
+    """
+
+    path: str
+    cells: dict[str, list[str]]
+    lines: list[int]
+
+    def __getitem__(self, role: str) -> list[str]:
+        return self.cells[role]
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.cells
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def take(self, rows: Iterable[int]) -> Columns:
+        """Return some of the rows, by index from 0."""
+        chosen = list(rows)
+        cells = {
+            role: [values[row] for row in chosen] for role, values in self.cells.items()
+        }
+        return Columns(self.path, cells, [self.lines[row] for row in chosen])
+
+    def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
+        """Return one error that names the line of each problem, a (row, message)."""
+        named = [(self.lines[row], message) for row, message in problems]
+        return bad_lines(self.path, named)
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str | int | None],
+    *,
+    optional: Sequence[str] = (),
+    header: str = "auto",
+) -> Columns:
+    """Return the selected columns of a TSV, CSV or JSONL file as lists of strings.
+
+    A column is selected by its name or, in TSV and CSV, by its number from 0. A string
+    of digits, as the command line gives, is a number unless the file has a header with
+    that very name. JSONL has names only; its numbers keep their spelling (`5.00`), and
+    its truth values are `true` and `false`.
+
+    Args:
+        path: the file; its ending tells the format (see `rows`).
+        columns: role, such as `text` or `label`, to the column; a role of `None` is
+            left out.
+        optional: roles whose column may be missing; they then have no entry. In JSONL
+            `null` counts as missing. A column is in every row or in none.
+        header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
+            `auto`: it does if a column that is not optional is selected by name, or if
+            it holds the name of an optional one. Where all are numbers it does not, and
+            a first row that looks like a header is an error that asks for `yes` or `no`
+            rather than a guess.
+
+    Returns:
+        The cells of each role and the line of each row. Cells are as in the file;
+        only the names in a header lose the spaces around them.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        DataError: the file is missing, empty or broken, lacks a column, or has rows
+            of another width or with an empty cell; all bad lines are counted and the
+            first ten named.
+    """
+    place = os.fspath(path)
+    wanted = _check_arguments(columns, optional, header)
+    text = read_text(place)
+    kind = format_of(place, text)
+    if kind == "jsonl":
+        return _select_keys(place, json_rows(place, text), wanted, optional)
+    rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
+    return _select_cells(place, rows, wanted, optional, header, kind)
+
+
+def _check_arguments(
+    columns: Mapping[str, str | int | None], optional: Sequence[str], header: str
+) -> dict[str, str | int]:
+    """Return the roles that are asked for."""
+    if header not in HEADER:
+        raise ConfigError(
+            f"`header` must be one of {', '.join(HEADER)}; received {header!r}"
+        )
+    wanted = {role: column for role, column in columns.items() if column is not None}
+    if not set(wanted) - set(optional):
+        raise ConfigError("`columns` must select a column that is not optional")
+    for role, column in wanted.items():
+        if isinstance(column, bool) or not isinstance(column, str | int):
+            raise ConfigError(
+                f"the column of `{role}` must be a name or a number; "
+                f"received {column!r}"
+            )
+        if isinstance(column, int) and column < 0:
+            raise ConfigError(
+                f"the column of `{role}` must be a number from 0; received {column}"
+            )
+    return wanted
+
+
+def _select_cells(
+    path: str,
+    rows: list[tuple[int, list[str]]],
+    wanted: dict[str, str | int],
+    optional: Sequence[str],
+    header: str,
+    kind: str,
+) -> Columns:
+    """Return the columns of a TSV or CSV file."""
+    first = [cell.strip() for cell in rows[0][1]]
+    if not any(first):
+        raise DataError("the first line must not be blank", path=path, line=1)
+    named = header == "yes" or (
+        header == "auto" and _names_a_column(first, wanted, optional)
+    )
+    found = _locate(path, first, wanted, optional, named, header)
+    data = rows[1:] if named else rows
+    if not data:
+        raise DataError("holds a header but no rows", path=path)
+    width = len(first)
+    problems = [
+        (line, _width_problem(row, width, kind))
+        for line, row in data
+        if len(row) != width
+    ]
+    for role, index in found.items():
+        problems += [
+            (line, f"`{role}` (column {index}) is empty")
+            for line, row in data
+            if len(row) == width and not row[index].strip()
+        ]
+    if problems:
+        raise bad_lines(path, problems)
+    cells = {role: [row[i] for _, row in data] for role, i in found.items()}
+    if header == "auto" and not named:
+        _refuse_hidden_header(path, cells)
+    return Columns(path, cells, [line for line, _ in data])
+
+
+def _width_problem(row: list[str], width: int, kind: str) -> str:
+    if not any(row):
+        return "is blank"
+    columns = f"{len(row)} column{'s' * (len(row) > 1)}"
+    return f"has {columns} where the first row has {width} (read as {kind.upper()})"
+
+
+def _number(column: str | int) -> int | None:
+    """Return the number that a column is selected by, or `None` for a name."""
+    if isinstance(column, int):
+        return column
+    return int(column) if column.isascii() and column.isdecimal() else None
+
+
+def _names_a_column(
+    first: list[str], wanted: dict[str, str | int], optional: Sequence[str]
+) -> bool:
+    names = {role: c for role, c in wanted.items() if _number(c) is None}
+    return any(role not in optional or name in first for role, name in names.items())
+
+
+def _locate(
+    path: str,
+    first: list[str],
+    wanted: dict[str, str | int],
+    optional: Sequence[str],
+    named: bool,
+    header: str,
+) -> dict[str, int]:
+    """Return the index of the column of each role that the file has."""
+    found, missing = {}, []
+    for role, column in wanted.items():
+        number = _number(column)
+        if named and isinstance(column, str) and column in first:
+            if first.count(column) > 1:
+                message = f"the header has more than one column {_quote(column)}"
+                raise DataError(message, path=path, line=1)
+            found[role] = first.index(column)
+        elif number is not None and number < len(first):
+            found[role] = number
+        elif role not in optional:
+            missing.append(_quote(column))
+    if not missing:
+        return found
+    message = f"has no column {', '.join(missing)}; it has {_existing(first, named)}"
+    if named and header == "auto":
+        message += "; if its first line is not a header, select columns by number"
+    elif not named and any(_number(c) is None for c in wanted.values()):
+        message += "; without a header, select columns by number"
+    raise DataError(message, path=path)
+
+
+def _existing(first: list[str], named: bool) -> str:
+    if named:
+        more = ", …" if len(first) > 30 else ""
+        return ", ".join(_quote(name) for name in first[:30]) + more
+    return f"columns 0 to {len(first) - 1}" if len(first) > 1 else "column 0 alone"
+
+
+def _quote(name: str | int) -> str:
+    name = str(name)
+    return f"`{name if len(name) <= 40 else name[:39] + '…'}`"
+
+
+def _refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
+    """Raise if row 0 looks like names: a known word, or text above numbers alone."""
+    for role, (first, *rest) in cells.items():
+        word = first.strip().casefold()
+        above_numbers = (
+            bool(rest) and not _is_float(first) and all(map(_is_float, rest))
+        )
+        if word in _HEADER_WORDS or word == role or above_numbers:
+            raise DataError(
+                f"the first row looks like a header (its `{role}` is {_quote(first)}); "
+                "set `header` to yes or no",
+                path=path,
+                line=1,
+            )
+
+
+def _is_float(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _select_keys(
+    path: str,
+    rows: list[tuple[int, dict[str, Any]]],
+    wanted: dict[str, str | int],
+    optional: Sequence[str],
+) -> Columns:
+    """Return the columns of a JSONL file."""
+    cells: dict[str, list[str]] = {}
+    problems: list[tuple[int, str]] = []
+    missing = []
+    for role, key in wanted.items():
+        if not isinstance(key, str):
+            message = f"columns of a JSONL file have names; received {key} for `{role}`"
+            raise DataError(message, path=path)
+        values = [row.get(key) for _, row in rows]
+        if all(value is None for value in values):
+            if role not in optional:
+                missing.append(_quote(key))
+            continue
+        cells[role] = []
+        for (line, _), value in zip(rows, values, strict=True):
+            cell, reason = json_cell(value)
+            cells[role].append(cell)
+            if reason:
+                problems.append((line, f"`{role}` (key {_quote(key)}) {reason}"))
+    if missing:
+        keys = _existing(list(rows[0][1]), named=True)
+        message = f"has no key {', '.join(missing)}; its first line has {keys}"
+        raise DataError(message, path=path)
+    if problems:
+        raise bad_lines(path, problems)
+    return Columns(path, cells, [line for line, _ in rows])

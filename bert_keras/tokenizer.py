@@ -1,0 +1,397 @@
+"""Text to WordPiece ids in the TF graph: `WordPieceTokenizer`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3, and the `tokenizers` library
+0.23, whose ids these are for every string. tf-text does the WordPiece (Song et al.
+2021, arXiv:2012.15524). Exported graphs hold `FastWordpieceTokenizeWithOffsets` and
+otherwise core TensorFlow ops.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_text.core.pybinds import (
+    pywrap_fast_wordpiece_tokenizer_model_builder as model_builder,
+)
+
+from bert_keras import characters
+from bert_keras import vocabulary as files
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.normalization import FIRST_SPECIAL, WordSplitter, segment_ids
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
+_MOST_TOKEN_BYTES = 256  # a limit of tf-text
+# Text of these characters alone needs no table: tf-text itself splits it alike.
+_PLAIN = r"[\t\n\r -~]*"
+_PLAIN_TOKEN = re.compile(r"(?:##)?[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
+# Of a word: no character that the normalization drops or splits at.
+_DROPPED = "".join(
+    rf"\U{first:08x}-\U{last:08x}"
+    for first, last in (*characters.DELETED, *characters.SPACES)
+)
+_WORD_TOKEN = re.compile(rf"(?!##$)[^{_DROPPED}]+")
+_SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
+
+
+class WordPieceTokenizer(tf.Module):
+    """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
+
+    No special token is added: `packing` does that. Every op is a TensorFlow op, under
+    any Keras backend. `keras.export.ExportArchive.track` takes the tokenizer.
+
+    Args:
+        vocabulary: the tokens, in the order of their ids; pieces inside a word start
+            with `##`. `[PAD]`, `[UNK]`, `[CLS]` and `[SEP]` are required.
+        lowercase: lower-case the text.
+        strip_accents: drop accents; `None` means the same as `lowercase`.
+        tokenize_chinese_chars: make each CJK character a word.
+        special_tokens_in_text: `literal` reads `[MASK]` in a text as three words, so
+            that no text can inject a special token; `parse` as the special token.
+        max_word_characters: longer words are `[UNK]`. Hugging Face has 100, Google's
+            first code 200.
+
+    Raises:
+        ConfigError: a setting or the vocabulary breaks one of these rules.
+
+    Example:
+        >>> tokenizer = WordPieceTokenizer(
+        ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##want", "##ed"]
+        ... )
+        >>> tokenizer(["UNwantéd", ""]).to_list()
+        [[4, 5, 6], []]
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        special_tokens_in_text: str = "literal",
+        max_word_characters: int = 100,
+    ) -> None:
+        super().__init__(name="word_piece_tokenizer")
+        if special_tokens_in_text not in ("literal", "parse"):
+            raise ConfigError(
+                "`special_tokens_in_text` must be literal or parse; "
+                f"received {special_tokens_in_text!r}"
+            )
+        if max_word_characters < 1:
+            raise ConfigError(
+                f"`max_word_characters` must be at least 1; "
+                f"received {max_word_characters}"
+            )
+        self._vocabulary = _Untracked(_checked(vocabulary))
+        self.notes: tuple[str, ...] = ()
+        self.lowercase = lowercase
+        self.strip_accents = lowercase if strip_accents is None else strip_accents
+        self._strip_accents = strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+        self.special_tokens_in_text = special_tokens_in_text
+        self.max_word_characters = max_word_characters
+        ids = {token: i for i, token in enumerate(self.vocabulary)}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
+            ids[token] for token in _REQUIRED_TOKENS
+        )
+        self.mask_id: int | None = ids.get("[MASK]")
+        parsed = [token for token in SPECIAL_TOKENS if token in ids]
+        if special_tokens_in_text == "literal":
+            parsed = []
+        self._special_lengths = [len(token) for token in parsed]
+        self._splitter = WordSplitter(
+            lowercase=lowercase,
+            strip_accents=self.strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            special_tokens=parsed,
+            max_word_characters=max_word_characters,
+        )
+        words = _only(_WORD_TOKEN, self.vocabulary)
+        for i, token in enumerate(parsed):
+            words[ids[token]] = chr(FIRST_SPECIAL + i)
+        # As variables, so that a graph does not carry them as constants; on the CPU,
+        # where the string ops and tf.data run.
+        with tf.device("CPU:0"):
+            self._plain_model = _model(
+                _only(_PLAIN_TOKEN, self.vocabulary),
+                unk_id=self.unk_id,
+                max_bytes=max_word_characters,
+                split=True,
+            )
+            self._word_model = _model(
+                words,
+                unk_id=self.unk_id,
+                max_bytes=4 * max_word_characters,
+                split=False,
+            )
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The tokens, in the order of their ids."""
+        return self._vocabulary.value
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.vocabulary)
+
+    def __call__(self, texts: Any) -> tf.RaggedTensor:
+        """Return the ids of `texts`, string [B] or a list of str: int32 [B, None].
+
+        Bytes that are not UTF-8 are dropped.
+        """
+        return self._tokenize(_as_strings(texts), self._plain_ids, self._ids)
+
+    def tokenize_with_offsets(
+        self, texts: Any, *, unit: str = "bytes"
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Return the ids and where each piece stands in the original text.
+
+        Args:
+            texts: string [B] or a list of str.
+            unit: `bytes` of the UTF-8 text, or `characters` as Python counts them
+                (each byte sequence that is not UTF-8 counts as in
+                `bytes.decode("utf-8", "replace")`).
+
+        Returns:
+            ids, starts and ends (exclusive), each int32 [B, None].
+        """
+        if unit not in ("bytes", "characters"):
+            raise ConfigError(f"`unit` must be bytes or characters; received {unit!r}")
+        cells = self._tokenize(
+            _as_strings(texts),
+            self._plain_offsets,
+            lambda strings: self._offsets(strings, unit),
+        )
+        ids, starts, ends = tf.unstack(cells.values, num=3, axis=1)
+        return (
+            cells.with_values(ids),
+            cells.with_values(starts),
+            cells.with_values(ends),
+        )
+
+    def ids_to_tokens(self, ids: Any) -> Any:
+        """Return the tokens of `ids`, integers of any (ragged) shape, as strings."""
+        tokens = tf.constant(self.vocabulary)
+        return tf.ragged.map_flat_values(lambda flat: tf.gather(tokens, flat), ids)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments, the vocabulary as a list, as JSON-able values."""
+        return {
+            "vocabulary": list(self.vocabulary),
+            "lowercase": self.lowercase,
+            "strip_accents": self._strip_accents,
+            "tokenize_chinese_chars": self.tokenize_chinese_chars,
+            "special_tokens_in_text": self.special_tokens_in_text,
+            "max_word_characters": self.max_word_characters,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> WordPieceTokenizer:
+        """Return the tokenizer that `get_config` described."""
+        return cls(**config)
+
+    @classmethod
+    def from_folder(
+        cls, folder: str | os.PathLike[str], **changes: Any
+    ) -> WordPieceTokenizer:
+        """Return the tokenizer of a model folder, Google's or Hugging Face's.
+
+        Args:
+            folder: holds `vocab.txt` or `tokenizer.json`, and perhaps
+                `tokenizer_config.json`. The first of tokenizer_config.json,
+                tokenizer.json and the vocabulary itself that tells whether text is
+                lower-cased decides; `notes` says which one did.
+            **changes: arguments of the class that differ from the folder.
+
+        Raises:
+            CheckpointError: a file is missing or broken.
+        """
+        settings, notes = files.read_folder(folder)
+        try:
+            tokenizer = cls(**(settings | changes))
+        except ConfigError as error:
+            raise CheckpointError(f"{os.fspath(folder)}: {error}") from None
+        tokenizer.notes = notes
+        return tokenizer
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write vocab.txt and tokenizer_config.json, as Hugging Face's readers expect.
+
+        `from_folder` returns an equal tokenizer. Each file is replaced in one step.
+        """
+        files.write_folder(folder, self.get_config())
+
+    def _tokenize(self, texts: Any, plain_way: Any, full_way: Any) -> Any:
+        """Send each text the shorter way if it is plain ASCII, keeping the order."""
+        plain = tf.strings.regex_full_match(texts, _PLAIN)
+        if self._special_lengths:
+            plain &= ~tf.strings.regex_full_match(texts, _SPECIAL)
+
+        def both_ways() -> Any:
+            parts = [
+                plain_way(tf.boolean_mask(texts, plain)),
+                full_way(tf.boolean_mask(texts, ~plain)),
+            ]
+            order = tf.concat([tf.where(plain), tf.where(~plain)], axis=0)[:, 0]
+            return tf.gather(
+                tf.concat(parts, axis=0), tf.math.invert_permutation(order)
+            )
+
+        return tf.cond(tf.reduce_all(plain), lambda: plain_way(texts), both_ways)
+
+    def _plain_ids(self, texts: Any) -> Any:
+        return self._plain_pieces(texts)[0]
+
+    def _plain_offsets(self, texts: Any) -> Any:
+        # One byte is one character here, and lower-casing moves none.
+        ids, starts, ends = self._plain_pieces(texts)
+        cells = [ids.values, tf.cast(starts.values, tf.int32)]
+        cells.append(tf.cast(ends.values, tf.int32))
+        return ids.with_values(tf.stack(cells, axis=1))
+
+    def _plain_pieces(self, texts: Any) -> Any:
+        if self.lowercase:
+            texts = tf.strings.lower(texts)
+        return _pieces(self._plain_model, texts)
+
+    def _ids(self, texts: Any) -> Any:
+        words = self._splitter(texts)
+        ids, _, _ = _pieces(self._word_model, words.strings)
+        row_splits = tf.gather(ids.row_splits, words.row_splits)
+        return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
+
+    def _offsets(self, texts: Any, unit: str) -> Any:
+        """Return ids, starts and ends as int32 ragged [B, None, 3]."""
+        words = self._splitter(texts, with_starts=unit == "bytes")
+        ids, starts, ends = _pieces(self._word_model, words.strings)
+        row_splits = tf.gather(ids.row_splits, words.row_splits)
+        # From bytes in a word to characters of the words to characters of the text.
+        widths = _utf8_bytes(words.codes)
+        byte_splits = tf.concat([[0], tf.cumsum(widths)], axis=0)
+        char_of_byte = segment_ids(byte_splits)
+        word_of_piece = segment_ids(ids.row_splits)
+        base = tf.gather(tf.gather(byte_splits, words.word_splits), word_of_piece)
+        first = tf.gather(char_of_byte, base + tf.cast(starts.values, tf.int32))
+        last = tf.gather(char_of_byte, base + tf.cast(ends.values, tf.int32) - 1)
+        last_code = tf.gather(words.codes, last)
+        first = tf.gather(words.sources, first)
+        last = tf.gather(words.sources, last)
+        for i, length in enumerate(self._special_lengths):
+            last += tf.where(tf.equal(last_code, FIRST_SPECIAL + i), length - 1, 0)
+        decoded = words.decoded
+        if unit == "bytes":
+            start = tf.cast(tf.gather(words.starts.values, first), tf.int32)
+            end = tf.cast(tf.gather(words.starts.values, last), tf.int32)
+            end += _utf8_bytes(tf.gather(decoded.values, last))
+        else:
+            row_start = tf.cast(decoded.row_splits[:-1], tf.int32)
+            base = tf.gather(row_start, segment_ids(row_splits))
+            start, end = first - base, last - base + 1
+        return tf.RaggedTensor.from_row_splits(
+            tf.stack([ids.values, start, end], axis=1), row_splits, validate=False
+        )
+
+
+class _Untracked:
+    """Hides a value from `tf.Module`, which would wrap each of 100,000 tokens."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _checked(vocabulary: Sequence[str]) -> tuple[str, ...]:
+    """Return the vocabulary as a tuple; raise ConfigError where it is not usable."""
+    tokens = tuple(vocabulary)
+    seen: dict[str, int] = {}
+    for i, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise ConfigError(f"`vocabulary` must hold strings; received {token!r}")
+        if seen.setdefault(token, i) != i:
+            raise ConfigError(
+                f"`vocabulary` must hold each token once; received {token!r} as "
+                f"{seen[token]} and {i}"
+            )
+        try:
+            size = len(token.removeprefix("##").encode())
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"`vocabulary` must be Unicode text; received {token!r} as {i}"
+            ) from None
+        if size > _MOST_TOKEN_BYTES:
+            raise ConfigError(
+                f"`vocabulary` must have tokens of at most {_MOST_TOKEN_BYTES} bytes; "
+                f"received one of {size} as {i}"
+            )
+    for token in _REQUIRED_TOKENS:
+        if token not in seen:
+            raise ConfigError(
+                f"`vocabulary` must hold {token}; received {len(tokens)} tokens "
+                "without it"
+            )
+    return tokens
+
+
+def _only(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
+    """Replace the tokens that no text yields; tf-text stumbles over some of them.
+
+    (A token with a space makes it miss others; one with a NUL it refuses.) What stands
+    for them holds a control character, and those are dropped from every text.
+    """
+    return [
+        token if pattern.fullmatch(token) else f"\x01{i}"
+        for i, token in enumerate(vocabulary)
+    ]
+
+
+def _model(
+    tokens: Sequence[str], *, unk_id: int, max_bytes: int, split: bool
+) -> tf.Variable:
+    """Return tf-text's WordPiece model, uint8; with `split` it splits words too."""
+    buffer = model_builder.build_fast_wordpiece_model(
+        tokens, max_bytes, "##", tokens[unk_id], not split, False
+    )
+    value = tf.io.decode_raw(bytes(buffer), tf.uint8)
+    return tf.Variable(value, trainable=False, name="word_piece_model")
+
+
+def _pieces(model: tf.Variable, texts: Any) -> Any:
+    """Return ids int32, starts and ends in bytes, each ragged [texts, None]."""
+    # Built here: a tokenizer that is kept would hold the model as a constant.
+    tokenizer = tf_text.FastWordpieceTokenizer(
+        model_buffer=tf.convert_to_tensor(model), token_out_type=tf.int32
+    )
+    return tokenizer.tokenize_with_offsets(texts)
+
+
+def _as_strings(texts: Any) -> Any:
+    """Return `texts` as a string tensor [B]."""
+    if isinstance(texts, list | tuple):
+        # A lone surrogate has no UTF-8; its bytes are dropped like other broken ones.
+        texts = [
+            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+            for text in texts
+        ]
+    try:
+        strings = tf.convert_to_tensor(texts, tf.string)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"`texts` must be strings; received {error}") from None
+    if strings.shape.rank is None:
+        return tf.ensure_shape(strings, [None])
+    if strings.shape.rank != 1:
+        raise ConfigError(
+            f"`texts` must be a list or a 1-D tensor of strings; "
+            f"received shape {strings.shape}"
+        )
+    return strings
+
+
+def _utf8_bytes(codes: Any) -> Any:
+    """Return how many bytes each code point takes in UTF-8, int32."""
+    return 1 + sum(tf.cast(codes > most, tf.int32) for most in (0x7F, 0x7FF, 0xFFFF))

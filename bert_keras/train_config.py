@@ -1,0 +1,90 @@
+"""How a model is fine-tuned: `TrainConfig`; imports nothing heavy.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from bert_keras.errors import ConfigError
+
+TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
+LAYOUTS = ("packed", "padded")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+STRATEGIES = ("auto", "single")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """How a model is fine-tuned; the defaults are those of the paper.
+
+    Args:
+        epochs: passes over the training data.
+        batch_size: texts (or pairs) of an update.
+        learning_rate: highest rate of AdamW.
+        warmup_share: share of the updates during which the rate rises from 0.
+        weight_decay: decoupled weight decay; not on LayerNorm and biases.
+        global_clipnorm: largest norm of all gradients together.
+        max_length: most tokens of a text or pair, specials included; longer ones are
+            truncated.
+        truncation: how a pair is cut, see `packing.truncate_pair`.
+        layout: `packed` puts several texts in a row, `padded` one.
+        dev_share: share of the training rows that is set aside where no dev data is
+            given.
+        seed: of the order, the dropout and the head; same seed, same weights.
+        precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
+        strategy: `auto` or `single`: one device.
+        rematerialize: recompute blocks in the backward pass to save memory.
+        tensorboard: folder for TensorBoard's curves, or `None`.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    epochs: int = 3
+    batch_size: int = 32
+    learning_rate: float = 5e-5
+    warmup_share: float = 0.1
+    weight_decay: float = 0.01
+    global_clipnorm: float = 1.0
+    max_length: int = 128
+    truncation: str = "longest_first"
+    layout: str = "packed"
+    dev_share: float = 0.1
+    seed: int = 42
+    precision: str = "float32"
+    strategy: str = "auto"
+    rematerialize: bool = False
+    tensorboard: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"`{name}` must be at least 1; received {getattr(self, name)}"
+                )
+        for name in ("learning_rate", "global_clipnorm"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigError(f"`{name}` must be above 0; received {value}")
+        for name in ("warmup_share", "dev_share", "weight_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(
+                    f"`{name}` must be in [0, 1); received {getattr(self, name)}"
+                )
+        if not 0 <= self.seed < 2**31:
+            raise ConfigError(f"`seed` must be from 0 to 2^31; received {self.seed}")
+        choices = {
+            "truncation": TRUNCATIONS,
+            "layout": LAYOUTS,
+            "precision": PRECISIONS,
+            "strategy": STRATEGIES,
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(
+                    f"`{name}` must be one of {', '.join(allowed)}; "
+                    f"received {getattr(self, name)!r}"
+                )

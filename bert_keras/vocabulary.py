@@ -1,0 +1,228 @@
+"""The vocabulary files of a model folder: vocab.txt, tokenizer.json and its config.
+
+Holds `read_folder` and `write_folder`, which turn the files of Google's and Hugging
+Face's releases into the arguments of `WordPieceTokenizer` and back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_keras.errors import CheckpointError, ConfigError
+
+# Keys of tokenizer_config.json (the first three are Hugging Face's) to our arguments.
+_CONFIG_KEYS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "tokenize_chinese_chars",
+    "special_tokens_in_text": "special_tokens_in_text",
+    "max_word_characters": "max_word_characters",
+}
+# Keys of the BertNormalizer in tokenizer.json.
+_NORMALIZER_KEYS = {
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "lowercase": (bool,),
+    "strip_accents": (bool, type(None)),
+    "tokenize_chinese_chars": (bool,),
+    "special_tokens_in_text": (str,),
+    "max_word_characters": (int,),
+}
+
+
+def read_folder(
+    folder: str | os.PathLike[str],
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arguments of a tokenizer and notes on how they were found.
+
+    Raises:
+        CheckpointError: no vocabulary, or a file that cannot be read.
+    """
+    folder = pathlib.Path(folder)
+    plain, whole = folder / "vocab.txt", folder / "tokenizer.json"
+    config = folder / "tokenizer_config.json"
+    if not plain.exists() and not whole.exists():
+        raise CheckpointError(
+            f"{folder}: holds no vocabulary, neither {plain.name} nor {whole.name}"
+        )
+    notes: list[str] = []
+    settings: dict[str, Any] = {}
+    source = "guess"
+    if whole.exists():
+        settings = _read_tokenizer_json(whole, notes)
+        source = whole.name if "lowercase" in settings else source
+    if plain.exists():
+        settings["vocabulary"] = read_vocabulary(plain)
+    if config.exists():
+        found = _select(config, _read_json(config), _CONFIG_KEYS)
+        settings |= found
+        source = config.name if "lowercase" in found else source
+    if source == "guess":
+        settings["lowercase"] = _looks_lower_cased(settings["vocabulary"])
+        source = (
+            "guessed: "
+            + ("no" if settings["lowercase"] else "a")
+            + " token outside brackets holds a capital letter"
+        )
+    else:
+        source = f"read from {source}"
+    notes.append(f"lowercase={settings['lowercase']}, {source}")
+    return settings, tuple(notes)
+
+
+def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+    """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
+
+    Raises:
+        ConfigError: a token holds a line break, which vocab.txt cannot hold.
+    """
+    for token in settings["vocabulary"]:
+        if "\n" in token or "\r" in token:
+            raise ConfigError(f"vocab.txt cannot hold the token {token!r}")
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {key: settings[ours] for key, ours in _CONFIG_KEYS.items()}
+    known = set(settings["vocabulary"])
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        if (token := f"[{name.upper()}]") in known:
+            config[f"{name}_token"] = token
+    config["tokenizer_class"] = "BertTokenizer"
+    _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
+    _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+    """Return the tokens of a vocab.txt, one a line; empty lines at its end are none.
+
+    Raises:
+        CheckpointError: not a file of UTF-8 text, or a token stands there twice.
+    """
+    text = _read_text(path).removeprefix("\ufeff")
+    # Not `splitlines`: the released Chinese vocabulary has U+2028 as a token.
+    tokens = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
+    lines: dict[str, int] = {}
+    for line, token in enumerate(tokens, start=1):
+        if lines.setdefault(token, line) != line:
+            raise CheckpointError(
+                f"{os.fspath(path)}:{line}: the token {token!r} stands in line "
+                f"{lines[token]} already"
+            )
+    return tokens
+
+
+def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]:
+    """Return the vocabulary and what the normalizer says of the text."""
+    values = _read_json(path)
+    model, normalizer = values.get("model"), values.get("normalizer")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
+        raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
+    if model.get("type", "WordPiece") != "WordPiece":
+        raise CheckpointError(
+            f"{path}: the model must be WordPiece; received {model['type']!r}"
+        )
+    if model.get("continuing_subword_prefix", "##") != "##":
+        raise CheckpointError(
+            f"{path}: `continuing_subword_prefix` must be '##'; received "
+            f"{model['continuing_subword_prefix']!r}"
+        )
+    settings: dict[str, Any] = {"vocabulary": _ordered(path, model, values, notes)}
+    if "max_input_chars_per_word" in model:
+        settings["max_word_characters"] = model["max_input_chars_per_word"]
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+        settings |= _select(path, normalizer, _NORMALIZER_KEYS)
+        if normalizer.get("clean_text") is False:
+            notes.append(f"{path.name}: clean_text is false, the text is cleaned still")
+    elif normalizer is not None:
+        notes.append(f"{path.name}: a normalizer other than BertNormalizer is not read")
+    return settings
+
+
+def _ordered(
+    path: pathlib.Path,
+    model: dict[str, Any],
+    values: dict[str, Any],
+    notes: list[str],
+) -> list[str]:
+    """Return the tokens in the order of their ids, added tokens included."""
+    ids = dict(model["vocab"])
+    added = values.get("added_tokens") or []
+    try:
+        more = {row["content"]: row["id"] for row in added if row["content"] not in ids}
+        tokens = sorted(ids | more, key=(ids | more).__getitem__)
+        dense = [(ids | more)[token] for token in tokens] == list(range(len(tokens)))
+    except (TypeError, KeyError):
+        dense = False
+    if not dense:
+        raise CheckpointError(f"{path}: the ids must be 0, 1, 2 ..., each of one token")
+    if more:
+        notes.append(
+            f"{path.name}: added tokens have ids and are not looked for in texts: "
+            + ", ".join(sorted(more))
+        )
+    return tokens
+
+
+def _select(
+    path: pathlib.Path, values: Mapping[str, Any], keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the arguments that a file holds, checked for their types."""
+    found = {ours: values[key] for key, ours in keys.items() if key in values}
+    for key, ours in keys.items():
+        if ours in found and not isinstance(found[ours], _TYPES[ours]):
+            types = " or ".join(kind.__name__ for kind in _TYPES[ours])
+            raise CheckpointError(
+                f"{path}: `{key}` must be {types}; received {found[ours]!r}"
+            )
+    return found
+
+
+def _looks_lower_cased(vocabulary: Sequence[str]) -> bool:
+    """Tell whether no token has a capital letter, but for `[CLS]`, `<S>` and the like.
+
+    True of the released uncased and Chinese vocabularies, false of the cased ones.
+    """
+    return not any(
+        token != token.lower() and not token.startswith(("[", "<"))
+        for token in vocabulary
+    )
+
+
+def _read_text(path: str | os.PathLike[str]) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{os.fspath(path)}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{os.fspath(path)}: must be UTF-8 text; byte {error.start} is not"
+        ) from None
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        values = json.loads(_read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: must be a JSON file: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(
+            f"{path}: must hold a JSON object; received {type(values).__name__}"
+        )
+    return values
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    """Write beside the file, then put it in its place, so that none is half written."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_bytes(text.encode("utf-8"))
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

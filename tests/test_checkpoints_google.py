@@ -1,0 +1,277 @@
+"""Google's TensorFlow 1 checkpoints: own tiny ones, a real one, and broken ones."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_keras.checkpoints import names, read_checkpoint, read_google, resolve
+from bert_keras.checkpoints.bundle import read_index
+from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
+
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "tf1_ckpt_keras_bert"
+CONFIG: dict[str, Any] = {
+    "vocab_size": 5,
+    "hidden_size": 4,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 6,
+    "max_position_embeddings": 8,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "pooler_type": "first_token_transform",
+}
+QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+VARIABLES: dict[str, np.ndarray] = {
+    QUERY: np.arange(16, dtype=np.float32).reshape(4, 4),
+    f"{QUERY}/adam_m": np.zeros((4, 4), np.float32),
+    "cls/seq_relationship/output_weights": np.arange(8, dtype=np.float32).reshape(2, 4),
+    "cls/seq_relationship/output_bias": np.ones(2, np.float32),
+    "output_weights": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "output_bias": np.ones(3, np.float32),
+    "cls/squad/output_weights": np.full((2, 4), 7, np.float32),
+    "bert/pooler/dense/bias": np.ones(4, np.float16),
+    "global_step": np.array(3, np.int64),
+    "my_variable": np.ones(2, np.float32),
+}
+
+
+def write_checkpoint(
+    folder: Path,
+    variables: Mapping[str, np.ndarray] = VARIABLES,
+    *,
+    name: str = "bert_model.ckpt",
+    **config: Any,
+) -> Path:
+    tf = pytest.importorskip("tensorflow")
+    folder.mkdir(exist_ok=True)
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG | config))
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / name),
+        tensor_names=list(variables),
+        shape_and_slices=[""] * len(variables),
+        tensors=[tf.constant(value) for value in variables.values()],
+    )
+    return folder
+
+
+def test_reads_a_folder(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(write_checkpoint(tmp_path))
+    assert (checkpoint.origin, checkpoint.path) == ("google", tmp_path)
+    assert checkpoint.raw_config == CONFIG
+    assert checkpoint.unrecognized == ("my_variable",)
+    arrays = dict(checkpoint.arrays)
+    assert checkpoint.shapes == {name: arrays[name].shape for name in arrays}
+    assert {a.dtype.name for a in arrays.values()} == {"float32"}
+    assert sorted(arrays) == [
+        "bert/encoder/layer_0/attention/self/query/kernel",
+        "bert/pooler/dense/bias",
+        "classifier/bias",
+        "classifier/kernel",
+        "cls/seq_relationship/bias",
+        "cls/seq_relationship/kernel",
+        "qa_outputs/kernel",
+    ]
+    np.testing.assert_array_equal(arrays[QUERY], VARIABLES[QUERY])
+    assert arrays["cls/seq_relationship/kernel"].tolist() == [
+        [0, 4],
+        [1, 5],
+        [2, 6],
+        [3, 7],
+    ]
+    np.testing.assert_array_equal(
+        arrays["classifier/kernel"], VARIABLES["output_weights"].T
+    )
+
+
+def test_gelu_is_the_tanh_form(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(write_checkpoint(tmp_path))
+    assert checkpoint.config.hidden_act == "gelu_new"
+    assert "gelu_new" in checkpoint.notes[0]
+    assert "2 values of the optimizer" in checkpoint.notes[1]
+    checkpoint = read_checkpoint(write_checkpoint(tmp_path, hidden_act="relu"))
+    assert checkpoint.config.hidden_act == "relu"
+
+
+def test_prefixes(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, name="model.ckpt-20")
+    assert read_checkpoint(tmp_path).shapes[QUERY] == (4, 4)
+    write_checkpoint(tmp_path, {QUERY: np.ones((1, 1))}, name="model.ckpt-40")
+    with pytest.raises(CheckpointError, match="model.ckpt-20, model.ckpt-40"):
+        read_checkpoint(tmp_path)
+    for given in ("model.ckpt-40", "model.ckpt-40.index"):
+        assert read_checkpoint(tmp_path / given).shapes == {QUERY: (1, 1)}
+        assert resolve(tmp_path / given) == tmp_path
+    write_checkpoint(tmp_path)
+    assert "bert/pooler/dense/bias" in read_checkpoint(tmp_path).shapes
+
+
+def test_what_is_missing(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    (tmp_path / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(CheckpointError, match="holds no bert_model.ckpt.data"):
+        read_checkpoint(tmp_path)
+    (tmp_path / "bert_config.json").unlink()
+    with pytest.raises(CheckpointError, match="bert_config.json: no such file"):
+        read_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match="holds no nothing.index"):
+        read_google(write_checkpoint(tmp_path) / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"output_bias": np.ones(2, np.int32)}, "output_bias must be one of"),
+        ({"output_weights": np.ones(2, np.float32)}, "must have 2 axes"),
+        ({"_CHECKPOINTABLE_OBJECT_GRAPH": np.ones(2)}, "TensorFlow 2 checkpoint"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, variables: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(write_checkpoint(tmp_path, variables))
+
+
+def test_absurd_config_and_values(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"bert_config.json: `vocab_size` must be"):
+        read_checkpoint(write_checkpoint(tmp_path, vocab_size=10**12))
+    bad = {"output_bias": np.array([1, np.nan], np.float32)}
+    checkpoint = read_checkpoint(write_checkpoint(tmp_path, bad))
+    with pytest.raises(CheckpointError, match="`classifier/bias` holds values that"):
+        checkpoint.arrays["classifier/bias"]
+
+
+def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    draw = random.Random(0)  # noqa: S311 (a test)
+    for ending, least in ((".index", 60), (".data-00000-of-00001", 20)):
+        path = tmp_path / f"bert_model.ckpt{ending}"
+        content = path.read_bytes()
+        refused = 0
+        for _ in range(80):
+            data = bytearray(content)
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            if draw.random() < 0.3:
+                del data[draw.randrange(len(data)) :]
+            path.write_bytes(bytes(data))
+            try:
+                dict(read_checkpoint(tmp_path).arrays)
+            except BertKerasError as error:
+                assert "\n" not in str(error) and len(str(error)) < 1_000
+                refused += 1
+        path.write_bytes(content)
+        assert refused >= least, (ending, refused)
+
+
+def masked_crc32c(data: bytes) -> bytes:
+    """Return the checksum that stands behind a block of an index."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    value ^= 0xFFFFFFFF
+    value = (value >> 15 | value << 17) + 0xA282EAD8
+    return (value & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def test_a_lie_with_right_checksums_does_not_end_the_process(tmp_path: Path) -> None:
+    """TensorFlow alone aborts here: "Check failed: entry.ParseFromString"."""
+    write_checkpoint(tmp_path)
+    path = tmp_path / "bert_model.ckpt.index"
+    content = path.read_bytes()
+    end = content[-48] | (content[-47] & 127) << 7  # the metaindex follows the block
+    end -= 5
+    assert content[end + 1 : end + 5] == masked_crc32c(content[: end + 1])
+    draw = random.Random(0)  # noqa: S311 (a test)
+    refused = 0
+    for _ in range(150):
+        block = bytearray(content[: end + 1])
+        block[draw.randrange(end)] = draw.choice((0, 127, 128, 255))
+        path.write_bytes(
+            bytes(block) + masked_crc32c(bytes(block)) + content[end + 5 :]
+        )
+        try:
+            dict(read_checkpoint(tmp_path).arrays)
+        except BertKerasError as error:
+            assert "\n" not in str(error) and len(str(error)) < 1_000
+            refused += 1
+    assert refused > 75
+
+
+def test_opening_needs_no_tensorflow(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    code = (
+        "import sys; from bert_keras.checkpoints import read_checkpoint as read;"
+        f"read({str(tmp_path)!r}).shapes; sys.exit('tensorflow' in sys.modules)"
+    )
+    root = Path(__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chinese_L-12_H-768_A-12",
+        "uncased_L-8_H-512_A-8",
+        "CoVBERT",
+        "huawei_trained",
+    ],
+)
+def test_the_index_of_real_checkpoints(name: str) -> None:
+    folder = REAL.parent / "ckpt_index_only" / name
+    if not folder.is_dir():
+        pytest.skip(f"needs the shared data folder: {name} is absent")
+    listing = json.loads((folder / "variables.json").read_text())
+    entries, shards = read_index(folder / "bert_model.ckpt")
+    assert shards == 1
+    assert {n: list(entries[n].shape) for n in entries} == {
+        row["name"]: row["shape"] for row in listing
+    }
+    with pytest.raises(CheckpointError, match="holds no bert_model.ckpt.data-00000"):
+        read_checkpoint(folder)
+
+
+def test_a_real_checkpoint(tmp_path: Path) -> None:
+    if not REAL.is_dir():
+        pytest.skip("needs the shared data folder: tf1_ckpt_keras_bert is absent")
+    tf = pytest.importorskip("tensorflow")
+    listing = json.loads((REAL / "variables.json").read_text())
+    shapes = {row["name"]: tuple(row["shape"]) for row in listing}
+    checkpoint = read_checkpoint(REAL)
+    assert checkpoint.unrecognized == ()
+    assert checkpoint.config.hidden_act == "gelu_new"
+    assert checkpoint.config.num_hidden_layers == 2
+    weights = [n for n in shapes if not names.is_optimizer_state(n)]
+    assert len(checkpoint.arrays) == len(weights) == 46
+    reader = tf.train.load_checkpoint(str(REAL / "bert_model.ckpt"))
+    for name, array in checkpoint.arrays.items():
+        theirs, transpose = names.to_google(name)
+        assert array.shape == (shapes[theirs][::-1] if transpose else shapes[theirs])
+        stored = reader.get_tensor(theirs)
+        np.testing.assert_array_equal(array, stored.T if transpose else stored)
+    assert np.ptp(checkpoint.arrays["bert/embeddings/word_embeddings"]) > 0
+
+
+def test_google_to_huggingface_keeps_every_bit(tmp_path: Path) -> None:
+    if not REAL.is_dir():
+        pytest.skip("needs the shared data folder: tf1_ckpt_keras_bert is absent")
+    from bert_keras.checkpoints import write_huggingface
+
+    shutil.copytree(REAL, tmp_path / "google")
+    google = read_checkpoint(tmp_path / "google")
+    config = google.config.to_dict() | {"architectures": ["BertForPreTraining"]}
+    write_huggingface(tmp_path / "new", google.arrays, config)
+    again = read_checkpoint(tmp_path / "new")
+    assert again.config == google.config
+    assert sorted(again.arrays) == sorted(google.arrays)
+    for name, array in google.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array, strict=True)

@@ -1,0 +1,147 @@
+"""Names: hand-written pairs, round trips, and the listings of real checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_keras.checkpoints import names
+from bert_keras.errors import CheckpointError
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+CANONICAL = [name.replace("#", n) for name in names.TABLE for n in ("0", "7", "23")]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "transpose"),
+    [
+        (
+            "bert.embeddings.word_embeddings.weight",
+            "bert/embeddings/word_embeddings",
+            False,
+        ),
+        (
+            "encoder.layer.11.attention.self.query.weight",
+            "bert/encoder/layer_11/attention/self/query/kernel",
+            True,
+        ),
+        (
+            "bert.encoder.layer.0.attention.output.dense.bias",
+            "bert/encoder/layer_0/attention/output/dense/bias",
+            False,
+        ),
+        (
+            "bert.encoder.layer.3.output.LayerNorm.gamma",
+            "bert/encoder/layer_3/output/LayerNorm/gamma",
+            False,
+        ),
+        ("embeddings.LayerNorm.beta", "bert/embeddings/LayerNorm/beta", False),
+        ("pooler.dense.weight", "bert/pooler/dense/kernel", True),
+        ("cls.predictions.bias", "cls/predictions/output_bias", False),
+        ("cls.seq_relationship.weight", "cls/seq_relationship/kernel", True),
+        ("classifier.weight", "classifier/kernel", True),
+        ("qa_outputs.bias", "qa_outputs/bias", False),
+        ("my_head/kernel", "my_head/kernel", False),
+    ],
+)
+def test_from_huggingface(theirs: str, ours: str, transpose: bool) -> None:
+    assert names.from_huggingface(theirs) == (ours, transpose)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "bert",
+        "linear.weight",
+        "bert.encoder.layer.#.output.dense.bias",
+        "bert/encoder/layer_#/output/dense/bias",
+        "bert.encoder.layer.01.output.dense.bias",
+        "bert.encoder.layer.-1.output.dense.bias",
+        "bert.encoder.layer.١.output.dense.bias",
+        "bert.bert.pooler.dense.bias",
+        "bert/pooler/dense/bias",  # canonical, but no Hugging Face file spells it so
+        "classifier/kernel",
+        "cls.predictions.decoder.weight",  # a copy, not a weight of its own
+        "/etc/passwd",
+        "a//b",
+        "a/b\n",
+        "a/" * 50,
+    ],
+)
+def test_a_foreign_name_is_not_guessed(name: str) -> None:
+    assert names.from_huggingface(name) is None
+    if name not in ("bert/pooler/dense/bias", "classifier/kernel"):
+        assert names.from_google(name) is None
+        with pytest.raises(CheckpointError):
+            names.to_huggingface(name)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("name", [*CANONICAL, "my_head/dense/kernel"])
+def test_huggingface_round_trip(name: str, prefix: bool) -> None:
+    theirs, transpose = names.to_huggingface(name, prefix=prefix)
+    assert names.from_huggingface(theirs) == (name, transpose)
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_google_round_trip(name: str) -> None:
+    theirs, transpose = names.to_google(name)
+    assert names.from_google(theirs) == (name, transpose)
+
+
+def test_different_names_stay_different() -> None:
+    assert len(set(CANONICAL)) == len({names.to_huggingface(n) for n in CANONICAL})
+    assert len(set(CANONICAL)) == len({names.to_google(n) for n in CANONICAL})
+
+
+def test_google_heads() -> None:
+    assert names.from_google("output_weights") == ("classifier/kernel", True)
+    assert names.from_google("cls/squad/output_weights") == ("qa_outputs/kernel", True)
+    assert names.from_google("cls/seq_relationship/output_bias") == (
+        "cls/seq_relationship/bias",
+        False,
+    )
+    assert names.from_google("cls/seq_relationship/bias") is None
+    with pytest.raises(CheckpointError, match="my_head/kernel"):
+        names.to_google("my_head/kernel")
+
+
+def test_optimizer_state_and_buffers() -> None:
+    for name in (
+        "global_step",
+        "beta1_power",
+        "bert/pooler/dense/bias/adam_m",
+        "bert/pooler/dense/bias/Adam_1",
+    ):
+        assert names.is_optimizer_state(name)
+        assert names.from_google(name) is None
+    assert not names.is_optimizer_state("bert/pooler/dense/bias")
+    assert names.is_buffer("embeddings.position_ids")
+    assert names.is_buffer("bert.embeddings.position_ids")
+
+
+@pytest.mark.parametrize(
+    ("folder", "layers", "heads"),
+    [
+        ("ckpt_index_only/chinese_L-12_H-768_A-12", 12, 7),
+        ("ckpt_index_only/uncased_L-8_H-512_A-8", 8, 7),
+        ("ckpt_index_only/CoVBERT", 12, 7),
+        ("ckpt_index_only/huawei_trained", 12, 2),
+        ("tf1_ckpt_keras_bert", 2, 7),
+    ],
+)
+def test_every_name_of_real_checkpoints_maps(
+    folder: str, layers: int, heads: int
+) -> None:
+    listing = DATA / folder / "variables.json"
+    if not listing.is_file():
+        pytest.skip(f"needs the shared data folder: {listing.parent.name} is absent")
+    found = [row["name"] for row in json.loads(listing.read_text())]
+    mapped = {names.from_google(name) for name in found}
+    mapped.discard(None)
+    assert len(mapped) == 5 + 16 * layers + 2 + heads
+    rest = [name for name in found if names.from_google(name) is None]
+    assert [name for name in rest if not names.is_optimizer_state(name)] == []

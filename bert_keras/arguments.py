@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NoReturn
 
 from bert_keras import __version__
+from bert_keras.errors import ConfigError
 from bert_keras.train_config import (
     LAYOUTS,
     PRECISIONS,
@@ -19,9 +20,19 @@ _MODEL = "model folder or hf://owner/name"
 _ROWS = "TSV, CSV or JSONL"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Raises what argparse would print in several lines."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
 def parser() -> argparse.ArgumentParser:
-    """Return the parser; what it parses holds `verb`, the name of the command."""
-    root = argparse.ArgumentParser(
+    """Return the parser; what it parses holds `verb`, the name of the command.
+
+    It raises a ConfigError where the arguments are wrong.
+    """
+    root = _Parser(
         prog="bert-keras",
         description="BERT for Keras 3: from raw text to a served model.",
     )
@@ -163,7 +174,12 @@ def _own_task(parser: argparse.ArgumentParser) -> None:
 
 def _positive(text: str) -> int:
     """Return a whole number above 0; argparse turns the error into its one line."""
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; received {number}")
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least 1; received {text}"
+        )
     return number

@@ -185,7 +185,7 @@ def character_table(
     for kind, ranges in ((ALONE, PUNCTUATION), (SPACE, SPACES), (GONE, DELETED)):
         _fill(kinds, ranges, kind)
     entries = kinds.copy()
-    expansions = []
+    expansions: list[list[int]] = []
     for first, last in _CASED_OR_COMPOSED if lowercase or strip_accents else ():
         for code in range(first, last + 1):
             if kinds[code] in (SPACE, GONE):

@@ -18,6 +18,7 @@ from typing import Any
 
 from bert_keras.arguments import parser
 from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.quiet import load_tensorflow
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.train_config import TrainConfig
 
@@ -28,24 +29,42 @@ _PAIR = ("text_a", "text_b")
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, or 2 for a mistake of the user's."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = parser().parse_args(arguments)
-    # TensorFlow's notes about the machine would drown the one line that matters.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    options.command_line = shlex.join(["bert-keras", *arguments])
     try:
+        options = parser().parse_args(arguments)
+        options.command_line = shlex.join(["bert-keras", *arguments])
         _VERBS[options.verb](options)
+        sys.stdout.flush()
     except BertKerasError as error:
-        print(f"bert-keras: {error}", file=sys.stderr)
-        return 2
+        return _mistake(str(error))
     except BrokenPipeError:  # the reader of our answers has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+    except OSError as error:  # standard output, such as on a full disk
+        _drop_output()
+        return _mistake(str(error))
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        # Named, since TensorFlow is not imported here.
+        memory = ("MemoryError", "ResourceExhaustedError")
+        if type(error).__name__ not in memory:
+            raise
+        return _mistake("not enough memory; a smaller --batch-size may help")
     return 0
 
 
+def _mistake(message: str) -> int:
+    """Print the one line that tells a user what is wrong; returns the exit code."""
+    print(f"bert-keras: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere, so that Python's exit is silent."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _train(options: argparse.Namespace) -> None:
-    _heavy()
+    load_tensorflow()
     from bert_keras.training import train
 
     task = find_task(options.task)
@@ -73,7 +92,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    _heavy()
+    load_tensorflow()
     from bert_keras.inference import load
     from bert_keras.training import evaluate
 
@@ -85,7 +104,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
-    _heavy()
+    load_tensorflow()
     from bert_keras.inference import load
 
     predictor = load(options.model, task=options.task, precision=options.precision)
@@ -102,7 +121,7 @@ def _predict(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    _heavy()
+    load_tensorflow()
     from bert_keras.export import export_model
     from bert_keras.model_folder import load_model
 
@@ -110,7 +129,7 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _convert(options: argparse.Namespace) -> None:
-    _heavy()
+    load_tensorflow()
     from bert_keras.convert import convert
 
     for note in convert(options.source, options.target):
@@ -228,12 +247,6 @@ def _score_table(scores: dict[str, Any]) -> str:
             )
             lines.append(f"  {name:<{width}}" + "".join(cells))
     return "\n".join(lines)
-
-
-def _heavy() -> None:
-    """Say that TensorFlow is being loaded, where someone is watching."""
-    if sys.stderr.isatty():
-        print("loading TensorFlow …", end="\r\033[K", file=sys.stderr, flush=True)
 
 
 _VERBS = {

@@ -6,7 +6,8 @@ import os
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.errors import CheckpointError
-from bert_keras.model_folder import check_vocabulary, replaced_folder
+from bert_keras.folder import replaced_folder
+from bert_keras.model_folder import check_vocabulary
 from bert_keras.tokenizer import WordPieceTokenizer
 
 _KEPT = ("id2label", "label2id", "problem_type", "pad_token_id", "bert_keras")

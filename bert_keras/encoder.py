@@ -14,11 +14,11 @@ from bert_keras import layers
 from bert_keras.block import Block
 from bert_keras.checkpoints import Checkpoint, match, read_checkpoint
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, ConfigError
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Weights of heads: an encoder passes over them in a checkpoint.
-HEAD_SCOPES = ("cls/", "classifier/", "qa_outputs/", "bert/pooler/")
+HEAD_SCOPES = ("cls/", "classifier/", "qa_outputs/")
 # What a packed row needs besides: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 
@@ -105,6 +105,9 @@ class BertEncoder(keras.Model):
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
+    Raises:
+        ConfigError: `outputs` names something else.
+
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
         >>> ids = np.array([[101, 7592, 102]])
@@ -181,7 +184,12 @@ class BertEncoder(keras.Model):
                     name="pooler",
                 )(first)
         extra = {"hidden_states": hidden_states, "attentions": attentions}
-        results.update({key: extra[key] for key in outputs})
+        for key in outputs:
+            if key not in extra:
+                raise ConfigError(
+                    f"`outputs` must be of {', '.join(extra)}; received {key!r}"
+                )
+            results[key] = extra[key]
         super().__init__(inputs, results, name=name)
         self.config = config
         self.embeddings = embeddings
@@ -204,16 +212,19 @@ class BertEncoder(keras.Model):
 
         Args:
             path: Hugging Face folder, Google checkpoint or `hf://owner/name`.
-            **settings: arguments of the constructor.
+            **settings: arguments of the constructor. `pooler=True` gives a new pooler
+                where the checkpoint has none; by default the encoder then has none.
 
         Raises:
             CheckpointError: something is missing, broken or of another shape.
         """
         checkpoint = read_checkpoint(path)
-        if "bert/pooler/dense/kernel" not in checkpoint.shapes:
-            settings.setdefault("pooler", False)
-        encoder = cls(checkpoint.config, **settings)
-        assign(encoder, checkpoint, optional=HEAD_SCOPES)
+        has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
+        encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
+        optional = HEAD_SCOPES
+        if not has_pooler or not settings.get("pooler", True):
+            optional += ("bert/pooler/",)
+        assign(encoder, checkpoint, optional=optional)
         return encoder
 
     def get_config(self) -> dict[str, Any]:

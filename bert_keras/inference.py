@@ -44,10 +44,10 @@ class Predictor:
 
     def __init__(self, model: TaskModel) -> None:
         self.model = model
-        self._prepare = tf.function(model.preprocessor, reduce_retracing=True)
+        self._prepare = tf.function(model.preprocessor, autograph=False)
         self._answer = tf.function(
             lambda batch: model.task.answer(model(batch, training=False)),
-            reduce_retracing=True,
+            autograph=False,
         )
 
     def predict(
@@ -96,8 +96,10 @@ class Predictor:
             lambda *part: self._prepare(part if len(texts) > 1 else part[0]),
             num_parallel_calls=2,
         )
+        # One graph for batches of every shape; called as it is, it would be traced anew.
+        answer = self._answer.get_concrete_function(dataset.element_spec)
         for batch in dataset.prefetch(2):
-            yield {key: value.numpy() for key, value in self._answer(batch).items()}
+            yield {key: value.numpy() for key, value in answer(batch).items()}
 
 
 def _parts(texts: Sequence[Any]) -> tuple[Sequence[str], ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.errors import CheckpointError
+from bert_keras.quiet import load_tensorflow
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _saved_model(folder: Path) -> dict[str, Any]:
     """Return the signatures of a SavedModel and what `assets.extra` says."""
+    load_tensorflow()
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 

@@ -8,17 +8,14 @@ named by the user, not by the folder.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import Checkpoint, read_checkpoint, write_huggingface
 from bert_keras.encoder import BertEncoder, assign
 from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.folder import replaced_folder
 from bert_keras.packing import Preprocessor
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.base import Task, TaskModel
@@ -142,44 +139,3 @@ def _task_name(checkpoint: Checkpoint, ours: dict[str, Any]) -> str:
         f"{checkpoint.path}: holds no task's head (architecture {architectures[0]}): "
         "train one on it first"
     )
-
-
-@contextlib.contextmanager
-def replaced_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a new folder beside `folder`; it takes its place when all went well.
-
-    Raises:
-        CheckpointError: `folder` is a file, or holds something that is no model.
-    """
-    target = Path(folder)
-    check_replaceable(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
-    try:
-        yield new
-        new.chmod(0o755)
-        old = None
-        if target.exists():
-            old = new.with_name(f"{new.name}-old")
-            target.rename(old)
-        new.rename(target)
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def check_replaceable(target: Path) -> None:
-    """Raise unless `target` is absent, empty or a model folder."""
-    if target.is_dir():
-        if any(target.iterdir()) and not (target / "config.json").is_file():
-            raise CheckpointError(
-                f"{target}: must be a new folder or a model folder; holds other files"
-            )
-    elif target.exists():
-        raise CheckpointError(f"{target}: must be a folder; is a file")

@@ -3,6 +3,10 @@
 Holds `WordSplitter`: cleaning, lower-casing, accent stripping and splitting as in the
 `BertNormalizer` and `BertPreTokenizer` of `tokenizers` 0.23, by the tables of
 `characters.py`. All ops are core TensorFlow.
+
+One difference is left: marks that the reference's old Unicode does not know as accents
+stay in words, and where several such marks follow each other the reference puts them in
+canonical order. Here they stay as they are. No released vocabulary has such a mark.
 """
 
 from __future__ import annotations
@@ -154,6 +158,29 @@ class WordSplitter(tf.Module):
         breaks = tf.where(tf.equal(used[:, 1], 0), tf.gather(breaks, sources), 0)
         return codes, kinds, breaks, sources
 
+    def sources_of(
+        self, words: Words, word: Any, starts: Any, ends: Any
+    ) -> tuple[Any, Any]:
+        """Return the first and last decoded character of pieces of words.
+
+        Args:
+            words: what the call returned.
+            word: int32 [P], the number of each piece's word.
+            starts: int64 [P], its first byte in the word.
+            ends: int64 [P], the byte after its last.
+        """
+        byte_splits = tf.concat([[0], tf.cumsum(utf8_bytes(words.codes))], axis=0)
+        char_of_byte = segment_ids(byte_splits)
+        base = tf.gather(tf.gather(byte_splits, words.word_splits), word)
+        first = tf.gather(char_of_byte, base + tf.cast(starts, tf.int32))
+        last = tf.gather(char_of_byte, base + tf.cast(ends, tf.int32) - 1)
+        last_code = tf.gather(words.codes, last)
+        first = tf.gather(words.sources, first)
+        last = tf.gather(words.sources, last)
+        for i, token in enumerate(self._specials):
+            last += tf.where(tf.equal(last_code, FIRST_SPECIAL + i), len(token) - 1, 0)
+        return first, last
+
     def _mark_special_tokens(
         self, decoded: Any, codes: Any, kinds: Any
     ) -> tuple[Any, Any]:
@@ -203,6 +230,11 @@ def _unpack(cells: Any) -> tuple[Any, Any]:
     """Return what the cells of a character table hold: numbers and kinds."""
     kinds = tf.bitwise.bitwise_and(cells, (1 << characters.KIND_BITS) - 1)
     return tf.bitwise.right_shift(cells, characters.KIND_BITS), kinds
+
+
+def utf8_bytes(codes: Any) -> Any:
+    """Return how many bytes each code point takes in UTF-8, int32."""
+    return 1 + sum(tf.cast(codes > most, tf.int32) for most in (0x7F, 0x7FF, 0xFFFF))
 
 
 def segment_ids(row_splits: Any) -> Any:

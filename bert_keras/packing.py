@@ -211,8 +211,8 @@ class Preprocessor:
         length_multiple: row lengths are rounded up to a multiple of it, for compilers
             that want few lengths.
 
-    Call: tf.string [B], or a pair of those. Returns a dict, see `pack_rows` and
-    `pad_rows`.
+    Call: tf.string [B] or a list of strings, or a pair (tuple) of those. Returns a
+    dict, see `pack_rows` and `pad_rows`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -248,6 +248,7 @@ class Preprocessor:
         self.layout = layout
         self.length_multiple = length_multiple
 
+    @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def __call__(self, texts: Any) -> dict[str, Any]:
         ids, segments = self.join(texts)
         settings = {
@@ -274,9 +275,11 @@ class Preprocessor:
         return tf.minimum(whole, self.max_length), whole > self.max_length
 
     def _pieces(self, texts: Any) -> tuple[Any, Any]:
-        first, second = texts if isinstance(texts, tuple | list) else (texts, None)
-        b = None if second is None else self.tokenizer(second)
-        return self.tokenizer(first), b
+        several = isinstance(texts, tuple | list)
+        if not several or all(isinstance(text, str | bytes) for text in texts):
+            return self.tokenizer(texts), None  # a list of strings is no pair
+        first, second = texts
+        return self.tokenizer(first), self.tokenizer(second)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings but the tokenizer, as plain values."""

@@ -1,9 +1,9 @@
 """Text to WordPiece ids in the TF graph: `WordPieceTokenizer`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3, and the `tokenizers` library
-0.23, whose ids these are for every string. tf-text does the WordPiece (Song et al.
-2021, arXiv:2012.15524). Exported graphs hold `FastWordpieceTokenizeWithOffsets` and
-otherwise core TensorFlow ops.
+0.23, whose ids these are. tf-text does the WordPiece (Song et al. 2021,
+arXiv:2012.15524). Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise
+core TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from tensorflow_text.core.pybinds import (
 from bert_keras import characters
 from bert_keras import vocabulary as files
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.normalization import FIRST_SPECIAL, WordSplitter, segment_ids
+from bert_keras.normalization import (
+    FIRST_SPECIAL,
+    WordSplitter,
+    segment_ids,
+    utf8_bytes,
+)
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
-_MOST_TOKEN_BYTES = 256  # a limit of tf-text
 # Text of these characters alone needs no table: tf-text itself splits it alike.
 _PLAIN = r"[\t\n\r -~]*"
 _PLAIN_TOKEN = re.compile(r"(?:##)?[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
@@ -42,8 +44,10 @@ _SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
 class WordPieceTokenizer(tf.Module):
     """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
 
-    No special token is added: `packing` does that. Every op is a TensorFlow op, under
-    any Keras backend. `keras.export.ExportArchive.track` takes the tokenizer.
+    Equal for every string with the four released vocabularies; `normalization` names
+    the one difference that another vocabulary can show. No special token is added:
+    `packing` does that. Every op is a TensorFlow op, on the CPU, under any Keras
+    backend. `keras.export.ExportArchive.track` takes the tokenizer.
 
     Args:
         vocabulary: the tokens, in the order of their ids; pieces inside a word start
@@ -88,7 +92,7 @@ class WordPieceTokenizer(tf.Module):
                 f"`max_word_characters` must be at least 1; "
                 f"received {max_word_characters}"
             )
-        self._vocabulary = _Untracked(_checked(vocabulary))
+        self._vocabulary = _Untracked(files.check_tokens(vocabulary))
         self.notes: tuple[str, ...] = ()
         self.lowercase = lowercase
         self.strip_accents = lowercase if strip_accents is None else strip_accents
@@ -98,13 +102,12 @@ class WordPieceTokenizer(tf.Module):
         self.max_word_characters = max_word_characters
         ids = {token: i for i, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
-            ids[token] for token in _REQUIRED_TOKENS
+            ids[token] for token in files.REQUIRED_TOKENS
         )
         self.mask_id: int | None = ids.get("[MASK]")
-        parsed = [token for token in SPECIAL_TOKENS if token in ids]
+        parsed = [token for token in files.SPECIAL_TOKENS if token in ids]
         if special_tokens_in_text == "literal":
             parsed = []
-        self._special_lengths = [len(token) for token in parsed]
         self._splitter = WordSplitter(
             lowercase=lowercase,
             strip_accents=self.strip_accents,
@@ -141,13 +144,16 @@ class WordPieceTokenizer(tf.Module):
         """The number of tokens."""
         return len(self.vocabulary)
 
+    @tf.autograph.experimental.do_not_convert  # tracing is ten times faster so
     def __call__(self, texts: Any) -> tf.RaggedTensor:
         """Return the ids of `texts`, string [B] or a list of str: int32 [B, None].
 
         Bytes that are not UTF-8 are dropped.
         """
-        return self._tokenize(_as_strings(texts), self._plain_ids, self._ids)
+        with tf.device("CPU:0"):  # int32 would go to and fro between CPU and GPU
+            return self._tokenize(_as_strings(texts), self._plain_ids, self._ids)
 
+    @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(
         self, texts: Any, *, unit: str = "bytes"
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
@@ -164,11 +170,12 @@ class WordPieceTokenizer(tf.Module):
         """
         if unit not in ("bytes", "characters"):
             raise ConfigError(f"`unit` must be bytes or characters; received {unit!r}")
-        cells = self._tokenize(
-            _as_strings(texts),
-            self._plain_offsets,
-            lambda strings: self._offsets(strings, unit),
-        )
+        with tf.device("CPU:0"):
+            cells = self._tokenize(
+                _as_strings(texts),
+                self._plain_offsets,
+                lambda strings: self._offsets(strings, unit),
+            )
         ids, starts, ends = tf.unstack(cells.values, num=3, axis=1)
         return (
             cells.with_values(ids),
@@ -231,7 +238,7 @@ class WordPieceTokenizer(tf.Module):
     def _tokenize(self, texts: Any, plain_way: Any, full_way: Any) -> Any:
         """Send each text the shorter way if it is plain ASCII, keeping the order."""
         plain = tf.strings.regex_full_match(texts, _PLAIN)
-        if self._special_lengths:
+        if self.special_tokens_in_text == "parse":
             plain &= ~tf.strings.regex_full_match(texts, _SPECIAL)
 
         def both_ways() -> Any:
@@ -272,24 +279,14 @@ class WordPieceTokenizer(tf.Module):
         words = self._splitter(texts, with_starts=unit == "bytes")
         ids, starts, ends = _pieces(self._word_model, words.strings)
         row_splits = tf.gather(ids.row_splits, words.row_splits)
-        # From bytes in a word to characters of the words to characters of the text.
-        widths = _utf8_bytes(words.codes)
-        byte_splits = tf.concat([[0], tf.cumsum(widths)], axis=0)
-        char_of_byte = segment_ids(byte_splits)
-        word_of_piece = segment_ids(ids.row_splits)
-        base = tf.gather(tf.gather(byte_splits, words.word_splits), word_of_piece)
-        first = tf.gather(char_of_byte, base + tf.cast(starts.values, tf.int32))
-        last = tf.gather(char_of_byte, base + tf.cast(ends.values, tf.int32) - 1)
-        last_code = tf.gather(words.codes, last)
-        first = tf.gather(words.sources, first)
-        last = tf.gather(words.sources, last)
-        for i, length in enumerate(self._special_lengths):
-            last += tf.where(tf.equal(last_code, FIRST_SPECIAL + i), length - 1, 0)
+        first, last = self._splitter.sources_of(
+            words, segment_ids(ids.row_splits), starts.values, ends.values
+        )
         decoded = words.decoded
         if unit == "bytes":
             start = tf.cast(tf.gather(words.starts.values, first), tf.int32)
             end = tf.cast(tf.gather(words.starts.values, last), tf.int32)
-            end += _utf8_bytes(tf.gather(decoded.values, last))
+            end += utf8_bytes(tf.gather(decoded.values, last))
         else:
             row_start = tf.cast(decoded.row_splits[:-1], tf.int32)
             base = tf.gather(row_start, segment_ids(row_splits))
@@ -304,38 +301,6 @@ class _Untracked:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-
-
-def _checked(vocabulary: Sequence[str]) -> tuple[str, ...]:
-    """Return the vocabulary as a tuple; raise ConfigError where it is not usable."""
-    tokens = tuple(vocabulary)
-    seen: dict[str, int] = {}
-    for i, token in enumerate(tokens):
-        if not isinstance(token, str):
-            raise ConfigError(f"`vocabulary` must hold strings; received {token!r}")
-        if seen.setdefault(token, i) != i:
-            raise ConfigError(
-                f"`vocabulary` must hold each token once; received {token!r} as "
-                f"{seen[token]} and {i}"
-            )
-        try:
-            size = len(token.removeprefix("##").encode())
-        except UnicodeEncodeError:
-            raise ConfigError(
-                f"`vocabulary` must be Unicode text; received {token!r} as {i}"
-            ) from None
-        if size > _MOST_TOKEN_BYTES:
-            raise ConfigError(
-                f"`vocabulary` must have tokens of at most {_MOST_TOKEN_BYTES} bytes; "
-                f"received one of {size} as {i}"
-            )
-    for token in _REQUIRED_TOKENS:
-        if token not in seen:
-            raise ConfigError(
-                f"`vocabulary` must hold {token}; received {len(tokens)} tokens "
-                "without it"
-            )
-    return tokens
 
 
 def _only(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
@@ -390,8 +355,3 @@ def _as_strings(texts: Any) -> Any:
             f"received shape {strings.shape}"
         )
     return strings
-
-
-def _utf8_bytes(codes: Any) -> Any:
-    """Return how many bytes each code point takes in UTF-8, int32."""
-    return 1 + sum(tf.cast(codes > most, tf.int32) for most in (0x7F, 0x7FF, 0xFFFF))

@@ -60,6 +60,8 @@ class TrainConfig:
     tensorboard: str | None = None
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_type(field.name, field.type, getattr(self, field.name))
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(
@@ -88,3 +90,17 @@ class TrainConfig:
                     f"`{name}` must be one of {', '.join(allowed)}; "
                     f"received {getattr(self, name)!r}"
                 )
+
+
+def _check_type(name: str, kind: object, value: object) -> None:
+    """Raise unless `value` has the field's type."""
+    words = {
+        "int": ("a whole number", int),
+        "float": ("a number", int | float),
+        "bool": ("true or false", bool),
+        "str": ("a string", str),
+        "str | None": ("a string", str | None),
+    }
+    word, type_ = words[str(kind)]
+    if not isinstance(value, type_) or isinstance(value, bool) != (kind == "bool"):
+        raise ConfigError(f"`{name}` must be {word}; received {value!r}")

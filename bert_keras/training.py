@@ -21,8 +21,9 @@ import tensorflow as tf
 from bert_keras.checkpoints import resolve
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
+from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.inference import Predictor
-from bert_keras.model_folder import check_replaceable, replaced_folder, write_model
+from bert_keras.model_folder import write_model
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.packing import Preprocessor
 from bert_keras.progress import BestEpoch, Progress, say

@@ -1,7 +1,8 @@
 """The vocabulary files of a model folder: vocab.txt, tokenizer.json and its config.
 
 Holds `read_folder` and `write_folder`, which turn the files of Google's and Hugging
-Face's releases into the arguments of `WordPieceTokenizer` and back.
+Face's releases into the arguments of `WordPieceTokenizer` and back, and the rules for
+a vocabulary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError
 
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
+_MOST_TOKEN_BYTES = 256  # a limit of tf-text
 # Keys of tokenizer_config.json (the first three are Hugging Face's) to our arguments.
 _CONFIG_KEYS = {
     "do_lower_case": "lowercase",
@@ -35,6 +39,38 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "special_tokens_in_text": (str,),
     "max_word_characters": (int,),
 }
+
+
+def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
+    """Return the vocabulary as a tuple; raise ConfigError where it is not usable."""
+    tokens = tuple(vocabulary)
+    seen: dict[str, int] = {}
+    for i, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise ConfigError(f"`vocabulary` must hold strings; received {token!r}")
+        if seen.setdefault(token, i) != i:
+            raise ConfigError(
+                f"`vocabulary` must hold each token once; received {token!r} as "
+                f"{seen[token]} and {i}"
+            )
+        try:
+            size = len(token.removeprefix("##").encode())
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"`vocabulary` must be Unicode text; received {token!r} as {i}"
+            ) from None
+        if size > _MOST_TOKEN_BYTES:
+            raise ConfigError(
+                f"`vocabulary` must have tokens of at most {_MOST_TOKEN_BYTES} bytes; "
+                f"received one of {size} as {i}"
+            )
+    for token in REQUIRED_TOKENS:
+        if token not in seen:
+            raise ConfigError(
+                f"`vocabulary` must hold {token}; received {len(tokens)} tokens "
+                "without it"
+            )
+    return tokens
 
 
 def read_folder(

@@ -41,7 +41,7 @@ def find_task(name: str) -> type[Task]:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"`task` {name!r} cannot be imported: {error}") from None
     from bert_keras.tasks.base import Task
 

@@ -196,6 +196,14 @@ class TaskModel(keras_hub.models.Task):
             inputs = complete(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        # Else TensorFlow makes the optimizer's variables while it traces the step, and
+        # then has to trace the step a second time.
+        if keras.config.backend() == "tensorflow" and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().fit(*args, **kwargs)
+
+    @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> Any:

@@ -1,0 +1,115 @@
+"""A model folder that is written whole or not at all: `replaced_folder`.
+
+The new folder is made beside the old one, and then they change places in one step, so
+that a run that is killed, at any moment, leaves the old folder or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_keras.errors import CheckpointError
+
+# What a model folder of ours holds; a folder with anything else is never replaced.
+FILES = frozenset(
+    (
+        "config.json",
+        "model.safetensors",
+        "report.html",
+        "scores.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    )
+)
+_AT_FDCWD = -100  # of Linux's <fcntl.h>
+_RENAME_EXCHANGE = 2
+# What a kernel or a file system says that cannot exchange two folders.
+_CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+
+
+@contextlib.contextmanager
+def replaced_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a new folder beside `folder`; it takes its place when all went well.
+
+    Raises:
+        CheckpointError: `folder` is a file or holds something else than a model, or
+            the disk refuses. The old folder stands as it did.
+    """
+    target = Path(os.path.realpath(folder))  # what a link points to, not the link
+    check_replaceable(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    try:
+        yield new
+        new.chmod(0o755)
+        _swap(new, target)
+    except CheckpointError as error:
+        # The new folder has a name that the user never gave.
+        error.args = (str(error).replace(str(new), str(target)),)
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{target}: cannot be written: {reason}") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def check_replaceable(folder: str | os.PathLike[str]) -> None:
+    """Raise unless a folder is absent, empty or holds a model and nothing else."""
+    target = Path(folder)
+    try:
+        if not target.is_dir():
+            if target.exists():
+                raise CheckpointError(f"{target}: must be a folder; is a file")
+            return
+        found = {entry.name for entry in target.iterdir()}
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be read: {error.strerror}") from None
+    others = sorted(found - FILES)
+    if others or (found and "config.json" not in found):
+        raise CheckpointError(
+            f"{target}: must be a new folder or a model folder; holds other files "
+            f"({', '.join((others or sorted(found))[:3])})"
+        )
+
+
+def _swap(new: Path, target: Path) -> None:
+    """Put `new` in the place of `target`; an old target ends up elsewhere, deleted."""
+    check_replaceable(target)  # again: writing took a while
+    if not target.exists():
+        new.rename(target)
+    elif not _exchange(new, target):
+        # Where folders cannot be exchanged there is a moment without any.
+        old = new.with_name(f"{new.name}-old")
+        target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Let two folders change names in one step; says if the system can."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):  # not Linux, or an old C library
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _CANNOT_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number))

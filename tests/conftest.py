@@ -1,0 +1,183 @@
+"""What many tests stand on: a tiny vocabulary, encoder, trained model and its data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pytest
+
+from bert_keras.errors import BertKerasError
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+VOCABULARY = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *LETTERS,
+    *(f"##{letter}" for letter in LETTERS),
+    *"win cash prize free now see you at six lunch home sale shoes half off".split(),
+    *(",", ".", "!", "é", "日", "本"),
+]
+ROWS = [
+    ("see you at six", "ham"),
+    ("lunch at home", "ham"),
+    ("you at home now?", "ham"),
+    ("see you, lunch at six", "ham"),
+    ("win cash now", "spam"),
+    ("free cash prize!", "spam"),
+    ("you win a prize", "spam"),
+    ("a free prize, win now", "spam"),
+    ("shoes half off", "promo"),
+    ("sale: shoes now half price", "promo"),
+    ("summer sale", "promo"),
+    ("half off at the sale", "promo"),
+]
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[tuple[str, str]]:
+    """Return twelve short texts of three classes, each with its class."""
+    return ROWS
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> list[str]:
+    """Return the tokens of the tiny models."""
+    return VOCABULARY
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a pretrained encoder: 2 layers, hidden 16, random weights, no dropout."""
+    from bert_keras.checkpoints import write_huggingface
+    from bert_keras.config import BertConfig
+    from bert_keras.encoder import BertEncoder
+    from bert_keras.tokenizer import WordPieceTokenizer
+
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=40,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.3,
+    )
+    encoder = BertEncoder(config, seed=5)
+    folder = tmp_path_factory.mktemp("tiny") / "encoder"
+    arrays = {weight.path: weight.numpy() for weight in encoder.weights}
+    settings = {**config.to_dict(), "architectures": ["BertModel"]}
+    write_huggingface(folder, arrays, settings)
+    WordPieceTokenizer(VOCABULARY).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_model(encoder_folder: Path) -> Callable[..., Any]:
+    """Return a function that puts a task on the tiny encoder, untrained."""
+    from bert_keras.encoder import BertEncoder
+    from bert_keras.packing import Preprocessor
+    from bert_keras.tasks.base import TaskModel
+    from bert_keras.tokenizer import WordPieceTokenizer
+
+    def make(task: Any, *, layout: str = "packed", dtype: Any = None) -> Any:
+        encoder = BertEncoder.from_pretrained(str(encoder_folder), dtype=dtype)
+        tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
+        preprocessor = Preprocessor(tokenizer, max_length=24, layout=layout)
+        return TaskModel(encoder, task, preprocessor, seed=1)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spam_folder(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the model folder of a classifier of single texts, trained by `train`."""
+    from bert_keras.tasks.base import as_columns
+    from bert_keras.tasks.classification import Classification
+    from bert_keras.train_config import TrainConfig
+    from bert_keras.training import train
+
+    texts, labels = zip(*ROWS, strict=True)
+    columns = as_columns(text=texts, label=labels)
+    config = TrainConfig(
+        epochs=12, batch_size=4, learning_rate=5e-3, max_length=24, layout="packed"
+    )
+    folder = tmp_path_factory.mktemp("trained") / "spam"
+    train(
+        Classification,
+        encoder=encoder_folder,
+        train=columns,
+        dev=columns,
+        output=folder,
+        config=config,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spam_model(spam_folder: Path) -> Any:
+    """Return the model of `spam_folder`; tests leave it as it is."""
+    from bert_keras.model_folder import load_model
+
+    return load_model(spam_folder)
+
+
+@pytest.fixture(scope="session")
+def pair_folder(
+    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return the model folder of a classifier of pairs, untrained."""
+    from bert_keras.model_folder import save_model
+    from bert_keras.tasks.classification import Classification
+
+    task = Classification(("different", "same"), pairs=True)
+    folder = tmp_path_factory.mktemp("trained") / "pairs"
+    return save_model(make_model(task), folder)
+
+
+@pytest.fixture(scope="session")
+def pair_model(pair_folder: Path) -> Any:
+    """Return the model of `pair_folder`; tests leave it as it is."""
+    from bert_keras.model_folder import load_model
+
+    return load_model(pair_folder)
+
+
+@pytest.fixture
+def spam_file(tmp_path: Path) -> Path:
+    """Return a TSV file of the texts and classes, with a header."""
+    return write_tsv(tmp_path / "spam.tsv", [("text", "label"), *ROWS])
+
+
+def write_tsv(path: Path, rows: Sequence[Sequence[str]]) -> Path:
+    """Write rows of cells and return the path."""
+    lines = "".join("\t".join(row) + "\n" for row in rows)
+    path.write_text(lines, encoding="utf-8")
+    return path
+
+
+def refused(action: Callable[[], object], *parts: str) -> str:
+    """Check that a mistake is told in one line that holds `parts`; returns the line."""
+    with pytest.raises(BertKerasError) as caught:
+        action()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+    return message
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder and of those below it, by relative path."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

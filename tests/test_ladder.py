@@ -1,0 +1,114 @@
+"""The ladder: a module imports only from lower floors, and the light ones stay light.
+
+`FLOORS` is read as a table of contents; a new module takes its place in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / "bert_keras"
+FLOORS = {
+    0: "block characters drawing errors heads page quiet run_facts",
+    1: "checkpoints.names config folder layers metrics normalization optimizers report"
+    " rows train_config vocabulary",
+    2: "arguments checkpoints.base table tokenizer",
+    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file packing",
+    4: "checkpoints.google checkpoints.huggingface",
+    5: "checkpoints",
+    6: "encoder info",
+    7: "tasks.base",
+    8: "export tasks tasks.classification",
+    9: "model_folder",
+    10: "convert inference",
+    11: "progress",
+    12: "training",
+    13: "cli",
+    14: "__main__",
+}
+FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
+MODULES = {
+    str(path.relative_to(PACKAGE).with_suffix(""))
+    .replace(os.sep, ".")
+    .removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path != PACKAGE / "__init__.py"
+}
+# Imported for their side effect of being light: the command line and its help.
+LIGHT = "bert_keras bert_keras.cli bert_keras.arguments bert_keras.train_config"
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules of the package that a file imports, anywhere in it.
+
+    What stands under `if TYPE_CHECKING` does not run, so it does not count.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            whole = {f"{module}.{alias.name}" for alias in node.names}
+            modules = {n for n in whole if n.removeprefix("bert_keras.") in MODULES}
+            found |= modules or {module}
+    return {
+        name.removeprefix("bert_keras.")
+        for name in found
+        if name.startswith((".", "bert_keras."))
+    }
+
+
+def test_every_module_has_a_floor() -> None:
+    assert set(FLOOR) == set(MODULES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down(name: str) -> None:
+    too_high = {
+        other for other in imported(MODULES[name]) if FLOOR[other] >= FLOOR[name]
+    }
+    assert not too_high
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_file_is_short_and_asserts_nothing(name: str) -> None:
+    source = MODULES[name].read_text(encoding="utf-8")
+    assert source.count("\n") <= 400
+    assert not [
+        node for node in ast.walk(ast.parse(source)) if type(node) is ast.Assert
+    ]
+
+
+def test_the_light_modules_import_nothing_heavy() -> None:
+    check = (
+        f"import sys, {', '.join([*LIGHT.split(), 'bert_keras.tasks'])}\n"
+        "heavy = ('tensorflow', 'keras', 'keras_hub', 'numpy', 'safetensors')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", check]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_help_is_there_within_a_second() -> None:
+    command = [sys.executable, "-m", "bert_keras", "--help"]
+    seconds = []
+    for _ in range(3):  # the best of three: a busy machine must not fail this
+        start = time.perf_counter()
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        seconds.append(time.perf_counter() - start)
+    assert b"train" in done.stdout
+    assert min(seconds) < 1.0

@@ -1,0 +1,251 @@
+"""The contract: what every task must do, run for each task of `TASKS`.
+
+A new task adds its cases to `CASES`; everything else here holds for it as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROWS, refused
+
+from bert_keras.export import export_model
+from bert_keras.model_folder import load_model, save_model
+from bert_keras.packing import Preprocessor
+from bert_keras.table import Columns
+from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.base import Task, TaskModel, as_columns
+from bert_keras.tasks.classification import Classification
+
+STEPS = 40
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+# Met by no training row: empty, long, other scripts, upper case.
+OTHERS = ["", "é 日本 🎉", "WIN " * 30, "see you", "zzz"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One form of a task: the task, one batch of rows, and what overfitting means."""
+
+    task: Task
+    columns: Columns
+    logits: tuple[int, ...]
+    loss: float  # of the batch after STEPS updates, at most
+
+
+def _pairs() -> Case:
+    same = [LABELS[i] == LABELS[i - 1] for i in range(len(TEXTS))]
+    columns = as_columns(
+        text=TEXTS,
+        text_pair=TEXTS[-1:] + TEXTS[:-1],
+        label=["same" if value else "different" for value in same],
+    )
+    task = Classification(("different", "same"), pairs=True)
+    return Case(task, columns, logits=(12, 2), loss=0.1)
+
+
+CASES = {
+    "classification": {
+        "single": Case(
+            Classification(("ham", "promo", "spam")),
+            as_columns(text=TEXTS, label=LABELS),
+            logits=(12, 3),
+            loss=0.1,
+        ),
+        "pairs": _pairs(),
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A case, its model after STEPS updates, and its loss before."""
+
+    case: Case
+    model: TaskModel
+    first_loss: float
+
+    @property
+    def texts(self) -> Any:
+        """The texts of the rows, as `fit` takes them: one tensor or a pair."""
+        return _feed(self.case.task.texts(self.case.columns))
+
+    @property
+    def more_texts(self) -> Any:
+        """The texts of the rows and others."""
+        parts = self.case.task.texts(self.case.columns)
+        return _feed(tuple(part + OTHERS for part in parts))
+
+    @property
+    def targets(self) -> np.ndarray:
+        """What the rows teach, as the loss wants it."""
+        return self.case.task.targets(self.case.columns)
+
+    def answers(self, model: TaskModel | None = None) -> dict[str, np.ndarray]:
+        """Return the answers of a model, or of this one, to `more_texts`."""
+        answers = (model or self.model).answer(self.more_texts)
+        return {key: value.numpy() for key, value in answers.items()}
+
+
+def _feed(parts: tuple[list[str], ...]) -> Any:
+    tensors = tuple(tf.constant(part) for part in parts)
+    return tensors if len(tensors) > 1 else tensors[0]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, form) for name in TASKS for form in CASES.get(name, {})],
+    ids=lambda param: "-".join(param),
+)
+def trained(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Trained:
+    name, form = request.param
+    case = CASES[name][form]
+    model = make_model(case.task)
+    model.compile(
+        optimizer=keras.optimizers.Adam(5e-3),
+        loss=case.task.loss(),
+        metrics=case.task.metrics(),
+    )
+    made = Trained(case, model, 0.0)
+    first = model.evaluate(made.texts, made.targets, batch_size=64, verbose=0)[0]
+    batch = tf.data.Dataset.from_tensors((made.texts, made.targets))
+    model.fit(batch.repeat(STEPS), verbose=0)
+    return Trained(case, model, first)
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
+    """Check that two answers are equal: strings exactly, numbers within 1e-5."""
+    assert set(found) == set(wanted)
+    for key, value in wanted.items():
+        if value.dtype == object:
+            assert np.asarray(found[key]).tolist() == value.tolist()
+        else:
+            np.testing.assert_allclose(found[key], value, atol=1e-5, rtol=0)
+
+
+def test_every_task_has_a_case() -> None:
+    assert set(CASES) == set(TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_list_of_tasks_says_what_the_class_says(name: str) -> None:
+    task = find_task(name)
+    assert (task.name, task.summary) == (name, TASKS[name][1])
+
+
+def test_logits_and_answers_have_their_shapes(trained: Trained) -> None:
+    case = trained.case
+    logits = trained.model(trained.model.preprocessor(trained.texts))
+    assert tuple(logits.shape) == case.logits
+    assert logits.dtype == tf.float32
+    for value in case.task.answer(logits).values():
+        assert value.shape[0] == case.logits[0]
+
+
+def test_one_batch_is_overfitted(trained: Trained) -> None:
+    texts, targets = trained.texts, trained.targets
+    loss = trained.model.evaluate(texts, targets, batch_size=64, verbose=0)[0]
+    assert loss < trained.case.loss < trained.first_loss
+
+
+def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
+    task, columns = trained.case.task, trained.case.columns
+    answers = {k: v.numpy() for k, v in trained.model.answer(trained.texts).items()}
+    scores = task.score(columns, answers)
+    assert isinstance(scores[task.best_score], float)
+    assert task.mistakes(columns, answers) == []  # it was overfitted
+
+
+def test_answers_are_fit_for_json(trained: Trained) -> None:
+    rows = trained.case.task.rows(trained.answers())
+    assert len(rows) == len(trained.case.columns) + len(OTHERS)
+    json.dumps(rows, allow_nan=False)
+
+
+def test_the_order_of_a_batch_does_not_matter(trained: Trained) -> None:
+    flipped = tf.nest.map_structure(lambda part: part[::-1], trained.more_texts)
+    answers = {k: v.numpy()[::-1] for k, v in trained.model.answer(flipped).items()}
+    assert_same(answers, trained.answers())
+
+
+def test_a_text_alone_is_answered_as_in_a_batch(trained: Trained) -> None:
+    alone = tf.nest.map_structure(lambda part: part[-2:-1], trained.more_texts)
+    answers = trained.model.answer(alone)
+    assert_same(answers, {k: v[-2:-1] for k, v in trained.answers().items()})
+
+
+def test_packed_rows_give_what_padded_rows_give(trained: Trained) -> None:
+    model = trained.model
+    settings = {**model.preprocessor.settings(), "layout": "padded"}
+    padded = Preprocessor(model.preprocessor.tokenizer, **settings)
+    assert model.preprocessor.layout == "packed"
+    logits = model(padded(trained.more_texts), training=False)
+    assert_same(trained.case.task.answer(logits), trained.answers())
+
+
+def test_a_model_folder_gives_the_same_answers(
+    trained: Trained, tmp_path: Path
+) -> None:
+    loaded = load_model(save_model(trained.model, tmp_path / "model"))
+    assert loaded.task == trained.case.task
+    assert_same(trained.answers(loaded), trained.answers())
+
+
+def test_a_keras_file_gives_the_same_answers(trained: Trained, tmp_path: Path) -> None:
+    trained.model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.task == trained.case.task
+    assert_same(trained.answers(loaded), trained.answers())
+
+
+def test_an_export_gives_the_same_answers(trained: Trained, tmp_path: Path) -> None:
+    folder = export_model(trained.model, tmp_path / "served")
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    texts = trained.more_texts
+    names = ["text_a", "text_b"] if trained.case.task.pairs else ["text"]
+    feeds = texts if isinstance(texts, tuple) else (texts,)
+    assert_same(serve(**dict(zip(names, feeds, strict=True))), trained.answers())
+
+
+def test_a_task_comes_back_from_its_config(trained: Trained) -> None:
+    task = trained.case.task
+    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(task)))
+    assert keras.saving.deserialize_keras_object(stored) == task
+
+
+def test_raw_texts_and_string_labels_go_into_fit_and_predict(
+    trained: Trained, make_model: Callable[..., Any]
+) -> None:
+    task, x = trained.case.task, trained.texts
+    y = tf.constant(trained.case.columns["label"])
+    model = make_model(task)
+    model.compile(optimizer="sgd", loss=task.loss(), metrics=task.metrics())
+    history = model.fit(
+        x, y, validation_data=(x, y), batch_size=5, epochs=2, verbose=0
+    ).history
+    assert history["val_loss"][1] < history["val_loss"][0] < trained.first_loss
+    assert model.predict(x, batch_size=5, verbose=0).shape == trained.case.logits
+
+
+def test_string_and_integer_labels_mean_the_same(trained: Trained) -> None:
+    names = tf.constant(trained.case.columns["label"])
+    encoded = trained.case.task.encode_targets(names)
+    np.testing.assert_array_equal(encoded, trained.targets)
+    np.testing.assert_array_equal(
+        trained.case.task.encode_targets(trained.targets), trained.targets
+    )
+
+
+def test_a_wrong_label_is_named_by_its_line(trained: Trained) -> None:
+    columns = trained.case.columns
+    labels = ["no such label", *columns["label"][1:]]
+    wrong = Columns("a.tsv", {**columns.cells, "label": labels}, columns.lines)
+    refused(lambda: trained.case.task.targets(wrong), "a.tsv:1:", "no such label")

@@ -109,6 +109,8 @@ def _predict(options: argparse.Namespace) -> None:
 
     predictor = load(options.model, task=options.task, precision=options.precision)
     texts = _given_texts(options, pairs=predictor.model.task.pairs)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON is, whatever the terminal
     for batch in _batches(texts, 32 * options.batch_size):
         answers = predictor.predict(batch, batch_size=options.batch_size)
         for text, answer in zip(batch, answers, strict=True):
@@ -164,15 +166,17 @@ def _given_texts(options: argparse.Namespace, *, pairs: bool) -> Iterator[Any]:
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.texts:
+        # Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
+        texts = [os.fsencode(text).decode("utf-8", "replace") for text in options.texts]
         if not pairs:
-            yield from options.texts
+            yield from texts
             return
-        if len(options.texts) % 2:
+        if len(texts) % 2:
             raise ConfigError(
                 "the model reads pairs: give an even number of texts; "
-                f"received {len(options.texts)}"
+                f"received {len(texts)}"
             )
-        yield from zip(options.texts[::2], options.texts[1::2], strict=True)
+        yield from zip(texts[::2], texts[1::2], strict=True)
     elif options.input:
         from bert_keras.table import read_columns
 

@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -56,6 +57,23 @@ def complete(inputs: dict[str, Any]) -> dict[str, Any]:
         }
         filled = {name: computed[name] for name in missing}
     return {**inputs, **filled}
+
+
+def check_size(checkpoint: Checkpoint) -> None:
+    """Raise if the config asks for far more memory than the weights could fill.
+
+    A config that lies about its sizes is refused before a model is made of it.
+
+    Raises:
+        CheckpointError: the config and the weights are not of one model.
+    """
+    wanted = checkpoint.config.parameter_count(pooler=False)
+    found = sum(math.prod(shape) for shape in checkpoint.shapes.values())
+    if wanted > 2 * found + 50_000_000:
+        raise CheckpointError(
+            f"{checkpoint.path}: the config and the weights must be of one model; "
+            f"received {wanted:,} and {found:,} parameters"
+        )
 
 
 def assign(
@@ -221,7 +239,7 @@ class BertEncoder(keras.Model):
         checkpoint = read_checkpoint(path)
         has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
         encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
-        optional = HEAD_SCOPES
+        optional: tuple[str, ...] = HEAD_SCOPES
         if not has_pooler or not settings.get("pooler", True):
             optional += ("bert/pooler/",)
         assign(encoder, checkpoint, optional=optional)

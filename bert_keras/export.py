@@ -27,6 +27,8 @@ from bert_keras.tasks.base import TaskModel
 TEXT_OPS = frozenset(
     ("NormalizeUTF8", "RegexSplitWithOffsets", "FastWordpieceTokenizeWithOffsets")
 )
+# Core by name, but they call a Python function, which no server has.
+_PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
 
 
@@ -160,4 +162,6 @@ def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
 
 def _is_core(name: str) -> bool:
     """Say if an op is TensorFlow's own: those of add-ons have no raw op."""
+    if name in _PYTHON_OPS:
+        return False
     return hasattr(tf.raw_ops, name) or name in ("_Arg", "_Retval")

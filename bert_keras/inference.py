@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import DataError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.model_folder import load_model
 from bert_keras.table import Columns
 from bert_keras.tasks.base import Task, TaskModel
+from bert_keras.train_config import PRECISIONS
+
+_WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
 
 
 def load(
@@ -32,6 +35,11 @@ def load(
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            f"`precision` must be one of {', '.join(PRECISIONS)}; "
+            f"received {precision!r}"
+        )
     return Predictor(load_model(folder, task=task, dtype=precision))
 
 
@@ -65,7 +73,7 @@ class Predictor:
         if isinstance(texts, str):
             raise DataError(f"`texts` must be a list of strings; received {texts!r}")
         rows: list[dict[str, Any]] = []
-        parts = _parts(texts)
+        parts = _parts(texts, pairs=self.model.task.pairs)
         for answers in self.stream(parts, batch_size=batch_size):
             rows.extend(self.model.task.rows(answers))
         return rows
@@ -81,32 +89,70 @@ class Predictor:
     def stream(
         self, texts: tuple[Sequence[str], ...], *, batch_size: int = 32
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the answers of each batch as arrays [B, …], in the order of the texts.
+        """Yield answers as arrays [B, …], in the order of the texts.
 
-        The text of the next batches is prepared while a batch is computed.
+        Texts of about one length are computed together, which saves attention work, so
+        answers come a window of batches at a time. The text of the next batches is
+        prepared while a batch is computed.
         """
-        if not texts or not len(texts[0]):
+        if batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
+        count = len(texts[0]) if texts else 0
+        if not count:
             return
-        parts = texts if len(texts) > 1 else texts[0]
-        dataset = tf.data.Dataset.from_tensor_slices(
-            tuple(list(part) for part in texts) if len(texts) > 1 else list(parts)
+        window = _WINDOW_BATCHES * batch_size
+        sizes = [sum(map(len, row)) for row in zip(*texts, strict=True)]
+        order = by_length(sizes, window)
+        # Bytes, since Python's strings may hold what is not Unicode: half a pair.
+        parts = tuple(
+            [part[row].encode("utf-8", "surrogatepass") for row in order]
+            for part in texts
         )
+        single = len(texts) == 1
+        dataset = tf.data.Dataset.from_tensor_slices(parts[0] if single else parts)
         dataset = dataset.batch(batch_size)
-        dataset = dataset.map(
-            lambda *part: self._prepare(part if len(texts) > 1 else part[0]),
-            num_parallel_calls=2,
-        )
-        # One graph for batches of every shape; called as it is, it would be traced anew.
-        answer = self._answer.get_concrete_function(dataset.element_spec)
-        for batch in dataset.prefetch(2):
-            yield {key: value.numpy() for key, value in answer(batch).items()}
+        # One graph for all shapes; called as they are, they are traced for each.
+        prepare = self._prepare.get_concrete_function(dataset.element_spec)
+        answer = self._answer.get_concrete_function(prepare.structured_outputs)
+        batches: Any
+        if count <= batch_size:  # starting a dataset takes longer than a few texts do
+            batches = [prepare(next(iter(dataset)))]
+        else:
+            batches = dataset.map(
+                lambda *part: prepare(part[0] if single else part),
+                num_parallel_calls=2,
+            ).prefetch(2)
+        found: list[dict[str, np.ndarray]] = []
+        start = 0
+        for batch in batches:
+            found.append({key: value.numpy() for key, value in answer(batch).items()})
+            end = min(start + window, count)
+            if start + sum(len(_first(answers)) for answers in found) == end:
+                back = np.argsort(order[start:end])
+                yield {
+                    key: np.concatenate([answers[key] for answers in found])[back]
+                    for key in found[0]
+                }
+                start, found = end, []
 
 
-def _parts(texts: Sequence[Any]) -> tuple[Sequence[str], ...]:
+def by_length(sizes: Sequence[int], window: int) -> list[int]:
+    """Return the rows, sorted by size within each window of rows."""
+    order: list[int] = []
+    for start in range(0, len(sizes), window):
+        rows = range(start, min(start + window, len(sizes)))
+        order.extend(sorted(rows, key=lambda row: sizes[row]))
+    return order
+
+
+def _first(answers: dict[str, np.ndarray]) -> np.ndarray:
+    return next(iter(answers.values()))
+
+
+def _parts(texts: Sequence[Any], *, pairs: bool) -> tuple[Sequence[str], ...]:
     """Return a list of texts, or of pairs, as one list a role."""
     if not len(texts):
         return ()
-    pairs = isinstance(texts[0], tuple | list)
     for row, text in enumerate(texts):
         fits = (
             isinstance(text, tuple | list)

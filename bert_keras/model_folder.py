@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import Checkpoint, read_checkpoint, write_huggingface
-from bert_keras.encoder import BertEncoder, assign
+from bert_keras.config import BertConfig
+from bert_keras.encoder import BertEncoder, assign, check_size
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.folder import replaced_folder
 from bert_keras.packing import Preprocessor
@@ -83,7 +84,7 @@ def load_model(
         CheckpointError: the folder holds no such model, or is broken.
     """
     checkpoint = read_checkpoint(folder)
-    ours = checkpoint.raw_config.get(_OURS) or {}
+    ours = _our_entry(checkpoint)
     task_class = find_task(task) if isinstance(task, str) else task
     if task_class is None:
         task_class = find_task(_task_name(checkpoint, ours))
@@ -97,9 +98,11 @@ def load_model(
             "max_length": checkpoint.config.max_position_embeddings
         }
         preprocessor = Preprocessor(tokenizer, **settings)
+        check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
     check_vocabulary(tokenizer, checkpoint)
+    check_size(checkpoint)
     encoder = BertEncoder(checkpoint.config, dtype=dtype)
     model = TaskModel(encoder, found, preprocessor)
     assign(model, checkpoint)
@@ -119,6 +122,39 @@ def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> N
             f"{checkpoint.path}: the vocabulary must have at most `vocab_size` tokens; "
             f"received {tokenizer.vocab_size:,} and {rows:,}"
         )
+
+
+def check_max_length(max_length: int, config: BertConfig) -> None:
+    """Raise unless the encoder has a position for each token of the longest text.
+
+    Raises:
+        ConfigError: `max_length` is above `max_position_embeddings`.
+    """
+    longest = config.max_position_embeddings
+    if max_length > longest:
+        raise ConfigError(
+            f"`max_length` must be at most the encoder's {longest}; "
+            f"received {max_length}"
+        )
+
+
+def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return our entry in config.json, empty where there is none."""
+    ours = checkpoint.raw_config.get(_OURS)
+    if ours is None:
+        return {}
+    if not isinstance(ours, dict) or ours.get("format") != _FORMAT:
+        raise CheckpointError(
+            f"{checkpoint.path}: config.json: `{_OURS}` must be of format {_FORMAT}; "
+            f"received {str(ours)[:80]}"
+        )
+    for key in ("settings", "preprocessing"):
+        if not isinstance(ours.get(key, {}), dict):
+            raise CheckpointError(
+                f"{checkpoint.path}: config.json: `{key}` of `{_OURS}` must be an "
+                f"object; received {str(ours[key])[:80]}"
+            )
+    return ours
 
 
 def _task_name(checkpoint: Checkpoint, ours: dict[str, Any]) -> str:

@@ -227,8 +227,15 @@ class Preprocessor:
         layout: str = "packed",
         length_multiple: int = 1,
     ) -> None:
-        if not 3 <= max_length:
-            raise ConfigError(f"`max_length` must be at least 3; received {max_length}")
+        for name, value, least in (
+            ("max_length", max_length, 3),
+            ("length_multiple", length_multiple, 1),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(
+                    f"`{name}` must be an integer of at least {least}; "
+                    f"received {value!r}"
+                )
         if truncation not in TRUNCATIONS:
             raise ConfigError(
                 f"`truncation` must be one of {', '.join(TRUNCATIONS)}; "
@@ -237,10 +244,6 @@ class Preprocessor:
         if layout not in LAYOUTS:
             raise ConfigError(
                 f"`layout` must be one of {', '.join(LAYOUTS)}; received {layout!r}"
-            )
-        if length_multiple < 1:
-            raise ConfigError(
-                f"`length_multiple` must be at least 1; received {length_multiple}"
             )
         self.tokenizer = tokenizer
         self.max_length = max_length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -28,18 +29,17 @@ class Progress(keras.callbacks.Callback):
     Args:
         examples: number of training examples.
         batch_size: examples of an update.
-        steps: updates of an epoch.
 
     Attributes:
         history: rows for the report's curves.
         real_share: share of real tokens in the rows of the last epoch, 0 to 1.
     """
 
-    def __init__(self, *, examples: int, batch_size: int, steps: int) -> None:
+    def __init__(self, *, examples: int, batch_size: int) -> None:
         super().__init__()
         self.examples = examples
         self.batch_size = batch_size
-        self.steps = steps
+        self.steps = math.ceil(examples / batch_size)
         self.history: list[dict[str, Any]] = []
         self.real_share = 0.0
         self._spent = 0.0  # seconds of training, without dev

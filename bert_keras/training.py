@@ -6,11 +6,12 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import resolve
-from bert_keras.encoder import BertEncoder
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.encoder import BertEncoder, check_size
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.inference import Predictor
-from bert_keras.model_folder import write_model
+from bert_keras.model_folder import check_max_length, check_vocabulary, write_model
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.packing import Preprocessor
 from bert_keras.progress import BestEpoch, Progress, say
@@ -84,49 +85,27 @@ def train(
         BertKerasError: something given is wrong; nothing was written.
     """
     config = config or TrainConfig()
-    check_replaceable(Path(output))
-    keras.utils.set_random_seed(config.seed)
+    check_replaceable(output)
+    _check_tensorboard(config.tensorboard, Path(output))
     train, dev = _with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
     data = {"train": train, "dev": dev} | ({"test": test} if test else {})
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
-    model = _model(task, encoder, config)
+    model = new_model(task, encoder, config)
     facts = {name: _facts(model, columns) for name, columns in data.items()}
-    dataset, steps = training_dataset(model, train, config)
-    schedule = WarmupLinearDecay(
-        config.learning_rate,
-        total_steps=steps * config.epochs,
-        warmup_steps=int(steps * config.epochs * config.warmup_share),
-    )
-    model.compile(
-        optimizer=AdamW(
-            schedule,
-            weight_decay=config.weight_decay,
-            global_clipnorm=config.global_clipnorm,
-        ),
-        loss=task.loss(),
-        metrics=task.metrics(),
-        auto_scale_loss=config.precision == "mixed_float16",
-    )
-    model.count_tokens()
-    progress = Progress(examples=len(train), batch_size=config.batch_size, steps=steps)
+    progress = Progress(examples=len(train), batch_size=config.batch_size)
     best = BestEpoch(dev, Path(output), _save)
-    callbacks: list[Any] = [best, progress]
-    if config.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(config.tensorboard))
     say(f"training {task.name}: {len(train):,} examples, {len(dev):,} for dev")
     started = time.perf_counter()
-    # Already batches, so that the order is that of the seed; `fit` takes them as such.
-    model.fit(dataset, epochs=config.epochs, callbacks=callbacks, verbose=0)
+    fit(model, train, config, callbacks=[best, progress])
     seconds = time.perf_counter() - started
     best.restore()
-    scores = {"dev": best.scores}
-    answers = {"dev": best.answers}
+    scores, answers, last = {"dev": best.scores}, best.answers, "dev"
     if test is not None:
-        answers["test"] = Predictor(model).answers(test)
-        scores["test"] = task.score(test, answers["test"])
+        answers, last = Predictor(model).answers(test), "test"
+        scores["test"] = task.score(test, answers)
     facts["train"]["real_token_share"] = progress.real_share
     settings = {
         "task": task.name,
@@ -136,7 +115,6 @@ def train(
         "best_epoch": best.epoch,
         "training_seconds": round(seconds, 1),
     }
-    last = "test" if test is not None else "dev"
     with replaced_folder(output) as folder:
         write_model(model, folder)
         _write_json(folder / "scores.json", scores)
@@ -147,11 +125,80 @@ def train(
             data=facts,
             history=progress.history,
             scores=scores,
-            mistakes=task.mistakes(data[last], answers[last]),
+            mistakes=task.mistakes(data[last], answers),
             environment=environment(),
             command=command,
         )
     return TrainResult(Path(output), model, scores, progress.history)
+
+
+def new_model(
+    task: Task, encoder: str | os.PathLike[str], config: TrainConfig
+) -> TaskModel:
+    """Return a task's model on a pretrained encoder, its head at random from the seed.
+
+    Raises:
+        CheckpointError: the encoder is missing, broken or does not fit.
+        ConfigError: `max_length` is above what the encoder takes.
+    """
+    keras.utils.set_random_seed(config.seed)
+    checkpoint = read_checkpoint(encoder)
+    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+    check_vocabulary(tokenizer, checkpoint)
+    check_size(checkpoint)
+    check_max_length(config.max_length, checkpoint.config)
+    for note in (*checkpoint.notes, *tokenizer.notes):
+        say(note)
+    if "bert/pooler/dense/kernel" not in checkpoint.shapes:
+        say("the checkpoint has no pooler: it starts at random, like the head")
+    loaded = BertEncoder.from_pretrained(
+        os.fspath(encoder),
+        pooler=True,
+        rematerialize=config.rematerialize,
+        seed=config.seed,
+        dtype=config.precision,
+    )
+    preprocessor = Preprocessor(
+        tokenizer,
+        max_length=config.max_length,
+        truncation=config.truncation,
+        layout=config.layout,
+    )
+    return TaskModel(loaded, task, preprocessor, seed=config.seed)
+
+
+def fit(
+    model: TaskModel,
+    train: Columns,
+    config: TrainConfig,
+    *,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> None:
+    """Train a model on all rows as the config says; its last weights stay in it."""
+    steps = math.ceil(len(train) / config.batch_size) * config.epochs
+    schedule = WarmupLinearDecay(
+        config.learning_rate,
+        total_steps=steps,
+        warmup_steps=int(steps * config.warmup_share),
+    )
+    model.compile(
+        optimizer=AdamW(
+            schedule,
+            weight_decay=config.weight_decay,
+            global_clipnorm=config.global_clipnorm,
+        ),
+        loss=model.task.loss(),
+        metrics=model.task.metrics(),
+        auto_scale_loss=config.precision == "mixed_float16",
+    )
+    model.count_tokens()
+    callbacks = list(callbacks)
+    if config.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(config.tensorboard))
+    # Batches in an order of the seed's, another one each epoch.
+    dataset = _dataset(model.task, train).shuffle(len(train), seed=config.seed)
+    dataset = dataset.batch(config.batch_size)
+    model.fit(dataset, epochs=config.epochs, callbacks=callbacks, verbose=0)
 
 
 def evaluate(
@@ -168,20 +215,29 @@ def evaluate(
     return task.score(columns, answers)
 
 
-def training_dataset(
-    model: TaskModel, columns: Columns, config: TrainConfig
-) -> tuple[tf.data.Dataset, int]:
-    """Return the batches of one epoch, in another order each time, and their number."""
-    task = model.task
+def _check_tensorboard(curves: str | None, output: Path) -> None:
+    """Raise unless curves can be written, and stay when the model is replaced."""
+    if curves is None:
+        return
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError(
+            "`tensorboard` needs a package: pip install 'bert_keras[tensorboard]'"
+        )
+    if output.resolve() in (Path(curves).resolve(), *Path(curves).resolve().parents):
+        raise ConfigError(
+            f"`tensorboard` must be a folder outside the model folder; "
+            f"received {curves}"
+        )
+
+
+def _dataset(task: Task, columns: Columns) -> tf.data.Dataset:
+    """Return one element a row: texts, target and, if it has one, weight."""
     texts = task.texts(columns)
     parts = [texts if len(texts) > 1 else texts[0], task.targets(columns)]
     weights = task.example_weights(columns)
     if weights is not None:
         parts.append(weights)
-    dataset = tf.data.Dataset.from_tensor_slices(tuple(parts))
-    dataset = dataset.shuffle(len(columns), seed=config.seed)
-    dataset = dataset.batch(config.batch_size)
-    return dataset, math.ceil(len(columns) / config.batch_size)
+    return tf.data.Dataset.from_tensor_slices(tuple(parts))
 
 
 def _with_dev(
@@ -202,34 +258,6 @@ def _with_dev(
         f"(seed {config.seed})"
     )
     return train.take(sorted(order[count:])), train.take(sorted(order[:count]))
-
-
-def _model(
-    task: Task, encoder: str | os.PathLike[str], config: TrainConfig
-) -> TaskModel:
-    tokenizer = WordPieceTokenizer.from_folder(resolve(encoder))
-    for note in tokenizer.notes:
-        say(note)
-    loaded = BertEncoder.from_pretrained(
-        os.fspath(encoder),
-        pooler=True,
-        rematerialize=config.rematerialize,
-        seed=config.seed,
-        dtype=config.precision,
-    )
-    longest = loaded.config.max_position_embeddings
-    if config.max_length > longest:
-        raise ConfigError(
-            f"`max_length` must be at most the encoder's {longest}; "
-            f"received {config.max_length}"
-        )
-    preprocessor = Preprocessor(
-        tokenizer,
-        max_length=config.max_length,
-        truncation=config.truncation,
-        layout=config.layout,
-    )
-    return TaskModel(loaded, task, preprocessor, seed=config.seed)
 
 
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,28 +98,46 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def spam_folder(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the model folder of a classifier of single texts, trained by `train`."""
+def train_spam(encoder_folder: Path) -> Callable[..., Any]:
+    """Return a function that trains a classifier of single texts, with changes."""
     from bert_keras.tasks.base import as_columns
     from bert_keras.tasks.classification import Classification
     from bert_keras.train_config import TrainConfig
     from bert_keras.training import train
 
     texts, labels = zip(*ROWS, strict=True)
-    columns = as_columns(text=texts, label=labels)
-    config = TrainConfig(
-        epochs=12, batch_size=4, learning_rate=5e-3, max_length=24, layout="packed"
-    )
+    few = as_columns(text=texts, label=labels)
+    many = as_columns(text=texts * 10, label=labels * 10)
+    fields = {field.name for field in dataclasses.fields(TrainConfig)}
+
+    def train_spam(output: Path, **changes: Any) -> Any:
+        settings = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2}
+        settings |= {"max_length": 24}
+        settings |= {key: changes.pop(key) for key in fields & set(changes)}
+        given = {"encoder": encoder_folder, "train": many, "dev": few}
+        return train(
+            Classification,
+            output=output,
+            config=TrainConfig(**settings),
+            **{**given, **changes},
+        )
+
+    return train_spam
+
+
+@pytest.fixture(scope="session")
+def spam_run(
+    train_spam: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Any:
+    """Return what `train` returned for `spam_folder`."""
     folder = tmp_path_factory.mktemp("trained") / "spam"
-    train(
-        Classification,
-        encoder=encoder_folder,
-        train=columns,
-        dev=columns,
-        output=folder,
-        config=config,
-    )
-    return folder
+    return train_spam(folder, command="bert-keras train …")
+
+
+@pytest.fixture(scope="session")
+def spam_folder(spam_run: Any) -> Path:
+    """Return the model folder of a trained classifier of single texts."""
+    return spam_run.folder
 
 
 @pytest.fixture(scope="session")

@@ -353,7 +353,9 @@ def test_rematerialize_gives_the_same_loss_and_gradients():
     found = []
     for rematerialize in (False, True):
         config = CONFIG.replace(
-            hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
+            num_hidden_layers=1,
+            hidden_dropout_prob=0.3,
+            attention_probs_dropout_prob=0.3,
         )
         encoder = tiny(config, rematerialize=rematerialize)
         weights = [weight.value for weight in encoder.trainable_weights]
@@ -504,7 +506,8 @@ def test_a_functional_model_with_the_required_inputs_alone():
 
 
 def test_fit_a_functional_model_on_two_lengths():
-    encoder, inputs = tiny(without_dropout(CONFIG)), required_inputs()
+    config = without_dropout(CONFIG).replace(num_hidden_layers=1)
+    encoder, inputs = tiny(config), required_inputs()
     logits = keras.layers.Dense(2, name="mine")(encoder(inputs)["pooled_output"])
     model = keras.Model(inputs, logits)
     model.compile(

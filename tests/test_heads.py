@@ -89,37 +89,35 @@ def test_config_round_trip():
     assert (again.dropout_rate, again.seed, again.units) == (0.3, 2, 3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_keras_file_of_a_task_model(tmp_path, dtype):
-    model = task_model(dtype=dtype)
+def test_keras_file_of_a_task_model(tmp_path):
+    model = task_model(dtype="mixed_bfloat16")
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert type(again) is TaskModel
     assert again.task == model.task
+    assert again.backbone.get_config() == model.backbone.get_config()
     assert again.preprocessor.get_config() == model.preprocessor.get_config()
-    expected, found = model.predict(TEXTS, verbose=0), again.predict(TEXTS, verbose=0)
-    assert expected.shape == (4, 2)
+    expected = model(model.preprocessor(tf.constant(TEXTS)))
+    found = again(again.preprocessor(tf.constant(TEXTS)))
+    assert found.shape == (4, 2)
     np.testing.assert_array_equal(found, expected)
 
 
-def test_keras_file_of_a_model_in_training(tmp_path):
+def test_keras_file_of_a_compiled_task_model(tmp_path):
     model = task_model()
     model.compile(AdamW(0.01), loss=model.task.loss())
-    labels = ["spam", "ham", "ham", "spam"]
-    model.fit(TEXTS, labels, batch_size=4, verbose=0)
+    model.optimizer.build(model.trainable_weights)
+    for number, variable in enumerate(model.optimizer.variables[2:]):
+        variable.assign(np.full(variable.shape, number))
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert type(again.optimizer) is AdamW
-    assert int(again.optimizer.iterations) == 1
     for a, b in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
-    assert np.isfinite(again.fit(TEXTS, labels, verbose=0).history["loss"]).all()
 
 
-def test_a_task_model_takes_strings_and_batches():
+def test_logits_do_not_depend_on_the_other_texts():
     model = task_model()
-    batch = model.preprocessor(tf.constant(TEXTS))
-    expected = model(batch)
-    np.testing.assert_allclose(model.predict(TEXTS, verbose=0), expected, atol=1e-6)
+    expected = model(model.preprocessor(tf.constant(TEXTS)))
     one_by_one = [model(model.preprocessor(tf.constant([text])))[0] for text in TEXTS]
     np.testing.assert_allclose(one_by_one, expected, atol=1e-6)

@@ -196,12 +196,34 @@ class TaskModel(keras_hub.models.Task):
             inputs = complete(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        *,
+        shuffle: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Train, as `keras.Model.fit` does.
+
+        Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
+        dataset, or batch dicts, come in the order that they have.
+        """
+        in_memory = not isinstance(x, tf.data.Dataset | dict)
+        if in_memory and shuffle and not kwargs.get("validation_split"):
+            rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+            dataset = tf.data.Dataset.from_tensor_slices(rows)
+            seed = int(np.random.randint(2**31))  # what `set_random_seed` settles
+            dataset = dataset.shuffle(max(len(dataset), 1), seed=seed)
+            x, y, sample_weight = dataset.batch(batch_size or 32), None, None
+            batch_size = None
         # Else TensorFlow makes the optimizer's variables while it traces the step, and
         # then has to trace the step a second time.
-        if keras.config.backend() == "tensorflow" and not self.optimizer.built:
+        if keras.config.backend() == "tensorflow" and self.compiled:
             self.optimizer.build(self.trainable_variables)
-        return super().fit(*args, **kwargs)
+        return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(

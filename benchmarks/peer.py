@@ -1,0 +1,102 @@
+"""The peer of the benchmarks: transformers on torch, as its users run it.
+
+A plain loop with its fused AdamW, the same recipe as ours, texts padded to the longest
+of their batch.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    get_linear_schedule_with_warmup,
+)
+
+
+class TransformersPeer:
+    """A classifier of texts, or of pairs as tuples, on a pretrained encoder."""
+
+    def __init__(self, encoder: str, classes: Sequence[str], seed: int) -> None:
+        torch.manual_seed(seed)
+        torch.set_num_threads(os.cpu_count() or 1)
+        self.seed = seed
+        self.classes = list(classes)
+        self.tokenizer = AutoTokenizer.from_pretrained(encoder)
+        self.model = AutoModelForSequenceClassification.from_pretrained(
+            encoder, num_labels=len(self.classes)
+        )
+
+    def _batch(self, texts: Sequence[Any], max_length: int) -> Any:
+        pairs = isinstance(texts[0], tuple)
+        parts = [list(part) for part in zip(*texts, strict=True)] if pairs else [texts]
+        return self.tokenizer(
+            *parts,
+            truncation=True,
+            max_length=max_length,
+            padding="longest",
+            return_tensors="pt",
+        )
+
+    def fine_tune(
+        self,
+        texts: Sequence[Any],
+        labels: Sequence[str],
+        *,
+        epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        max_length: int,
+    ) -> float:
+        """Train, and return the seconds that it took."""
+        groups: list[dict[str, Any]] = [
+            {"params": [], "weight_decay": 0.01},
+            {"params": [], "weight_decay": 0.0},
+        ]
+        for name, weight in self.model.named_parameters():
+            plain = "bias" in name or "LayerNorm" in name
+            groups[plain]["params"].append(weight)
+        optimizer = torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6, fused=True)
+        steps = -(-len(texts) // batch_size) * epochs
+        schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+        order = list(range(len(texts)))
+        shuffle = random.Random(self.seed)
+        self.model.train()
+        started = time.perf_counter()
+        for _ in range(epochs):
+            shuffle.shuffle(order)
+            for start in range(0, len(order), batch_size):
+                rows = order[start : start + batch_size]
+                batch = self._batch([texts[row] for row in rows], max_length)
+                numbers = [self.classes.index(labels[row]) for row in rows]
+                self.model(**batch, labels=torch.tensor(numbers)).loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+        return time.perf_counter() - started
+
+    def predict(
+        self, texts: Sequence[Any], *, batch_size: int, max_length: int, by_length: bool
+    ) -> tuple[float, list[str]]:
+        """Return the seconds and the class of each text."""
+        self.model.eval()
+        order = list(range(len(texts)))
+        started = time.perf_counter()
+        if by_length:
+            order.sort(key=lambda row: len(str(texts[row])))
+        answers = [""] * len(order)
+        with torch.inference_mode():
+            for start in range(0, len(order), batch_size):
+                rows = order[start : start + batch_size]
+                batch = self._batch([texts[row] for row in rows], max_length)
+                best = self.model(**batch).logits.argmax(-1).tolist()
+                for row, number in zip(rows, best, strict=True):
+                    answers[row] = self.classes[number]
+        return time.perf_counter() - started, answers

@@ -1,0 +1,463 @@
+"""The command line: every verb, and one line for every mistake of a user's."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, ROWS, SHARED, files_of, write_tsv
+
+from bert_keras import arguments, cli, inference, training
+from bert_keras.cli import main
+from bert_keras.errors import ConfigError
+from bert_keras.tasks import TASKS
+from bert_keras.train_config import TrainConfig
+
+Run = Callable[..., str]
+Fail = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def open_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open a model folder once for all tests: each time takes seconds."""
+    monkeypatch.setattr(inference, "load", opened)
+
+
+opened = functools.cache(inference.load)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command that must succeed; gives its output."""
+
+    def run(*words: object) -> str:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        output, errors = capfd.readouterr()
+        assert code == 0, errors
+        return output
+
+    return run
+
+
+@pytest.fixture
+def fail(capfd: pytest.CaptureFixture[str]) -> Fail:
+    """Return a function that runs a command that must be refused in one line."""
+
+    def fail(*words: object, after: bool = False) -> str:
+        """Return the line; with `after`, notes on the run may stand above it."""
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        output, errors = capfd.readouterr()
+        lines = errors.splitlines()
+        assert code == 2
+        assert output == ""
+        assert after or len(lines) == 1, errors
+        assert lines[-1].startswith("bert-keras: ")
+        assert errors.count("bert-keras: ") == 1
+        return lines[-1]
+
+    return fail
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Return a function that sets standard input."""
+
+    def give(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return give
+
+
+def objects(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    output = run(
+        *("train", "classification", "--encoder", encoder_folder),
+        *("--train", spam_file, "--dev", spam_file, "--test", spam_file),
+        *("--output", tmp_path / "model", "--epochs", 2, "--batch-size", 6),
+        *("--learning-rate", "2e-3", "--max-length", 20, "--seed", 3),
+        *("--class-weights", "balanced", "--layout", "padded"),
+    )
+    assert "dev:" in output and "test:" in output and "macro_f1" in output
+    assert str(tmp_path / "model" / "report.html") in output
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["bert_keras"]["preprocessing"]["max_length"] == 20
+    assert config["bert_keras"]["preprocessing"]["layout"] == "padded"
+    assert config["bert_keras"]["settings"]["class_weights"] == "balanced"
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert "bert-keras train classification --encoder" in page
+
+
+def test_train_by_column_numbers_without_header(
+    encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def train(task: object, **given: Any) -> None:
+        seen.update(given)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(training, "train", train)
+    path = write_tsv(tmp_path / "rows.tsv", [(label, text) for text, label in ROWS])
+    words = [
+        *("train", "classification", "--encoder", encoder_folder, "--train", path),
+        *("--label", 0, "--text", 1, "--header", "no", "--output", tmp_path / "model"),
+    ]
+    assert main([str(word) for word in words]) == 2
+    assert seen["train"]["text"] == [text for text, _ in ROWS]
+    assert seen["train"]["label"] == [label for _, label in ROWS]
+    assert seen["dev"] is None
+
+
+def test_every_setting_of_training_has_an_option() -> None:
+    words = ["train", "t", "--encoder", "e", "--train", "f", "--output", "o"]
+    given = {
+        "epochs": 5,
+        "batch_size": 7,
+        "learning_rate": 0.5,
+        "warmup_share": 0.25,
+        "weight_decay": 0.125,
+        "max_length": 9,
+        "truncation": "only_first",
+        "layout": "padded",
+        "dev_share": 0.75,
+        "seed": 1,
+        "precision": "mixed_bfloat16",
+        "strategy": "single",
+        "tensorboard": "d",
+    }
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    options = vars(arguments.parser().parse_args([*words, "--rematerialize"]))
+    assert {name: options[name] for name in given} == given
+    assert options["rematerialize"] is True
+    names = set(TrainConfig.__dataclass_fields__)
+    assert names - {"global_clipnorm"} == {*given, "rematerialize"}
+
+
+def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:
+    table = run("evaluate", spam_folder, spam_file)
+    assert "accuracy" in table and "promo" in table
+    scores = json.loads(run("evaluate", spam_folder, spam_file, "--json"))
+    assert scores["accuracy"] == 1.0
+    assert set(scores["per_class"]) == {"ham", "promo", "spam"}
+
+
+def test_predict_texts_of_the_command(run: Run, spam_folder: Path) -> None:
+    rows = objects(run("predict", spam_folder, "free cash prize!", "日本 é", ""))
+    assert [row["text"] for row in rows] == ["free cash prize!", "日本 é", ""]
+    assert rows[0]["label"] == "spam"
+    assert sum(rows[1]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_predict_writes_letters_as_they_are(run: Run, spam_folder: Path) -> None:
+    assert '"日本 é"' in run("predict", spam_folder, "日本 é")
+
+
+def test_predict_bytes_that_are_not_utf8(run: Run, spam_folder: Path) -> None:
+    (row,) = objects(run("predict", spam_folder, "free \udcff cash"))
+    assert row["text"] == "free \ufffd cash"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_predict_a_file(run: Run, spam_folder: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    lines = {
+        "rows.csv": 'id,mail\n1,free cash\n2,"see you"\n',
+        "rows.jsonl": '{"id": 1, "mail": "free cash"}\n{"mail": "see you"}\n',
+    }
+    path.write_text(lines[name])
+    rows = objects(run("predict", spam_folder, "--input", path, "--text", "mail"))
+    assert [row["text"] for row in rows] == ["free cash", "see you"]
+
+
+def test_predict_lines_of_standard_input(run: Run, spam_folder: Path, stdin) -> None:
+    stdin("free cash\r\n\né 日本".encode())
+    rows = objects(run("predict", spam_folder, "--batch-size", 2))
+    assert [row["text"] for row in rows] == ["free cash", "", "é 日本"]
+
+
+def test_predict_nothing(run: Run, spam_folder: Path, stdin) -> None:
+    stdin(b"")
+    assert run("predict", spam_folder) == ""
+
+
+def test_predict_pairs(run: Run, pair_folder: Path, stdin) -> None:
+    stdin(b"free cash\twin\nsee you\t\n")
+    from_input = objects(run("predict", pair_folder))
+    assert [(row["text_a"], row["text_b"]) for row in from_input] == [
+        ("free cash", "win"),
+        ("see you", ""),
+    ]
+    words = ("free cash", "win", "see you", "")
+    assert objects(run("predict", pair_folder, *words)) == from_input
+
+
+def test_predict_pairs_of_a_file(run: Run, pair_folder: Path, tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "p.tsv", [("text", "text_pair"), ("free", "win")])
+    (row,) = objects(run("predict", pair_folder, "--input", path))
+    assert (row["text_a"], row["text_b"]) == ("free", "win")
+
+
+def test_export_and_info(run: Run, spam_folder: Path, tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    assert run("export", spam_folder, served) == f"{served / '1'}\n"
+    assert "serving_default" in run("info", served)
+    facts = json.loads(run("info", served / "1", "--json"))
+    assert facts["classes"] == "ham, promo, spam"
+
+
+def test_info_of_a_model_folder(run: Run, spam_folder: Path) -> None:
+    assert "model folder" in run("info", spam_folder)
+    assert json.loads(run("info", spam_folder, "--json"))["hidden_size"] == 16
+
+
+def test_tasks(run: Run) -> None:
+    lines = run("tasks").splitlines()
+    assert [line.split()[0] for line in lines] == list(TASKS)
+
+
+def test_convert(run: Run, spam_folder: Path, tmp_path: Path) -> None:
+    assert run("convert", spam_folder, tmp_path / "out") == f"{tmp_path / 'out'}\n"
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_convert_a_google_checkpoint(run: Run, tmp_path: Path) -> None:
+    source = SHARED / "data" / "tf1_ckpt_keras_bert"
+    if not source.is_dir():
+        pytest.skip("needs ../shared/data/tf1_ckpt_keras_bert")
+    run("convert", source, tmp_path / "out")
+    facts = json.loads(run("info", tmp_path / "out", "--json"))
+    assert facts["architecture"] == "BertForPreTraining"
+
+
+BAD_FILES = {
+    "absent": (None, "no such file"),
+    "empty": (b"", "is empty"),
+    "header only": (b"text\tlabel\n", "no rows"),
+    "column missing": (b"text\tclass\na\tham\n", "has no column `label`"),
+    "not UTF-8": (b"text\tlabel\nsee\tham\n\xff\tham\n", ":3: must be UTF-8"),
+    "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
+    "empty cell": (b"text\tlabel\na\tham\n\tham\n", ":3: `text`"),
+    "unknown label": (b"text\tlabel\na\tham\nb\teggs\n", ":3: `label` must be one of"),
+}
+
+
+@pytest.fixture(params=BAD_FILES)
+def bad_file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
+    """Return a file of labelled rows that is broken, and what is wrong with it."""
+    data, part = BAD_FILES[request.param]
+    path = tmp_path / "bad.tsv"
+    if data is not None:
+        path.write_bytes(data)
+    return path, part
+
+
+def test_evaluate_a_bad_file(
+    fail: Fail, spam_folder: Path, bad_file: tuple[Path, str]
+) -> None:
+    path, part = bad_file
+    line = fail("evaluate", spam_folder, path)
+    assert str(path) in line and part in line
+
+
+def test_train_with_a_bad_dev_file(
+    fail: Fail,
+    spam_file: Path,
+    encoder_folder: Path,
+    tmp_path: Path,
+    bad_file: tuple[Path, str],
+) -> None:
+    path, part = bad_file
+    line = fail(
+        *("train", "classification", "--encoder", encoder_folder),
+        *("--train", spam_file, "--dev", path, "--output", tmp_path / "model"),
+    )
+    assert str(path) in line and part in line
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture
+def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]:
+    """Return the words of a training command that is right."""
+    return [
+        *("train", "classification", "--encoder", encoder_folder, "--train", spam_file),
+        *("--dev", spam_file, "--output", tmp_path / "model"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--epochs", "0"), "`epochs`"),
+        (("--epochs", "many"), "--epochs"),
+        (("--batch-size", "-3"), "`batch_size`"),
+        (("--learning-rate", "nan"), "`learning_rate`"),
+        (("--learning-rate", "fast"), "--learning-rate"),
+        (("--seed", "-1"), "`seed`"),
+        (("--precision", "float8"), "--precision"),
+        (("--truncation", "middle"), "--truncation"),
+        (("--class-weights", "some"), "--class-weights"),
+        (("--max-length", "2"), "`max_length`"),
+        (("--text", "body"), "`body`"),
+        (("--text-pair", "other"), "`other`"),
+        (("--colour", "red"), "--colour"),
+    ],
+)
+def test_bad_options(
+    fail: Fail, right: list[object], words: tuple[str, str], part: str
+) -> None:
+    assert part in fail(*right, *words, after=part == "`max_length`")
+    assert not Path(str(right[-1])).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ((), "VERB"),
+        (("fly",), "fly"),
+        (("train", "classification"), "--encoder"),
+        (("evaluate", "nowhere"), "FILE"),
+        (("evaluate", "nowhere", "rows.tsv"), "nowhere: no such folder"),
+        (("predict", "nowhere", "text"), "nowhere: no such folder"),
+        (("predict", "m", "text", "--batch-size", "0"), "at least 1; received 0"),
+        (("predict", "m", "text", "--batch-size", "x"), "at least 1; received x"),
+        (("export", "nowhere", "served"), "nowhere: no such folder"),
+        (("convert", "nowhere", "out"), "nowhere: no such folder"),
+        (("info", "nowhere"), "nowhere: no such folder"),
+        (("info", "hf://not a name"), "hf://"),
+    ],
+)
+def test_bad_commands(
+    fail: Fail, words: tuple[str, ...], part: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert part in fail(*words)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing", "no.such.module:Task", ":Task", "json:JSONDecoder", ".a:B"]
+)
+def test_a_task_that_is_none(fail: Fail, right: list[object], name: str) -> None:
+    assert "`task`" in fail("train", name, *right[2:])
+
+
+def test_an_encoder_that_misses_weights(
+    fail: Fail, right: list[object], tmp_path: Path, encoder_folder: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    broken = Path(shutil.copytree(encoder_folder, tmp_path / "broken"))
+    arrays = load_file(broken / "model.safetensors")
+    lost = next(name for name in arrays if "layer.1.attention.self.key.weight" in name)
+    del arrays[lost]
+    save_file(arrays, broken / "model.safetensors", {"format": "pt"})
+    right[3] = broken
+    line = fail(*right, "--max-length", 20, after=True)
+    assert "1 missing (bert/encoder/layer_1/attention/self/key/kernel)" in line
+
+
+def test_a_vocabulary_of_another_size(
+    fail: Fail, right: list[object], tmp_path: Path, encoder_folder: Path
+) -> None:
+    broken = Path(shutil.copytree(encoder_folder, tmp_path / "broken"))
+    with open(broken / "vocab.txt", "a") as file:
+        file.write("extra\n")
+    right[3] = broken
+    assert "`vocab_size`" in fail(*right, "--max-length", 20)
+
+
+def test_an_odd_number_of_texts_for_pairs(fail: Fail, pair_folder: Path) -> None:
+    assert "an even number" in fail("predict", pair_folder, "a", "b", "c")
+
+
+def test_a_line_of_standard_input_without_tab(
+    fail: Fail, pair_folder: Path, stdin
+) -> None:
+    stdin(b"only one\n")
+    assert "stdin:1: must hold two texts" in fail("predict", pair_folder)
+
+
+def test_standard_input_that_is_not_utf8(fail: Fail, spam_folder: Path, stdin) -> None:
+    stdin(b"fine\n\xff\n")
+    assert "stdin:2: must be UTF-8" in fail("predict", spam_folder)
+
+
+def test_texts_and_a_file(fail: Fail, spam_folder: Path, spam_file: Path) -> None:
+    line = fail("predict", spam_folder, "text", "--input", spam_file)
+    assert "cannot both be given" in line
+
+
+def test_an_export_onto_a_file(fail: Fail, spam_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "served").write_text("mine")
+    assert "cannot be written" in fail("export", spam_folder, tmp_path / "served")
+    assert files_of(tmp_path) == {"served": b"mine"}
+
+
+@pytest.mark.parametrize("name", ["ResourceExhaustedError", "MemoryError"])
+def test_too_little_memory(
+    fail: Fail, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = type(name, (Exception,), {})
+
+    def exhausted(options: object) -> None:
+        raise error("OOM when allocating\na tensor")
+
+    monkeypatch.setitem(cli._VERBS, "tasks", exhausted)
+    assert "not enough memory" in fail("tasks")
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(options: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setitem(cli._VERBS, "tasks", broken)
+    with pytest.raises(RuntimeError):
+        main(["tasks"])
+
+
+def command(*words: object, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "bert_keras", *map(str, words)],
+        cwd=ROOT,
+        text=True,
+        **settings,
+    )
+
+
+def test_a_mistake_is_one_line_and_code_2(tmp_path: Path) -> None:
+    done = command("evaluate", tmp_path / "nowhere", "rows.tsv", capture_output=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"bert-keras: {tmp_path / 'nowhere'}: no such folder\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_answers_that_cannot_be_written() -> None:
+    with open("/dev/full", "w") as full:
+        done = command("tasks", stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr == "bert-keras: [Errno 28] No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command("tasks", stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")

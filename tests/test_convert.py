@@ -1,0 +1,116 @@
+"""Conversion to a Hugging Face folder: the same weights, config and vocabulary."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SHARED, files_of, refused
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.convert import convert
+from bert_keras.model_folder import load_model
+from bert_keras.tokenizer import WordPieceTokenizer
+
+GOOGLE = SHARED / "data" / "tf1_ckpt_keras_bert"
+
+
+def assert_same_weights(found: Path, wanted: Path) -> None:
+    """Check that two checkpoints hold bit-equal weights under the same names."""
+    found_arrays = dict(read_checkpoint(found).arrays)
+    wanted_arrays = dict(read_checkpoint(wanted).arrays)
+    assert set(found_arrays) == set(wanted_arrays)
+    for name, array in wanted_arrays.items():
+        np.testing.assert_array_equal(found_arrays[name], array, err_msg=name)
+
+
+@pytest.mark.skipif(not GOOGLE.is_dir(), reason=f"needs ../shared/data/{GOOGLE.name}")
+def test_a_google_checkpoint(tmp_path: Path) -> None:
+    notes = convert(GOOGLE, tmp_path / "out")
+    assert any("gelu_new" in note for note in notes)
+    assert_same_weights(tmp_path / "out", GOOGLE)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert config["hidden_act"] == "gelu_new"
+    tokenizer = WordPieceTokenizer.from_folder(tmp_path / "out")
+    assert tokenizer.vocabulary == WordPieceTokenizer.from_folder(GOOGLE).vocabulary
+
+
+def test_an_encoder(encoder_folder: Path, tmp_path: Path) -> None:
+    convert(encoder_folder, tmp_path / "out")
+    assert_same_weights(tmp_path / "out", encoder_folder)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["BertModel"]
+
+
+def test_a_model_folder_stays_one(spam_folder: Path, tmp_path: Path) -> None:
+    convert(spam_folder, tmp_path / "out")
+    assert_same_weights(tmp_path / "out", spam_folder)
+    texts = ["free cash", "lunch at six"]
+    found, wanted = load_model(tmp_path / "out"), load_model(spam_folder)
+    assert found.task == wanted.task
+    np.testing.assert_array_equal(
+        found.answer(texts)["score"], wanted.answer(texts)["score"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("heads", "architecture"),
+    [
+        (
+            {"classifier/kernel": (16, 3), "classifier/bias": (3,)},
+            "SequenceClassification",
+        ),
+        ({"qa_outputs/kernel": (16, 2), "qa_outputs/bias": (2,)}, "QuestionAnswering"),
+    ],
+)
+def test_heads_tell_the_architecture_where_nothing_else_does(
+    encoder_folder: Path, tmp_path: Path, heads: dict, architecture: str
+) -> None:
+    from bert_keras.checkpoints import write_huggingface
+
+    source = read_checkpoint(encoder_folder)
+    arrays = {**source.arrays, **{k: np.ones(v, "float32") for k, v in heads.items()}}
+    config = {**source.raw_config, "architectures": [f"BertFor{architecture}"]}
+    write_huggingface(tmp_path / "in", arrays, config)
+    shutil.copy(encoder_folder / "vocab.txt", tmp_path / "in")
+    config = json.loads((tmp_path / "in" / "config.json").read_text())
+    del config["architectures"]
+    (tmp_path / "in" / "config.json").write_text(json.dumps(config))
+    convert(tmp_path / "in", tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["architectures"] == [f"BertFor{architecture}"]
+
+
+def test_a_broken_source_leaves_the_target(
+    encoder_folder: Path, spam_folder: Path, tmp_path: Path
+) -> None:
+    source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
+    with open(source / "vocab.txt", "a") as file:
+        file.write("extra\n")
+    target = Path(shutil.copytree(spam_folder, tmp_path / "out"))
+    before = files_of(target)
+    refused(lambda: convert(source, target), "`vocab_size`")
+    assert files_of(target) == before
+
+
+def test_a_source_without_vocabulary(encoder_folder: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
+    (source / "vocab.txt").unlink()
+    refused(lambda: convert(source, tmp_path / "out"), "vocab.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_target_of_other_files(encoder_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    refused(lambda: convert(encoder_folder, tmp_path), "holds other files")
+    assert files_of(tmp_path) == {"thesis.tex": b"mine"}
+
+
+def test_onto_itself(encoder_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(encoder_folder, tmp_path / "same"))
+    convert(folder, folder)
+    assert_same_weights(folder, encoder_folder)

@@ -1,0 +1,100 @@
+"""The README's tour and the examples run as they stand, on a tiny encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, VOCABULARY
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = re.findall(r"<!-- tour -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def long_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tiny encoder that takes texts as long as the tour's."""
+    from bert_keras.checkpoints import write_huggingface
+    from bert_keras.config import BertConfig
+    from bert_keras.encoder import BertEncoder
+    from bert_keras.tokenizer import WordPieceTokenizer
+
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    encoder = BertEncoder(config, seed=5)
+    folder = tmp_path_factory.mktemp("long") / "encoder"
+    arrays = {weight.path: weight.numpy() for weight in encoder.weights}
+    settings = {**config.to_dict(), "architectures": ["BertModel"]}
+    write_huggingface(folder, arrays, settings)
+    WordPieceTokenizer(VOCABULARY).save(folder)
+    return folder
+
+
+def run(command: list[str], *, encoder: Path, folder: Path) -> str:
+    """Run a command and return what it answers."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": programs, "ENCODER": str(encoder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_tour_runs(long_encoder: Path, tmp_path: Path) -> None:
+    assert len(TOUR) == 2
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    script = "set -euo pipefail\n" + "\n".join(TOUR)
+    output = run(["bash", "-c", script], encoder=long_encoder, folder=tmp_path)
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 84
+    assert set(json.loads(lines[0])) == {"text", "label", "score", "probabilities"}
+    assert (tmp_path / "models/tour/report.html").is_file()
+    assert output.rstrip().endswith("Two people liked your photo")
+
+
+@pytest.mark.slow
+def test_fit_example_runs(long_encoder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples/keras_fit.py"), str(long_encoder)]
+    output = run(command, encoder=long_encoder, folder=tmp_path)
+    assert "('bad', 'good')" in output
+
+
+def test_examples_are_short() -> None:
+    sizes = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "examples").glob("*.py")
+    }
+    assert sizes
+    assert max(sizes.values()) < 80
+    assert sizes["keras_fit.py"] < 40
+
+
+def test_readme_names_every_verb() -> None:
+    from bert_keras.cli import _VERBS
+
+    for verb in _VERBS:
+        assert f"`bert-keras {verb}" in README
+
+
+def test_readme_names_every_file() -> None:
+    tree = README[README.index("## The files") :]
+    files = {path.name for path in (ROOT / "bert_keras").rglob("*.py")}
+    missing = sorted(name for name in files - {"__init__.py"} if name not in tree)
+    assert not missing

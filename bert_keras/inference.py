@@ -52,11 +52,22 @@ class Predictor:
 
     def __init__(self, model: TaskModel) -> None:
         self.model = model
-        self._prepare = tf.function(model.preprocessor, autograph=False)
+        ragged = tf.RaggedTensorSpec([None, None], tf.int32)
+        # Signatures, so that one graph serves batches of every size.
+        self._join = tf.function(
+            model.preprocessor.join, autograph=False, reduce_retracing=True
+        )
         self._answer = tf.function(
-            lambda batch: model.task.answer(model(batch, training=False)),
+            self._answer_rows,
+            input_signature=[ragged, ragged, tf.TensorSpec([None], tf.int32)],
             autograph=False,
         )
+
+    def _answer_rows(self, ids: Any, segments: Any, rows: Any) -> dict[str, tf.Tensor]:
+        """Return the answers for some of the joined texts, in graph."""
+        chosen = tf.gather(ids, rows), tf.gather(segments, rows)
+        batch = self.model.preprocessor.lay(*chosen)
+        return self.model.task.answer(self.model(batch, training=False))
 
     def predict(
         self,
@@ -91,62 +102,25 @@ class Predictor:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
-        Texts of about one length are computed together, which saves attention work, so
-        answers come a window of batches at a time. The text of the next batches is
-        prepared while a batch is computed.
+        Texts are read a window of batches at a time; those of about one length are
+        computed together, and then put back into their order.
         """
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
         count = len(texts[0]) if texts else 0
-        if not count:
-            return
         window = _WINDOW_BATCHES * batch_size
-        sizes = [sum(map(len, row)) for row in zip(*texts, strict=True)]
-        order = by_length(sizes, window)
-        # Bytes, since Python's strings may hold what is not Unicode: half a pair.
-        parts = tuple(
-            [part[row].encode("utf-8", "surrogatepass") for row in order]
-            for part in texts
-        )
-        single = len(texts) == 1
-        dataset = tf.data.Dataset.from_tensor_slices(parts[0] if single else parts)
-        dataset = dataset.batch(batch_size)
-        # One graph for all shapes; called as they are, they are traced for each.
-        prepare = self._prepare.get_concrete_function(dataset.element_spec)
-        answer = self._answer.get_concrete_function(prepare.structured_outputs)
-        batches: Any
-        if count <= batch_size:  # starting a dataset takes longer than a few texts do
-            batches = [prepare(next(iter(dataset)))]
-        else:
-            batches = dataset.map(
-                lambda *part: prepare(part[0] if single else part),
-                num_parallel_calls=2,
-            ).prefetch(2)
-        found: list[dict[str, np.ndarray]] = []
-        start = 0
-        for batch in batches:
-            found.append({key: value.numpy() for key, value in answer(batch).items()})
-            end = min(start + window, count)
-            if start + sum(len(_first(answers)) for answers in found) == end:
-                back = np.argsort(order[start:end])
-                yield {
-                    key: np.concatenate([answers[key] for answers in found])[back]
-                    for key in found[0]
-                }
-                start, found = end, []
-
-
-def by_length(sizes: Sequence[int], window: int) -> list[int]:
-    """Return the rows, sorted by size within each window of rows."""
-    order: list[int] = []
-    for start in range(0, len(sizes), window):
-        rows = range(start, min(start + window, len(sizes)))
-        order.extend(sorted(rows, key=lambda row: sizes[row]))
-    return order
-
-
-def _first(answers: dict[str, np.ndarray]) -> np.ndarray:
-    return next(iter(answers.values()))
+        for start in range(0, count, window):
+            parts = [tf.constant(list(part[start : start + window])) for part in texts]
+            ids, segments = self._join(parts if len(parts) > 1 else parts[0])
+            order = np.argsort(ids.row_lengths().numpy(), kind="stable")
+            found = []
+            for first in range(0, len(order), batch_size):
+                rows = tf.constant(order[first : first + batch_size], tf.int32)
+                answers = self._answer(ids, segments, rows)
+                found.append({key: value.numpy() for key, value in answers.items()})
+            back = np.argsort(order)
+            yield {
+                key: np.concatenate([answers[key] for answers in found])[back]
+                for key in found[0]
+            }
 
 
 def _parts(texts: Sequence[Any], *, pairs: bool) -> tuple[Sequence[str], ...]:

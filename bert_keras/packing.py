@@ -254,6 +254,10 @@ class Preprocessor:
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def __call__(self, texts: Any) -> dict[str, Any]:
         ids, segments = self.join(texts)
+        return self.lay(ids, segments)
+
+    def lay(self, ids: Any, segments: Any) -> dict[str, Any]:
+        """Return joined texts, ragged int32 [B, None], as rows of the layout."""
         settings = {
             "pad_id": self.tokenizer.pad_id,
             "multiple": self.length_multiple,

@@ -105,10 +105,12 @@ class Predictor:
         Texts are read a window of batches at a time; those of about one length are
         computed together, and then put back into their order.
         """
+        if batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
         for start in range(0, count, window):
-            parts = [tf.constant(list(part[start : start + window])) for part in texts]
+            parts = [_strings(part[start : start + window]) for part in texts]
             ids, segments = self._join(parts if len(parts) > 1 else parts[0])
             order = np.argsort(ids.row_lengths().numpy(), kind="stable")
             found = []
@@ -121,6 +123,11 @@ class Predictor:
                 key: np.concatenate([answers[key] for answers in found])[back]
                 for key in found[0]
             }
+
+
+def _strings(texts: Sequence[str]) -> tf.Tensor:
+    """Return texts as a tensor; half a surrogate pair becomes broken UTF-8."""
+    return tf.constant([text.encode("utf-8", "surrogatepass") for text in texts])
 
 
 def _parts(texts: Sequence[Any], *, pairs: bool) -> tuple[Sequence[str], ...]:

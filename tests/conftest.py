@@ -52,9 +52,8 @@ def vocabulary() -> list[str]:
     return VOCABULARY
 
 
-@pytest.fixture(scope="session")
-def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pretrained encoder: 2 layers, hidden 16, random weights, no dropout."""
+def write_encoder(folder: Path, **changes: Any) -> Path:
+    """Write a pretrained encoder: 2 layers, hidden 16, random weights, no dropout."""
     from bert_keras.checkpoints import write_huggingface
     from bert_keras.config import BertConfig
     from bert_keras.encoder import BertEncoder
@@ -70,14 +69,19 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         initializer_range=0.3,
-    )
+    ).replace(**changes)
     encoder = BertEncoder(config, seed=5)
-    folder = tmp_path_factory.mktemp("tiny") / "encoder"
     arrays = {weight.path: weight.numpy() for weight in encoder.weights}
     settings = {**config.to_dict(), "architectures": ["BertModel"]}
     write_huggingface(folder, arrays, settings)
     WordPieceTokenizer(VOCABULARY).save(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the tiny encoder that the models of these tests stand on."""
+    return write_encoder(tmp_path_factory.mktemp("tiny") / "encoder")
 
 
 @pytest.fixture(scope="session")

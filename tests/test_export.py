@@ -30,12 +30,6 @@ PAIRS = [("win cash", "home"), ("", "é"), ("see " * 30, "you " * 30)]
 
 
 @pytest.fixture(scope="module")
-def exported(spam_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the version folder of the classifier of single texts."""
-    return export_model(spam_model, tmp_path_factory.mktemp("served") / "spam")
-
-
-@pytest.fixture(scope="module")
 def exported_pairs(pair_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the version folder of the classifier of pairs."""
     return export_model(pair_model, tmp_path_factory.mktemp("served") / "pairs")
@@ -78,7 +72,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def served(
-    exported: Path, exported_pairs: Path, spam_model: Any
+    spam_export: Path, exported_pairs: Path, spam_model: Any
 ) -> list[dict[str, Any]]:
     """Return the answers of a fresh process: texts, ids, one text, none, and pairs."""
     preprocessor = spam_model.preprocessor
@@ -87,7 +81,7 @@ def served(
     )
     ids = {key: value.numpy().tolist() for key, value in padded(TEXTS).items()}
     first, second = (list(part) for part in zip(*PAIRS, strict=True))
-    single, pairs = str(exported), str(exported_pairs)
+    single, pairs = str(spam_export), str(exported_pairs)
     requests = [
         (single, "serving_default", {"text": TEXTS}),
         (single, "ids", ids),
@@ -101,7 +95,7 @@ def served(
         input=job,
         capture_output=True,
         text=True,
-        cwd=exported,  # where no module of ours can be found
+        cwd=spam_export,  # where no module of ours can be found
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr
@@ -143,8 +137,8 @@ def test_pairs_have_two_inputs(served: Any, pair_model: Any) -> None:
     assert_answers(served[4], pair_model, PAIRS)
 
 
-def test_the_batch_is_first_in_every_output(exported: Path) -> None:
-    signatures = tf.saved_model.load(exported).signatures
+def test_the_batch_is_first_in_every_output(spam_export: Path) -> None:
+    signatures = tf.saved_model.load(spam_export).signatures
     for signature in signatures.values():
         shapes = [
             value.shape.as_list() for value in signature.structured_outputs.values()
@@ -157,9 +151,9 @@ def test_the_batch_is_first_in_every_output(exported: Path) -> None:
             assert value.shape[0] == count
 
 
-def test_the_ops_are_those_of_a_stock_server(exported: Path) -> None:
+def test_the_ops_are_those_of_a_stock_server(spam_export: Path) -> None:
     saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((exported / "saved_model.pb").read_bytes())
+    saved.ParseFromString((spam_export / "saved_model.pb").read_bytes())
     (graph,) = saved.meta_graphs
     ops = {node.op for node in graph.graph_def.node}
     for function in graph.graph_def.library.function:
@@ -171,8 +165,8 @@ def test_the_ops_are_those_of_a_stock_server(exported: Path) -> None:
     refuse_unknown_ops([graph.graph_def])
 
 
-def test_the_vocabulary_is_no_constant_of_the_graph(exported: Path) -> None:
-    assert (exported / "saved_model.pb").stat().st_size < 1_500_000
+def test_the_vocabulary_is_no_constant_of_the_graph(spam_export: Path) -> None:
+    assert (spam_export / "saved_model.pb").stat().st_size < 1_500_000
 
 
 def graph_of(function: Callable[..., Any], *specs: tf.TypeSpec) -> Any:
@@ -214,9 +208,9 @@ def test_core_ops_pass() -> None:
 
 
 def test_people_find_the_vocabulary_and_the_labels(
-    exported: Path, vocabulary: list[str]
+    spam_export: Path, vocabulary: list[str]
 ) -> None:
-    extra = exported / "assets.extra"
+    extra = spam_export / "assets.extra"
     assert (extra / "vocab.txt").read_text().splitlines() == vocabulary
     facts = json.loads((extra / "answers.json").read_text())
     assert facts["task"] == "classification"
@@ -225,8 +219,8 @@ def test_people_find_the_vocabulary_and_the_labels(
     assert facts["inputs"] == ["text"]
 
 
-def test_everybody_may_read_the_version(exported: Path) -> None:
-    assert exported.stat().st_mode & 0o777 == 0o755
+def test_everybody_may_read_the_version(spam_export: Path) -> None:
+    assert spam_export.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.fixture
@@ -297,7 +291,7 @@ def test_another_backend_is_told_what_to_do(
 
 @pytest.mark.slow
 def test_a_c_program_answers_as_predict(
-    exported: Path, spam_model: Any, tmp_path: Path
+    spam_export: Path, spam_model: Any, tmp_path: Path
 ) -> None:
     tools = SHARED / "tools"
     if not (tools / "build_run.sh").exists() or not shutil.which("gcc"):
@@ -312,7 +306,7 @@ def test_a_c_program_answers_as_predict(
     libraries = [part for library in op_libraries() for part in ("-l", library)]
     feeds = [f"text={text}" for text in TEXTS]
     done = subprocess.run(
-        [program, exported, *libraries, *feeds],
+        [program, spam_export, *libraries, *feeds],
         cwd=ROOT,
         capture_output=True,
         text=True,

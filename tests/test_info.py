@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from conftest import SHARED, refused
 
 from bert_keras import export
-from bert_keras.export import export_model
 from bert_keras.info import describe
 
 
 @pytest.fixture(scope="module")
-def served(spam_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def served(spam_export: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with two versions of a SavedModel."""
     folder = tmp_path_factory.mktemp("info") / "served"
-    export_model(spam_model, folder)
-    (folder / "2").mkdir()
-    for path in (folder / "1").glob("*.pb"):
-        (folder / "2" / path.name).write_bytes(path.read_bytes())
+    for version in ("1", "2"):
+        shutil.copytree(spam_export, folder / version)
     return folder
 
 

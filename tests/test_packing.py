@@ -256,8 +256,7 @@ def test_lengths_tell_what_is_cut(tokenizer: WordPieceTokenizer) -> None:
     assert cut.numpy().tolist() == [False, True]
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
-@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize(("layout", "pairs"), [("packed", False), ("padded", True)])
 def test_the_same_in_a_function_and_in_tf_data(
     tokenizer: WordPieceTokenizer, layout: str, pairs: bool
 ) -> None:

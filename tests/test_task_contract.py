@@ -103,11 +103,20 @@ def _feed(parts: tuple[list[str], ...]) -> Any:
     return tensors if len(tensors) > 1 else tensors[0]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(name, form) for name in TASKS for form in CASES.get(name, {})],
-    ids=lambda param: "-".join(param),
-)
+def _parameters() -> list[Any]:
+    """Return every form of every task; those after a task's first are slow."""
+    return [
+        pytest.param(
+            (name, form),
+            id=f"{name}-{form}",
+            marks=[pytest.mark.slow] if number else [],
+        )
+        for name in TASKS
+        for number, form in enumerate(CASES.get(name, {}))
+    ]
+
+
+@pytest.fixture(scope="module", params=_parameters())
 def trained(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Trained:
     name, form = request.param
     case = CASES[name][form]

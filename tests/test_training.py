@@ -93,13 +93,12 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
 
 
 def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # By the second of three epochs the score is highest, whatever the model says.
+    # Both epochs score alike, whatever the model says: the first one is the best.
     seen: list[list[np.ndarray]] = []
-    accuracies = iter([0.2, 0.9, 0.9])
     score, answers = Classification.score, Predictor.answers
 
     def crafted(self: Classification, *args: Any) -> dict[str, Any]:
-        return {**score(self, *args), "accuracy": next(accuracies)}
+        return {**score(self, *args), "accuracy": 0.9}
 
     def watched(self: Predictor, *args: Any, **kwargs: Any) -> Any:
         seen.append(self.model.get_weights())
@@ -107,14 +106,12 @@ def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Classification, "score", crafted)
     monkeypatch.setattr(Predictor, "answers", watched)
-    result = run(epochs=3, learning_rate=1e-2)
-    assert len(seen) == 3
-    assert result.scores["dev"]["accuracy"] == 0.9
-    for kept, best in zip(result.model.get_weights(), seen[1], strict=True):
-        np.testing.assert_array_equal(kept, best)
-    loaded = load(result.folder).model.get_weights()
-    for kept, best in zip(loaded, seen[1], strict=True):
-        np.testing.assert_array_equal(kept, best)
+    result = run(train=as_columns(text=TEXTS, label=LABELS))
+    first, second = (model[0] for model in seen)
+    assert np.abs(first - second).max() > 0
+    for model in (result.model, load(result.folder).model):
+        for kept, best in zip(model.get_weights(), seen[0], strict=True):
+            np.testing.assert_array_equal(kept, best)
 
 
 def test_without_dev_rows_some_are_set_aside(

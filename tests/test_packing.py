@@ -154,7 +154,7 @@ def packed_cases() -> Iterator[tuple[str, list[int], dict[str, int]]]:
 PACKED = {name: (sizes, settings) for name, sizes, settings in packed_cases()}
 
 
-@pytest.fixture(params=PACKED)
+@pytest.fixture(scope="module", params=PACKED)
 def packed(request: pytest.FixtureRequest) -> tuple[list[int], dict, dict]:
     """Return sizes of texts, how they are packed, and the batch of them."""
     sizes, settings = PACKED[request.param]

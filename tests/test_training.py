@@ -58,6 +58,7 @@ def test_another_seed_gives_another_head(encoder_folder: Path) -> None:
     assert np.abs(heads[0] - heads[1]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_layouts_learn_alike(run: Any, spam_run: TrainResult) -> None:
     padded = run(layout="padded")
     assert spam_run.model.preprocessor.layout == "packed"

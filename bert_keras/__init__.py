@@ -19,7 +19,7 @@ _PLACES = {
     "Classification": "tasks.classification",
     "Predictor": "inference",
     "Preprocessor": "packing",
-    "TaskModel": "tasks.base",
+    "TaskModel": "task_model",
     "TrainConfig": "train_config",
     "WarmupLinearDecay": "optimizers",
     "WordPieceTokenizer": "tokenizer",

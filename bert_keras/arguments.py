@@ -97,9 +97,12 @@ def _train(train: argparse.ArgumentParser) -> None:
     add("--output", required=True, metavar="DIR", help="the model folder to write")
     _columns(train)
     add(
-        "--class-weights",
-        choices=("none", "balanced"),
-        help="balanced: rare classes count as much as frequent ones; default: none",
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="a setting of the task, such as class_weights=balanced; may be repeated",
     )
 
     def setting(name: str, help: str, **kwargs: Any) -> None:
@@ -146,6 +149,13 @@ def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     )
     if label:
         add("--label", metavar="COLUMN", help=f"{where} of the class; default: label")
+    add(
+        "--column",
+        action="append",
+        default=[],
+        metavar="ROLE=COLUMN",
+        help="the column of another role of the task; may be repeated",
+    )
     add(
         "--header",
         choices=("auto", "yes", "no"),

@@ -72,6 +72,10 @@ class Block(keras.layers.Layer):
 
     Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
     Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].
+
+    With `first_only=True` the outputs are those of each text's first token alone,
+    [S, H] and [S, N, 1, T]: all that a pooler reads of the last block, for a sixth of
+    its work. `cls_positions` int32 [S] says where texts start in packed rows.
     """
 
     def __init__(
@@ -140,7 +144,14 @@ class Block(keras.layers.Layer):
             self.feed_forward_output.build(inner)
             self.feed_forward_norm.build(hidden)
 
-    def call(self, x: Any, bias: Any, training: bool | None = None) -> Any:
+    def call(
+        self,
+        x: Any,
+        bias: Any,
+        cls_positions: Any = None,
+        first_only: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
         # Drawn here, outside what may run twice: a block that is computed again in
         # the backward pass must drop the same units.
@@ -150,32 +161,38 @@ class Block(keras.layers.Layer):
             activate = _gelu_for_training
 
         def forward(x: Any, bias: Any, *seeds: Any) -> Any:
-            return self._forward(x, bias, activate, seeds)
+            x = ops.cast(x, self.compute_dtype)
+            rows = _Rows(x, bias, cls_positions) if first_only else None
+            return self._forward(x, bias, rows, activate, seeds or (None,) * 3)
 
         if self.rematerialize and training:
             forward = keras.remat(forward)
         return forward(x, bias, *seeds)
 
-    def _forward(self, x: Any, bias: Any, activate: Any, seeds: Any) -> Any:
-        seeds = seeds or (None, None, None)
-        rows, length, _ = x.shape
-        rows, length = rows or ops.shape(x)[0], length or ops.shape(x)[1]
-        x = ops.cast(ops.reshape(x, (-1, self.hidden_size)), self.compute_dtype)
-        context, probabilities = self._attend(x, bias, rows, length, seeds[0])
+    def _forward(self, x: Any, bias: Any, first: Any, activate: Any, seeds: Any) -> Any:
+        """Return the outputs of all tokens, or of the first of each text."""
+        rows, length, hidden = x.shape
+        shape = (rows or ops.shape(x)[0], length or ops.shape(x)[1], hidden)
+        flat = ops.reshape(x, (-1, hidden))
+        context, probabilities = self._attend(flat, bias, shape, first, seeds[0])
         y = _dropout(self.attention_output(context), self.dropout_rate, seeds[1])
-        x = self.attention_norm(x + y)
+        x = self.attention_norm((flat if first is None else first.x) + y)
         y = self.feed_forward_output(activate(self.intermediate(x)))
         x = self.feed_forward_norm(x + _dropout(y, self.dropout_rate, seeds[2]))
-        return ops.reshape(x, (rows, length, self.hidden_size)), probabilities
+        return x if first is not None else ops.reshape(x, shape), probabilities
 
-    def _attend(self, x: Any, bias: Any, rows: Any, length: Any, seed: Any) -> Any:
+    def _attend(self, x: Any, bias: Any, shape: Any, first: Any, seed: Any) -> Any:
         """Return the context [B*T, H] and the probabilities [B, N, T, T]."""
         width = self.hidden_size // self.num_heads
-        split = (rows, length, self.num_heads, width)
-        q = ops.reshape(self.query(x) * (1.0 / math.sqrt(width)), split)
+        split = (*shape[:2], self.num_heads, width)
         k = ops.reshape(self.key(x), split)
         v = ops.reshape(self.value(x), split)
-        q = ops.transpose(q, (0, 2, 1, 3))
+        q = self.query(x if first is None else first.x) * (1.0 / math.sqrt(width))
+        if first is None:
+            q = ops.transpose(ops.reshape(q, split), (0, 2, 1, 3))
+        else:
+            q = ops.reshape(q, (-1, self.num_heads, 1, width))
+            k, v, bias = first.of_row(k), first.of_row(v), first.bias
         scores = ops.matmul(q, ops.transpose(k, (0, 2, 3, 1)))  # [B, N, T, T]
         scores = ops.cast(scores, "float32") + bias
         probabilities = ops.cast(ops.softmax(scores, axis=-1), x.dtype)
@@ -184,11 +201,21 @@ class Block(keras.layers.Layer):
         context = ops.transpose(context, (0, 2, 1, 3))
         return ops.reshape(context, (-1, self.hidden_size)), probabilities
 
-    def compute_output_spec(self, x: Any, bias: Any, training: Any = None) -> Any:
-        rows, length, _ = x.shape
-        probabilities = (rows, self.num_heads, length, length)
+    def compute_output_spec(
+        self,
+        x: Any,
+        bias: Any,
+        cls_positions: Any = None,
+        first_only: bool = False,
+        training: Any = None,
+    ) -> Any:
+        rows, queries, hidden = x.shape
+        if first_only:
+            rows, queries = None, 1
+        shape = (rows, hidden) if first_only else x.shape
+        probabilities = (rows, self.num_heads, queries, x.shape[1])
         return (
-            keras.KerasTensor(x.shape, dtype=self.compute_dtype),
+            keras.KerasTensor(shape, dtype=self.compute_dtype),
             keras.KerasTensor(probabilities, dtype=self.compute_dtype),
         )
 
@@ -206,6 +233,32 @@ class Block(keras.layers.Layer):
             "rematerialize": self.rematerialize,
             "seed": self.seed,
         }
+
+
+class _Rows:
+    """The first token of each text, `x` [S, H], and what it attends to.
+
+    Attributes:
+        bias: float32 [S, 1, 1, T], the bias of the first tokens.
+    """
+
+    def __init__(self, x: Any, bias: Any, cls_positions: Any) -> None:
+        self.rows = None  # one text a row
+        if cls_positions is None:
+            self.x, self.bias = x[:, 0], bias[:, :, :1]
+            return
+        length = ops.shape(x)[1]
+        self.x = ops.take(ops.reshape(x, (-1, x.shape[-1])), cls_positions, axis=0)
+        self.rows = cls_positions // length
+        if bias.shape[2] == 1:
+            self.bias = ops.take(bias, self.rows, axis=0)
+        else:
+            by_token = ops.reshape(bias, (-1, 1, 1, length))
+            self.bias = ops.take(by_token, cls_positions, axis=0)
+
+    def of_row(self, values: Any) -> Any:
+        """Return the values [B, …] of each text's row, [S, …]."""
+        return values if self.rows is None else ops.take(values, self.rows, axis=0)
 
 
 class _DrawnSeed(keras.random.SeedGenerator):

@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.arguments import parser
 from bert_keras.errors import BertKerasError, ConfigError, DataError
@@ -22,8 +22,10 @@ from bert_keras.quiet import load_tensorflow
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.train_config import TrainConfig
 
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
+
 _ROLES = ("text", "text_pair", "label")
-_PAIR = ("text_a", "text_b")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,7 +74,6 @@ def _train(options: argparse.Namespace) -> None:
     fields = [field.name for field in dataclasses.fields(TrainConfig)]
     config = TrainConfig(**{name: given[name] for name in fields if name in given})
     read = {"columns": _columns(options), "header": options.header}
-    settings = {"class_weights": options.class_weights} if options.class_weights else {}
     result = train(
         task,
         encoder=options.encoder,
@@ -81,7 +82,7 @@ def _train(options: argparse.Namespace) -> None:
         test=task.read(options.test, **read) if options.test else None,
         output=options.output,
         config=config,
-        task_settings=settings,
+        task_settings=task.parse_settings(options.settings),
         command=options.command_line,
     )
     for name, scores in result.scores.items():
@@ -108,18 +109,16 @@ def _predict(options: argparse.Namespace) -> None:
     from bert_keras.inference import load
 
     predictor = load(options.model, task=options.task, precision=options.precision)
-    texts = _given_texts(options, pairs=predictor.model.task.pairs)
+    task = predictor.model.task
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is, whatever the terminal
-    for batch in _batches(texts, 32 * options.batch_size):
+    names = [spec.name for spec in task.signature()]
+    for batch in _batches(_given_texts(options, task), 32 * options.batch_size):
         answers = predictor.predict(batch, batch_size=options.batch_size)
-        for text, answer in zip(batch, answers, strict=True):
-            row = (
-                {"text": text}
-                if isinstance(text, str)
-                else dict(zip(_PAIR, text, strict=True))
-            )
-            print(json.dumps({**row, **answer}, ensure_ascii=False), flush=True)
+        for item, answer in zip(batch, answers, strict=True):
+            texts = (item,) if len(names) == 1 else item
+            row = {**dict(zip(names, texts, strict=True)), **answer}
+            print(json.dumps(row, ensure_ascii=False), flush=True)
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -157,56 +156,51 @@ def _tasks(options: argparse.Namespace) -> None:
         print(f"{name:<{width}}  {summary}")
 
 
-def _given_texts(options: argparse.Namespace, *, pairs: bool) -> Iterator[Any]:
+def _given_texts(options: argparse.Namespace, task: Task) -> Iterator[Any]:
     """Yield the texts on the command line, of a file, or of standard input.
 
-    Of standard input and of a plain `.txt`, each line is a text; a pair is two texts
-    with a tab between.
+    Of standard input, each line is a text; a pair is two texts with a tab between.
     """
+    count = len(task.roles)
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.texts:
         # Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
         texts = [os.fsencode(text).decode("utf-8", "replace") for text in options.texts]
-        if not pairs:
-            yield from texts
-            return
-        if len(texts) % 2:
+        if len(texts) % count:
+            number = "an even number" if count == 2 else f"a multiple of {count}"
             raise ConfigError(
-                "the model reads pairs: give an even number of texts; "
+                f"the model reads {' and '.join(task.roles)}: give {number} of texts; "
                 f"received {len(texts)}"
             )
-        yield from zip(texts[::2], texts[1::2], strict=True)
+        groups = [texts[start::count] for start in range(count)]
+        yield from zip(*groups, strict=True) if count > 1 else texts
     elif options.input:
-        from bert_keras.table import read_columns
-
-        roles = _ROLES[: 1 + pairs]
-        named = _columns(options)
-        columns = read_columns(
-            options.input,
-            {role: named.get(role, role) for role in roles},
-            header=options.header,
+        columns = task.read_texts(
+            options.input, columns=_columns(options), header=options.header
         )
-        parts = [columns[role] for role in roles]
-        yield from zip(*parts, strict=True) if pairs else parts[0]
+        parts = task.texts(columns)
+        yield from zip(*parts, strict=True) if count > 1 else parts[0]
     else:
-        yield from _lines(sys.stdin.buffer, pairs=pairs)
+        yield from _lines(sys.stdin.buffer, count)
 
 
-def _lines(stream: Iterable[bytes], *, pairs: bool) -> Iterator[Any]:
+def _lines(stream: Iterable[bytes], count: int) -> Iterator[Any]:
+    """Yield the texts of each line; `count` texts with tabs between."""
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             message = f"must be UTF-8: {error}"
             raise DataError(message, path="stdin", line=number) from None
-        if not pairs:
+        if count == 1:
             yield text
             continue
         parts = text.split("\t")
-        if len(parts) != 2:
+        if len(parts) != count:
+            words = "two texts with a tab" if count == 2 else f"{count} texts with tabs"
             raise DataError(
-                f"must hold two texts with a tab between; holds {len(parts)}",
+                f"must hold {words} between; holds {len(parts)}",
                 path="stdin",
                 line=number,
             )
@@ -227,7 +221,13 @@ def _batches(texts: Iterator[Any], size: int) -> Iterator[list[Any]]:
 def _columns(options: argparse.Namespace) -> dict[str, str]:
     """Return the columns that the user chose."""
     chosen = {role: getattr(options, role, None) for role in _ROLES}
-    return {role: column for role, column in chosen.items() if column is not None}
+    found = {role: column for role, column in chosen.items() if column is not None}
+    for given in options.column:
+        role, equals, column = given.partition("=")
+        if not role or not equals or not column:
+            raise ConfigError(f"`--column` must be ROLE=COLUMN; received {given!r}")
+        found[role] = column
+    return found
 
 
 def _score_table(scores: dict[str, Any]) -> str:
@@ -239,8 +239,9 @@ def _score_table(scores: dict[str, Any]) -> str:
         for key, value in scores.items()
         if isinstance(value, int | float)
     ]
-    classes = scores.get("per_class") or {}
-    if classes:
+    for classes in scores.values():
+        if not _is_table(classes):
+            continue
         names = list(next(iter(classes.values())))
         width = max(28, *(len(name) + 2 for name in classes))
         lines.append("  " + " " * width + "".join(f"{name:>11}" for name in names))
@@ -251,6 +252,19 @@ def _score_table(scores: dict[str, Any]) -> str:
             )
             lines.append(f"  {name:<{width}}" + "".join(cells))
     return "\n".join(lines)
+
+
+def _is_table(value: Any) -> bool:
+    """Say whether a score is one of each class: a dict of dicts of numbers."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(
+            isinstance(row, dict)
+            and all(isinstance(v, int | float) for v in row.values())
+            for row in value.values()
+        )
+    )
 
 
 _VERBS = {

@@ -162,13 +162,14 @@ class BertEncoder(keras.Model):
                 dtype=dtype,
                 name="embeddings",
             )
-            bias = layers.AttentionBias(
+            attention_bias = layers.AttentionBias(
                 causal=config.is_decoder, dtype=dtype, name="attention_bias"
-            )(inputs["padding_mask"], inputs["sequence_ids"])
+            )
+            bias = attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
             x = embeddings(
                 inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
             )
-            hidden_states, attentions = [x], []
+            hidden_states, attentions, blocks = [x], [], []
             with keras.name_scope("encoder"):
                 for index in range(config.num_hidden_layers):
                     block = Block(
@@ -186,6 +187,7 @@ class BertEncoder(keras.Model):
                         dtype=dtype,
                         name=f"layer_{index}",
                     )
+                    blocks.append(block)
                     x, probabilities = block(x, bias)
                     hidden_states.append(x)
                     attentions.append(probabilities)
@@ -194,13 +196,14 @@ class BertEncoder(keras.Model):
                 first = layers.FirstTokens(name="first_tokens", dtype=dtype)(
                     x, inputs["cls_positions"]
                 )
-                results["pooled_output"] = layers.Pooler(
+                pool = layers.Pooler(
                     hidden_size=config.hidden_size,
                     initializer_range=config.initializer_range,
                     seed=seed,
                     dtype=dtype,
                     name="pooler",
-                )(first)
+                )
+                results["pooled_output"] = pool(first)
         extra = {"hidden_states": hidden_states, "attentions": attentions}
         for key in outputs:
             if key not in extra:
@@ -211,6 +214,9 @@ class BertEncoder(keras.Model):
         super().__init__(inputs, results, name=name)
         self.config = config
         self.embeddings = embeddings
+        self.attention_bias = attention_bias
+        self.blocks = blocks
+        self.pooler = pool if pooler else None
         self._settings = {
             "pooler": pooler,
             "outputs": tuple(outputs),
@@ -223,6 +229,27 @@ class BertEncoder(keras.Model):
         if isinstance(inputs, dict):
             inputs = complete(inputs)
         return super().__call__(inputs, *args, **kwargs)
+
+    def pool(self, inputs: dict[str, Any]) -> Any:
+        """Return `pooled_output` of a batch dict alone, [B, H] or [S, H].
+
+        Equal to the output of that name, without what nobody reads of the last block:
+        its other tokens are keys and values only.
+
+        Raises:
+            ConfigError: the encoder has no pooler.
+        """
+        if self.pooler is None:
+            raise ConfigError("`pooler` must be True for a pooled output")
+        inputs = complete(inputs)
+        bias = self.attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
+        x = self.embeddings(
+            inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
+        )
+        for block in self.blocks[:-1]:
+            x, _ = block(x, bias)
+        first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
+        return self.pooler(first)
 
     @classmethod
     def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:

@@ -19,9 +19,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.encoder import REQUIRED_INPUTS
+from bert_keras.encoder import PACKED_INPUTS
 from bert_keras.errors import BertKerasError, CheckpointError
-from bert_keras.tasks.base import TaskModel
+from bert_keras.task_model import TaskModel
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
 TEXT_OPS = frozenset(
@@ -35,11 +35,12 @@ EXTRA = "assets.extra"
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     """Write the next version of a SavedModel and return its folder, `output/N`.
 
-    Signatures: `serving_default` takes `text`, or `text_a` and `text_b`, string [B],
-    and gives the task's answers; `ids` takes `token_ids`, `segment_ids`,
-    `padding_mask`, int32 [B, T], and gives the same. `assets.extra` holds `vocab.txt`,
-    the tokenizer's settings and `answers.json` for people; the graph does not read
-    them.
+    Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
+    and `text_b`, string [B], and gives the task's answers; `ids` takes the model's own
+    inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and gives
+    the same, or `logits` where answers need the texts. `assets.extra` holds
+    `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
+    not read them.
 
     Args:
         model: a task model with its preprocessor.
@@ -111,30 +112,31 @@ def _write(model: TaskModel, folder: Path) -> None:
         "task": model.task.name,
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
-        "inputs": _text_names(model),
+        "inputs": [spec.name for spec in model.task.signature()],
     }
     path = extra / "answers.json"
     path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
-def _text_names(model: TaskModel) -> list[str]:
-    return ["text_a", "text_b"] if model.task.pairs else ["text"]
-
-
 def _signatures(model: TaskModel) -> dict[str, Any]:
     """Return one tf.function an endpoint."""
-    names = _text_names(model)
-    strings = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-    ids = [tf.TensorSpec([None, None], tf.int32, name=name) for name in REQUIRED_INPUTS]
+    task = model.task
+    names = [name for name in task.inputs() if name not in PACKED_INPUTS]
+    # One text a row has its own rank: as the Keras inputs, but for the batch.
+    inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
+    ids = [spec for spec in inputs if spec.name in names]
 
-    @tf.function(input_signature=strings)
+    @tf.function(input_signature=task.signature())
     def from_texts(*texts: Any) -> dict[str, tf.Tensor]:
         return model.answer(texts if len(texts) > 1 else texts[0])
 
     @tf.function(input_signature=ids)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
-        inputs = dict(zip(REQUIRED_INPUTS, batch, strict=True))
-        return model.task.answer(model(inputs, training=False))
+        given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
+        outputs = model(given, training=False)
+        if task.answers_ids:
+            return task.answer(outputs, given)
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     return {"serving_default": from_texts, "ids": from_ids}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,10 +13,12 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.model_folder import load_model
 from bert_keras.table import Columns
-from bert_keras.tasks.base import Task, TaskModel
+from bert_keras.task_model import TaskModel, as_tensors
+from bert_keras.tasks.base import Task
 from bert_keras.train_config import PRECISIONS
 
 _WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
+_AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
 
 
 def load(
@@ -52,39 +55,32 @@ class Predictor:
 
     def __init__(self, model: TaskModel) -> None:
         self.model = model
-        ragged = tf.RaggedTensorSpec([None, None], tf.int32)
-        # Signatures, so that one graph serves batches of every size.
-        self._join = tf.function(
-            model.preprocessor.join, autograph=False, reduce_retracing=True
-        )
-        self._answer = tf.function(
-            self._answer_rows,
-            input_signature=[ragged, ragged, tf.TensorSpec([None], tf.int32)],
-            autograph=False,
-        )
+        # Texts of about one length are computed together: hardly any padding, and
+        # attention costs least with one text a row.
+        padded = model.preprocessor.replace(layout="padded")
 
-    def _answer_rows(self, ids: Any, segments: Any, rows: Any) -> dict[str, tf.Tensor]:
-        """Return the answers for some of the joined texts, in graph."""
-        chosen = tf.gather(ids, rows), tf.gather(segments, rows)
-        batch = self.model.preprocessor.lay(*chosen)
-        return self.model.task.answer(self.model(batch, training=False))
+        # A signature, so that one graph serves batches of every size.
+        @tf.function(input_signature=model.task.signature(), autograph=False)
+        def answer(*texts: Any) -> dict[str, tf.Tensor]:
+            given = texts if len(texts) > 1 else texts[0]
+            return model.answer(given, preprocessor=padded)
+
+        self._answer = answer
 
     def predict(
-        self,
-        texts: Sequence[str] | Sequence[tuple[str, str]],
-        *,
-        batch_size: int = 32,
+        self, texts: Sequence[Any], *, batch_size: int = 32
     ) -> list[dict[str, Any]]:
         """Return one dict a text; see the task's `answer` for its keys.
 
         Args:
-            texts: strings, or pairs of strings.
+            texts: strings, or tuples of strings, one a role, where the task reads
+                several, such as pairs.
             batch_size: texts computed at once.
         """
         if isinstance(texts, str):
             raise DataError(f"`texts` must be a list of strings; received {texts!r}")
         rows: list[dict[str, Any]] = []
-        parts = _parts(texts, pairs=self.model.task.pairs)
+        parts = self.model.task.parts(texts)
         for answers in self.stream(parts, batch_size=batch_size):
             rows.extend(self.model.task.rows(answers))
         return rows
@@ -94,11 +90,10 @@ class Predictor:
     ) -> dict[str, np.ndarray]:
         """Return the answers for the rows of a file as arrays [N, …]."""
         texts = self.model.task.texts(columns)
-        parts = list(self.stream(texts, batch_size=batch_size))
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        return _joined(list(self.stream(texts, batch_size=batch_size)))
 
     def stream(
-        self, texts: tuple[Sequence[str], ...], *, batch_size: int = 32
+        self, texts: tuple[Sequence[Any], ...], *, batch_size: int = 32
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
@@ -109,43 +104,63 @@ class Predictor:
             raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
-        for start in range(0, count, window):
-            parts = [_strings(part[start : start + window]) for part in texts]
-            ids, segments = self._join(parts if len(parts) > 1 else parts[0])
-            order = np.argsort(ids.row_lengths().numpy(), kind="stable")
-            found = []
-            for first in range(0, len(order), batch_size):
-                rows = tf.constant(order[first : first + batch_size], tf.int32)
-                answers = self._answer(ids, segments, rows)
-                found.append({key: value.numpy() for key, value in answers.items()})
-            back = np.argsort(order)
-            yield {
-                key: np.concatenate([answers[key] for answers in found])[back]
-                for key in found[0]
-            }
+
+        def compute(batch: list[list[Any]]) -> dict[str, np.ndarray]:
+            tensors = as_tensors(batch)
+            parts = tensors if isinstance(tensors, tuple) else (tensors,)
+            answers = self._answer(*parts)
+            return {key: value.numpy() for key, value in answers.items()}
+
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            for start in range(0, count, window):
+                rows = range(start, min(start + window, count))
+                order = sorted(rows, key=lambda row: _size(texts, row))
+                batches = [
+                    [[part[row] for row in order[i : i + batch_size]] for part in texts]
+                    for i in range(0, len(order), batch_size)
+                ]
+                answers = _joined(list(pool.map(compute, batches)))
+                back = np.argsort(order)
+                yield {key: values[back] for key, values in answers.items()}
 
 
-def _strings(texts: Sequence[str]) -> tf.Tensor:
-    """Return texts as a tensor; half a surrogate pair becomes broken UTF-8."""
-    return tf.constant([text.encode("utf-8", "surrogatepass") for text in texts])
+def _size(texts: Sequence[Sequence[Any]], row: int) -> int:
+    """Return about how long the texts of a row are: in bytes, as tokens go."""
+    cells = [part[row] for part in texts]
+    return sum(
+        len(text.encode("utf-8", "surrogatepass"))
+        for cell in cells
+        for text in ([cell] if isinstance(cell, str) else cell)
+    )
 
 
-def _parts(texts: Sequence[Any], *, pairs: bool) -> tuple[Sequence[str], ...]:
-    """Return a list of texts, or of pairs, as one list a role."""
-    if not len(texts):
-        return ()
-    for row, text in enumerate(texts):
-        fits = (
-            isinstance(text, tuple | list)
-            and len(text) == 2
-            and all(isinstance(part, str) for part in text)
-            if pairs
-            else isinstance(text, str)
+def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the answers of several batches as one.
+
+    Lists of different lengths, such as the names found in each text, are filled up:
+    strings with empty ones, whole numbers with -1, others with 0.
+    """
+    return {key: _concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    first = arrays[0]
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    shape = np.max([array.shape[1:] for array in arrays], axis=0)
+    fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
+    widened = [
+        np.pad(
+            array,
+            [
+                (0, 0),
+                *(
+                    (0, most - size)
+                    for most, size in zip(shape, array.shape[1:], strict=True)
+                ),
+            ],
+            constant_values=fill,
         )
-        if not fits:
-            wanted = "a pair of strings" if pairs else "a string"
-            raise DataError(
-                f"`texts` must hold {wanted} in each place; received at {row}: "
-                f"{str(text)[:80]!r} ({type(text).__name__})"
-            )
-    return tuple(zip(*texts, strict=True)) if pairs else (texts,)
+        for array in arrays
+    ]
+    return np.concatenate(widened)

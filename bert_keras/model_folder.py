@@ -18,8 +18,9 @@ from bert_keras.encoder import BertEncoder, assign, check_size
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.folder import replaced_folder
 from bert_keras.packing import Preprocessor
+from bert_keras.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.tasks.base import Task, TaskModel
+from bert_keras.tasks.base import Task
 from bert_keras.tokenizer import WordPieceTokenizer
 
 _OURS = "bert_keras"  # our entry in config.json
@@ -103,9 +104,14 @@ def load_model(
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
-    encoder = BertEncoder(checkpoint.config, dtype=dtype)
+    encoder = BertEncoder(
+        checkpoint.config,
+        pooler=found.pooler,
+        outputs=found.encoder_outputs,
+        dtype=dtype,
+    )
     model = TaskModel(encoder, found, preprocessor)
-    assign(model, checkpoint)
+    assign(model, checkpoint, optional=() if found.pooler else ("bert/pooler/",))
     return model
 
 
@@ -169,7 +175,7 @@ def _task_name(checkpoint: Checkpoint, ours: dict[str, Any]) -> str:
         )
     architectures = checkpoint.raw_config.get("architectures") or ["none"]
     for ours_name in TASKS:
-        if find_task(ours_name).architecture in architectures:
+        if find_task(ours_name).reads(checkpoint.raw_config):
             return ours_name
     raise CheckpointError(
         f"{checkpoint.path}: holds no task's head (architecture {architectures[0]}): "

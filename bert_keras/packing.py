@@ -9,6 +9,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Krell et al. 2021
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -87,7 +88,7 @@ def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
 
 
 def pad_rows(
-    ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1
+    ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1, **others: Any
 ) -> dict[str, Any]:
     """Return one text a row, padded to the longest of the batch.
 
@@ -95,9 +96,11 @@ def pad_rows(
         ids, segments: RaggedTensor int32 [B, None].
         pad_id: id of `[PAD]`.
         multiple: the length T is rounded up to a multiple of it; T is at least 1.
+        **others: RaggedTensor int32 [B, None] of the same tokens, such as targets.
 
     Returns:
-        `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T].
+        `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T], and the others,
+        filled up with -1.
     """
     sizes = _sizes(ids)
     length = _round_up(tf.reduce_max(tf.concat([sizes, [1]], 0)), multiple)
@@ -106,6 +109,7 @@ def pad_rows(
         "token_ids": ids.to_tensor(pad_id, shape=shape),
         "segment_ids": segments.to_tensor(0, shape=shape),
         "padding_mask": tf.sequence_mask(sizes, length, dtype=tf.int32),
+        **{key: each.to_tensor(-1, shape=shape) for key, each in others.items()},
     }
 
 
@@ -116,6 +120,7 @@ def pack_rows(
     pad_id: int = 0,
     row_tokens: int = ROW_TOKENS,
     multiple: int = 1,
+    **others: Any,
 ) -> dict[str, Any]:
     """Return several texts a row, so that little of the batch is padding.
 
@@ -128,11 +133,13 @@ def pack_rows(
         pad_id: id of `[PAD]`.
         row_tokens: length that rows of shorter texts are filled up to, about.
         multiple: the length T is rounded up to a multiple of it.
+        **others: RaggedTensor int32 [S, None] of the same tokens, such as targets.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask` (1 = real), `position_ids` (from 0 in
         each text) and `sequence_ids` (1, 2 … in each row; 0 = padding), int32 [R, T];
-        `cls_positions` int32 [S], where each text starts in the R*T tokens.
+        `cls_positions` int32 [S], where each text starts in the R*T tokens; the others,
+        int32 [R, T] with -1 where no token is.
     """
     sizes = _sizes(ids)
     longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
@@ -160,7 +167,34 @@ def pack_rows(
         "position_ids": lay(positions),
         "sequence_ids": lay(tf.repeat(ranks, sizes)),
         "cls_positions": starts,
+        **{key: lay(each.flat_values, -1) for key, each in others.items()},
     }
+
+
+def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
+    """Return what stands in rows text by text: the way back from either layout.
+
+    Args:
+        values: [R, T, …], such as the logits of each token.
+        batch: the batch dict whose rows they are.
+
+    Returns:
+        RaggedTensor [S, None, …], the values of each text's own tokens.
+    """
+    mask = batch["padding_mask"]
+    rows, length = tf.shape(mask)[0], tf.shape(mask)[1]
+    starts = batch.get("cls_positions")
+    if starts is None:
+        starts, counts = tf.range(rows) * length, tf.reduce_sum(mask, axis=1)
+    else:
+        ranks = batch["sequence_ids"]
+        most = tf.reduce_max(ranks) + 1
+        text = tf.reshape(tf.range(rows)[:, tf.newaxis] * most + ranks, [-1])
+        sizes = tf.math.unsorted_segment_sum(tf.ones_like(text), text, rows * most)
+        counts = tf.gather(sizes, tf.gather(text, starts))
+    where = tf.repeat(starts, counts) + tf.ragged.range(counts).flat_values
+    flat = tf.reshape(values, tf.concat([[rows * length], tf.shape(values)[2:]], 0))
+    return tf.RaggedTensor.from_row_lengths(tf.gather(flat, where), counts)
 
 
 def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
@@ -256,15 +290,18 @@ class Preprocessor:
         ids, segments = self.join(texts)
         return self.lay(ids, segments)
 
-    def lay(self, ids: Any, segments: Any) -> dict[str, Any]:
-        """Return joined texts, ragged int32 [B, None], as rows of the layout."""
+    def lay(self, ids: Any, segments: Any, **others: Any) -> dict[str, Any]:
+        """Return joined texts, ragged int32 [B, None], as rows of the layout.
+
+        `others` are int32 [B, None] of the same tokens; see `unpack` for the way back.
+        """
         settings = {
             "pad_id": self.tokenizer.pad_id,
             "multiple": self.length_multiple,
         }
         if self.layout == "padded":
-            return pad_rows(ids, segments, **settings)
-        return pack_rows(ids, segments, **settings)
+            return pad_rows(ids, segments, **settings, **others)
+        return pack_rows(ids, segments, **settings, **others)
 
     def join(self, texts: Any) -> tuple[Any, Any]:
         """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
@@ -296,6 +333,10 @@ class Preprocessor:
             "layout": self.layout,
             "length_multiple": self.length_multiple,
         }
+
+    def replace(self, **changes: Any) -> Preprocessor:
+        """Return another preprocessor with the same tokenizer and changed settings."""
+        return Preprocessor(self.tokenizer, **{**self.settings(), **changes})
 
     def get_config(self) -> dict[str, Any]:
         return {"tokenizer": self.tokenizer.get_config(), **self.settings()}

@@ -31,7 +31,8 @@ from bert_keras.progress import BestEpoch, Progress, say
 from bert_keras.report import write_report
 from bert_keras.run_facts import environment
 from bert_keras.table import Columns
-from bert_keras.tasks.base import Task, TaskModel
+from bert_keras.task_model import TaskModel, as_tensors
+from bert_keras.tasks.base import Task
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig
 
@@ -103,6 +104,11 @@ def train(
     seconds = time.perf_counter() - started
     best.restore()
     scores, answers, last = {"dev": best.scores}, best.answers, "dev"
+    tuned = task.tune(dev, answers)
+    if tuned != task:
+        model.task = task = tuned
+        answers = Predictor(model).answers(dev)
+        scores["dev"] = task.score(dev, answers)
     if test is not None:
         answers, last = Predictor(model).answers(test), "test"
         scores["test"] = task.score(test, answers)
@@ -149,11 +155,12 @@ def new_model(
     check_max_length(config.max_length, checkpoint.config)
     for note in (*checkpoint.notes, *tokenizer.notes):
         say(note)
-    if "bert/pooler/dense/kernel" not in checkpoint.shapes:
+    if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
         say("the checkpoint has no pooler: it starts at random, like the head")
     loaded = BertEncoder.from_pretrained(
         os.fspath(encoder),
-        pooler=True,
+        pooler=task.pooler,
+        outputs=task.encoder_outputs,
         rematerialize=config.rematerialize,
         seed=config.seed,
         dtype=config.precision,
@@ -232,8 +239,7 @@ def _check_tensorboard(curves: str | None, output: Path) -> None:
 
 def _dataset(task: Task, columns: Columns) -> tf.data.Dataset:
     """Return one element a row: texts, target and, if it has one, weight."""
-    texts = task.texts(columns)
-    parts = [texts if len(texts) > 1 else texts[0], task.targets(columns)]
+    parts = [as_tensors(task.texts(columns)), task.targets(columns)]
     weights = task.example_weights(columns)
     if weights is not None:
         parts.append(weights)
@@ -265,8 +271,8 @@ def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
     preprocessor, sizes, cut = model.preprocessor, [], 0
     texts = model.task.texts(columns)
     for start in range(0, len(columns), 1024):
-        parts = tuple(tf.constant(part[start : start + 1024]) for part in texts)
-        lengths, was_cut = preprocessor.lengths(parts if len(parts) > 1 else parts[0])
+        parts = as_tensors([part[start : start + 1024] for part in texts])
+        lengths, was_cut = model.task.lengths(preprocessor, parts)
         sizes.append(lengths.numpy())
         cut += int(tf.reduce_sum(tf.cast(was_cut, tf.int32)))
     lengths = np.concatenate(sizes)

@@ -89,7 +89,7 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that puts a task on the tiny encoder, untrained."""
     from bert_keras.encoder import BertEncoder
     from bert_keras.packing import Preprocessor
-    from bert_keras.tasks.base import TaskModel
+    from bert_keras.task_model import TaskModel
     from bert_keras.tokenizer import WordPieceTokenizer
 
     def make(task: Any, *, layout: str = "packed", dtype: Any = None) -> Any:

@@ -89,7 +89,7 @@ def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) 
         *("--train", spam_file, "--dev", spam_file, "--test", spam_file),
         *("--output", tmp_path / "model", "--epochs", 1, "--batch-size", 6),
         *("--learning-rate", "2e-3", "--max-length", 20, "--seed", 3),
-        *("--class-weights", "balanced", "--layout", "padded"),
+        *("--set", "class_weights=balanced", "--layout", "padded"),
     )
     assert "dev:" in output and "test:" in output and "macro_f1" in output
     assert str(tmp_path / "model" / "report.html") in output
@@ -310,7 +310,7 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--seed", "-1"), "`seed`"),
         (("--precision", "float8"), "--precision"),
         (("--truncation", "middle"), "--truncation"),
-        (("--class-weights", "some"), "--class-weights"),
+        (("--set", "class_weights=some"), "`class_weights`"),
         (("--max-length", "2"), "`max_length`"),
         (("--text", "body"), "`body`"),
         (("--text-pair", "other"), "`other`"),

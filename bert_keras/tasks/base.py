@@ -1,7 +1,7 @@
-"""The contract of a task, and the Keras model that a task puts on an encoder.
+"""The contract of a task: what differs between one use of BERT and another.
 
-A task says which columns it reads, which targets they give, which head stands on the
-encoder, which loss trains it, how outputs become answers and how answers are scored.
+A task says which columns it reads, how texts become a batch, which outputs stand on the
+encoder, which loss trains them, how outputs become answers and how answers are scored.
 One file in this folder is one task.
 """
 
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
-import keras_hub
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
-from bert_keras.encoder import BertEncoder, batch_inputs, complete
-from bert_keras.errors import DataError
+from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.heads import PooledHead
 from bert_keras.packing import Preprocessor
 from bert_keras.table import Columns, read_columns
 
@@ -29,29 +29,38 @@ if TYPE_CHECKING:
 
 
 class Task(abc.ABC):
-    """What makes a task: columns, targets, head, loss, answers and scores.
+    """What makes a task; a subclass is a frozen dataclass of plain settings.
 
-    A subclass is a frozen dataclass of plain settings, which are saved with the model.
+    The settings are saved with the model. What is said to be in graph is traced by
+    TensorFlow with core ops and those of the tokenizer, and lies in the SavedModel.
 
     Attributes:
         name: how the command line calls it.
         summary: one line for `bert-keras tasks`.
         architecture: Hugging Face's class name of the same model.
-        text_roles: roles of the texts, in the order in which they are packed.
-        pairs: whether a row is a pair of texts.
+        roles: roles of the texts that the model reads, in their order; a property of
+            the instance where it depends on the settings.
         columns: role to the default name of its column.
         optional_roles: roles that a file may lack.
         best_score: the score by which the best epoch is chosen; higher is better.
+        pooler: whether the encoder has the pooler.
+        encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
+        answers_ids: whether the answers can be given without the texts, so that the
+            signature `ids` of an export gives them; it gives `logits` if not.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     architecture: ClassVar[str]
-    text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair")
+    roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()
     best_score: ClassVar[str]
-    pairs: bool
+    pooler: ClassVar[bool] = True
+    encoder_outputs: ClassVar[tuple[str, ...]] = ()
+    answers_ids: ClassVar[bool] = True
+
+    # Data of files and of memory.
 
     @classmethod
     def read(
@@ -61,38 +70,86 @@ class Task(abc.ABC):
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
     ) -> Columns:
-        """Return the columns of a file; `columns` overrides the default names."""
+        """Return the labelled rows of a file; `columns` overrides default names."""
         chosen = dict(columns or {})
         # A role that the user names must be there; a default one may be missing.
         optional = [role for role in cls.optional_roles if role not in chosen]
         wanted = {**cls.columns, **chosen}
         return read_columns(path, wanted, optional=optional, header=header)
 
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the texts of a file that need not have labels."""
+        chosen = dict(columns or {})
+        wanted = {role: chosen.get(role, self.columns[role]) for role in self.roles}
+        return read_columns(path, wanted, header=header)
+
+    @classmethod
+    def parse_settings(cls, settings: Sequence[str]) -> dict[str, Any]:
+        """Return settings of the command line, `name=value` each; values as in JSON.
+
+        Raises:
+            ConfigError: there is no such setting.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        found = {}
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            if not equals or name not in known:
+                raise ConfigError(
+                    f"`--set` must be NAME=VALUE with a setting of {cls.name} "
+                    f"({', '.join(known)}); received {setting!r}"
+                )
+            try:
+                found[name] = json.loads(value)
+            except ValueError:
+                found[name] = value  # a word
+        return found
+
     @classmethod
     @abc.abstractmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with what the training data settles, such as the classes."""
 
-    @classmethod
-    @abc.abstractmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the task of a Hugging Face `config.json` that is not ours."""
-
-    @abc.abstractmethod
-    def model_config(self) -> dict[str, Any]:
-        """Return the entries of `config.json` that Hugging Face reads."""
-
-    def texts(self, columns: Columns) -> tuple[list[str], ...]:
-        """Return the texts of each role that the model reads, N strings each."""
-        roles = self.text_roles[: 1 + self.pairs]
-        missing = [role for role in roles if role not in columns]
+    def texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return the texts of each role: N strings, or N lists of strings, each."""
+        missing = [role for role in self.roles if role not in columns]
         if missing:
+            what = "a text" if len(self.roles) == 1 else "pairs of texts"
             raise DataError(
-                f"the model reads pairs of texts, the column of `{missing[0]}` is "
+                f"the model reads {what}, the column of `{missing[0]}` is "
                 "missing: name it",
                 path=columns.path,
             )
-        return tuple(columns[role] for role in roles)
+        return tuple(columns[role] for role in self.roles)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return what `predict` was given, an item a text, as one list a role.
+
+        Raises:
+            DataError: an item is no string, or no tuple of as many as there are roles.
+        """
+        count = len(self.roles)
+        for row, item in enumerate(items):
+            fits = isinstance(item, str)
+            if count > 1:
+                fits = isinstance(item, tuple | list) and len(item) == count
+                fits = fits and all(isinstance(part, str) for part in item)
+            if not fits:
+                wanted = "a string" if count == 1 else f"{count} strings"
+                wanted = "a pair of strings" if count == 2 else wanted
+                raise DataError(
+                    f"`texts` must hold {wanted} in each place; received at {row}: "
+                    f"{str(item)[:80]!r} ({type(item).__name__})"
+                )
+        if count == 1 or not items:
+            return (list(items),) * count
+        return tuple(list(part) for part in zip(*items, strict=True))
 
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
@@ -102,24 +159,58 @@ class Task(abc.ABC):
         """Return the weight of each example in the loss, float32 [N], or `None`."""
         return None
 
+    # From strings to the batch dict, in graph.
+
+    def signature(self) -> tuple[tf.TensorSpec, ...]:
+        """Return name, dtype and shape of each input of the SavedModel."""
+        return tuple(tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch dict of texts, in graph.
+
+        It may hold more than the model's inputs, for `answer` to use.
+        """
+        return preprocessor(texts)
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return batch, targets and weights of the loss, or `None`, in graph."""
+        batch = self.features(preprocessor, texts)
+        return batch, self.encode_targets(targets), weights
+
     def encode_targets(self, targets: Any) -> Any:
         """Return targets as the loss wants them, in graph; `fit` may give others."""
         return targets
 
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return each text's tokens, int32 [B], and whether it is cut, bool [B]."""
+        return preprocessor.lengths(texts)
+
+    # The model.
+
+    def inputs(self) -> dict[str, Any]:
+        """Return the Keras inputs of the model."""
+        return batch_inputs()
+
     @abc.abstractmethod
-    def head(self, encoder: BertEncoder, seed: int | None) -> keras.layers.Layer:
-        """Return the layer that makes logits of the encoder's pooled output."""
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the Keras tensor, or tensors, that the loss and `answer` take."""
 
     @abc.abstractmethod
     def loss(self) -> keras.losses.Loss:
         """Return the loss of a batch."""
 
-    @abc.abstractmethod
     def metrics(self) -> list[Any]:
         """Return the metrics shown while training."""
+        return []
+
+    # Answers and scores.
 
     @abc.abstractmethod
-    def answer(self, logits: Any) -> dict[str, tf.Tensor]:
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return what a person or a program wants to know, in graph; [B, …] each."""
 
     @abc.abstractmethod
@@ -128,9 +219,13 @@ class Task(abc.ABC):
     ) -> dict[str, Any]:
         """Return the scores of answers [N, …] against the columns."""
 
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+        """Return the task with settings that dev answers tell, such as a threshold."""
+        return self
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers of a batch as one dict a text, fit for JSON."""
-        plain = {key: _plain(value) for key, value in answers.items()}
+        plain = {key: plain_values(value) for key, value in answers.items()}
         return [
             dict(zip(plain, values, strict=True))
             for values in zip(*plain.values(), strict=True)
@@ -146,148 +241,82 @@ class Task(abc.ABC):
         """Return facts of a data set for the report."""
         return {"rows": len(columns)}
 
+    # What is saved.
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        """Say whether a Hugging Face `config.json` that is not ours is of this task."""
+        return cls.architecture in (config.get("architectures") or ())
+
+    @classmethod
+    @abc.abstractmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the task of a Hugging Face `config.json` that is not ours."""
+
+    def model_config(self) -> dict[str, Any]:
+        """Return the entries of `config.json` that Hugging Face reads."""
+        return {}
+
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
-
-@keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(keras_hub.models.Task):
-    """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
-
-    A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
-    or a tuple of two for pairs, are turned into batches by the preprocessor on the way;
-    a `tf.data.Dataset` of strings, or of batch dicts, does as well.
-
-    Args:
-        encoder: the encoder; trained with the head.
-        task: what to put on it.
-        preprocessor: strings to batches.
-        seed: seed of the head's initializer and dropout.
-
-    Example:
-        >>> model = TaskModel(encoder, Classification(("ham", "spam")), preprocessor)
-        >>> model.compile(AdamW(5e-5), loss=model.task.loss())
-        >>> model.fit(["win a prize now", "see you at six"], ["spam", "ham"])
-    """
-
-    def __init__(
-        self,
-        encoder: BertEncoder,
-        task: Task,
-        preprocessor: Preprocessor,
-        *,
-        seed: int | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.backbone = encoder
-        self.preprocessor = preprocessor
-        inputs = batch_inputs()
-        head = task.head(encoder, seed)
-        logits = head(encoder(inputs)["pooled_output"])
-        super().__init__(
-            inputs=inputs, outputs=logits, compile=False, name=name or task.name
-        )
-        self.task = task
-        self.seed = seed
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        *,
-        shuffle: bool = True,
-        **kwargs: Any,
-    ) -> Any:
-        """Train, as `keras.Model.fit` does.
-
-        Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
-        dataset, or batch dicts, come in the order that they have.
-        """
-        in_memory = not isinstance(x, tf.data.Dataset | dict)
-        if in_memory and shuffle and not kwargs.get("validation_split"):
-            rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-            dataset = tf.data.Dataset.from_tensor_slices(rows)
-            seed = int(np.random.randint(2**31))  # what `set_random_seed` settles
-            dataset = dataset.shuffle(max(len(dataset), 1), seed=seed)
-            x, y, sample_weight = dataset.batch(batch_size or 32), None, None
-            batch_size = None
-        # Else TensorFlow makes the optimizer's variables while it traces the step, and
-        # then has to trace the step a second time.
-        if keras.config.backend() == "tensorflow" and self.compiled:
-            self.optimizer.build(self.trainable_variables)
-        return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
-
-    @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
-    def preprocess_samples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> Any:
-        """Return what `fit` feeds: batches of strings become batch dicts, in graph."""
-        if not isinstance(x, dict):
-            x = self.preprocessor(x)
-        if y is not None:
-            y = self.task.encode_targets(y)
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-
-    def answer(self, texts: Any) -> dict[str, tf.Tensor]:
-        """Return the answers for tf.string [B], or a pair of those, in graph.
-
-        Prediction and export are this function, so they answer alike.
-        """
-        return self.task.answer(self(self.preprocessor(texts), training=False))
-
-    def count_tokens(self) -> None:
-        """Show in `fit` the number of real tokens and their share of the rows."""
-        self.real_tokens = keras.metrics.Sum(name="real_tokens")
-        self.real_share = keras.metrics.Mean(name="real_share")
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        if hasattr(self, "real_tokens"):
-            mask = ops.cast(x["padding_mask"], "float32")
-            self.real_tokens.update_state(mask)
-            self.real_share.update_state(mask)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
-
     def get_config(self) -> dict[str, Any]:
-        return {
-            "encoder": keras.saving.serialize_keras_object(self.backbone),
-            "task": keras.saving.serialize_keras_object(self.task),
-            "preprocessor": self.preprocessor.get_config(),
-            "seed": self.seed,
-            "name": self.name,
-        }
+        return self.settings()
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        settings = dict(config)
-        for key in ("encoder", "task"):
-            settings[key] = keras.saving.deserialize_keras_object(
-                settings[key], custom_objects=custom_objects
-            )
-        settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
-        return cls(**settings)
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**config)
 
 
-def as_columns(**roles: Sequence[str]) -> Columns:
+class PooledTask(Task):
+    """A task of one linear layer on the pooled output of a text, or of a pair.
+
+    A subclass has a setting `pairs` and says in `units` how many outputs it needs.
+    """
+
+    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
+    optional_roles = ("text_pair",)
+    architecture = "BertForSequenceClassification"
+    pairs: bool
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("text", "text_pair") if self.pairs else ("text",)
+
+    def signature(self) -> tuple[tf.TensorSpec, ...]:
+        names = ("text_a", "text_b") if self.pairs else ("text",)
+        return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
+
+    @property
+    @abc.abstractmethod
+    def units(self) -> int:
+        """Return the number of outputs."""
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        head = PooledHead(
+            self.units,
+            dropout_rate=encoder.config.hidden_dropout_prob,
+            initializer_range=encoder.config.initializer_range,
+            seed=seed,
+            dtype=encoder.dtype_policy,
+        )
+        return head(encoder.pool(inputs))
+
+
+def as_columns(**roles: Sequence[Any]) -> Columns:
     """Return columns of rows in memory, as `Task.read` returns those of a file."""
     cells = {role: list(values) for role, values in roles.items() if values is not None}
     count = len(next(iter(cells.values())))
     return Columns("rows in memory", cells, list(range(1, count + 1)))
 
 
-def _plain(values: np.ndarray) -> list[Any]:
+def plain_values(values: np.ndarray) -> list[Any]:
     """Return an array as Python values; TensorFlow's strings as `str`."""
     if values.dtype == object:
-        values = np.vectorize(lambda text: text.decode("utf-8"), otypes=[object])(
-            values
-        )
+        values = np.vectorize(
+            lambda text: text.decode("utf-8", "replace"), otypes=[object]
+        )(values)
     return values.tolist()

@@ -14,19 +14,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.heads import PooledHead
 from bert_keras.metrics import classification_scores
 from bert_keras.table import Columns
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import PooledTask
 
 CLASS_WEIGHTS = ("none", "balanced")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class Classification(Task):
+class Classification(PooledTask):
     """One class for each text or pair.
 
     Args:
@@ -41,9 +39,6 @@ class Classification(Task):
 
     name = "classification"
     summary = "one class for a text or a pair of texts (spam, sentiment, paraphrase …)"
-    architecture = "BertForSequenceClassification"
-    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles = ("text_pair",)
     best_score = "accuracy"
 
     classes: tuple[str, ...]
@@ -131,14 +126,9 @@ class Classification(Task):
         with tf.control_dependencies([known] if known is not None else []):
             return tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
 
-    def head(self, encoder: BertEncoder, seed: int | None) -> keras.layers.Layer:
-        return PooledHead(
-            len(self.classes),
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
+    @property
+    def units(self) -> int:
+        return len(self.classes)
 
     def loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -146,18 +136,18 @@ class Classification(Task):
     def metrics(self) -> list[Any]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def answer(self, logits: Any) -> dict[str, tf.Tensor]:
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `label` string [B], `score` float32 [B] (its probability),
         `probabilities` float32 [B, C] and `classes` string [B, C] beside them.
         """
-        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
+        probabilities = tf.nn.softmax(tf.cast(outputs, tf.float32))
         names = tf.constant(self.classes)
         return {
             "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
             "score": tf.reduce_max(probabilities, axis=-1),
             "probabilities": probabilities,
             # Tiled: server-side batching wants the batch first in every output.
-            "classes": tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]),
+            "classes": tf.tile(names[tf.newaxis], [tf.shape(outputs)[0], 1]),
         }
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -203,13 +193,6 @@ class Classification(Task):
         counts = collections.Counter(columns["label"])
         classes = {name: counts.get(name, 0) for name in self.classes}
         return {"rows": len(columns), "classes": classes}
-
-    def get_config(self) -> dict[str, Any]:
-        return self.settings()
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Classification:
-        return cls(**config)
 
 
 def _shown(names: tuple[str, ...], most: int = 12) -> str:

@@ -1,0 +1,28 @@
+"""The cases of the contract test: a module a task, `CASES` in it, forms by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from conftest import ROWS
+
+from bert_keras.table import Columns
+from bert_keras.tasks.base import Task
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+# Met by no training row: empty, long, other scripts, upper case.
+OTHERS = ["", "é 日本 🎉", "WIN " * 30, "see you", "zzz"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One form of a task: the task, one batch of rows, and what overfitting means."""
+
+    task: Task
+    columns: Columns
+    outputs: tuple[int | None, ...]  # shape of the outputs; None: of no fixed size
+    loss: float  # of the batch after STEPS updates, at most
+    others: tuple[list[Any], ...]  # more texts, a list a role, met by no training row
+    wrong: tuple[str, str]  # a role and a cell that `targets` refuses
+    target: str = "label"  # the role whose cells `fit` takes as they are, or ""

@@ -1,0 +1,38 @@
+"""Classification of single texts and of pairs."""
+
+from __future__ import annotations
+
+from bert_keras.tasks.base import as_columns
+from bert_keras.tasks.classification import Classification
+from task_cases import LABELS, OTHERS, TEXTS, Case
+
+
+def _pairs() -> Case:
+    same = [LABELS[i] == LABELS[i - 1] for i in range(len(TEXTS))]
+    columns = as_columns(
+        text=TEXTS,
+        text_pair=TEXTS[-1:] + TEXTS[:-1],
+        label=["same" if value else "different" for value in same],
+    )
+    task = Classification(("different", "same"), pairs=True)
+    return Case(
+        task,
+        columns,
+        outputs=(12, 2),
+        loss=0.1,
+        others=(OTHERS, OTHERS),
+        wrong=("label", "no such label"),
+    )
+
+
+CASES = {
+    "single": Case(
+        Classification(("ham", "promo", "spam")),
+        as_columns(text=TEXTS, label=LABELS),
+        outputs=(12, 3),
+        loss=0.1,
+        others=(OTHERS,),
+        wrong=("label", "no such label"),
+    ),
+    "pairs": _pairs(),
+}

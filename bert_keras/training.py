@@ -85,7 +85,7 @@ def train(
     Raises:
         BertKerasError: something given is wrong; nothing was written.
     """
-    config = config or TrainConfig()
+    config = config or TrainConfig(**task.train_defaults)
     check_replaceable(output)
     _check_tensorboard(config.tensorboard, Path(output))
     train, dev = _with_dev(train, dev, config)
@@ -94,6 +94,8 @@ def train(
     data = {"train": train, "dev": dev} | ({"test": test} if test else {})
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
+    for note in task.notes(train):
+        say(note)
     model = new_model(task, encoder, config)
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     progress = Progress(examples=len(train), batch_size=config.batch_size)

@@ -14,7 +14,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import bert_keras
-from bert_keras.tasks.question_answering import QuestionAnswering
+from bert_keras import QuestionAnswering
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data" / "questions"

@@ -99,6 +99,12 @@ def test_half_a_surrogate_pair_is_one_character(model: TaskModel) -> None:
     assert (span["start"], span["end"]) == (2, 5)
 
 
+def test_no_texts_have_no_answers(model: TaskModel) -> None:
+    answers = model.answer((tf.constant([], tf.string), tf.constant([], tf.string)))
+    assert {value.shape[0] for value in answers.values()} == {0}
+    assert answers["n_best_scores"].shape == (0, 4)
+
+
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_windows_in_parts_are_as_windows_at_once(model: TaskModel, layout: str) -> None:
     preprocessor = model.preprocessor.replace(layout=layout)

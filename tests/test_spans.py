@@ -109,7 +109,7 @@ def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
         wanted = [scores[span] for span in best]
         np.testing.assert_allclose(found.scores[text][: len(best)], wanted, rtol=1e-5)
         assert (found.scores[text][len(best) :].numpy() == NEVER).all()
-        assert found.null[text] == pytest.approx(min(null))
+        assert float(found.null[text]) == pytest.approx(min(null))
         if scores:
             total = np.log(np.sum(np.exp(list(scores.values()))))
             assert float(found.total[text]) == pytest.approx(total, rel=1e-5)

@@ -18,9 +18,11 @@ def cut(questions: list[int], contexts: list[int], **changes: Any) -> Windows:
     Questions are pieces 900, 901 …, contexts 10, 11 …
     """
     settings = {"max_length": 12, "stride": 3, "max_question_tokens": 64, **changes}
+    asked = [list(range(900, 900 + n)) for n in questions]
+    parts = [list(range(10, 10 + n)) for n in contexts]
     return cut_windows(
-        tf.ragged.constant([list(range(900, 900 + n)) for n in questions], tf.int32),
-        tf.ragged.constant([list(range(10, 10 + n)) for n in contexts], tf.int32),
+        tf.ragged.constant(asked, tf.int32, ragged_rank=1),
+        tf.ragged.constant(parts, tf.int32, ragged_rank=1),
         cls_id=1,
         sep_id=2,
         **settings,
@@ -88,9 +90,7 @@ def test_each_piece_is_in_the_window_where_it_has_most_context(
                 for first, count, *_ in mine
             ]
             owner = next(i for i, pieces in enumerate(owned) if piece in pieces)
-            if owner + 1 < len(mine):  # the last window may be shorter
-                assert context[owner] == max(context)
-            assert context[owner] >= 0
+            assert context[owner] == max(context) >= 0
 
 
 def test_no_room_is_refused() -> None:

@@ -73,8 +73,7 @@ def _train(options: argparse.Namespace) -> None:
     task = find_task(options.task)
     given = vars(options)
     fields = [field.name for field in dataclasses.fields(TrainConfig)]
-    chosen = {name: given[name] for name in fields if name in given}
-    config = TrainConfig(**{**task.train_defaults, **chosen})
+    config = TrainConfig(**{name: given[name] for name in fields if name in given})
     read = {"columns": _columns(options), "header": options.header}
     result = train(
         task,

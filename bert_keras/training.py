@@ -85,7 +85,7 @@ def train(
     Raises:
         BertKerasError: something given is wrong; nothing was written.
     """
-    config = config or TrainConfig(**task.train_defaults)
+    config = config or TrainConfig()
     check_replaceable(output)
     _check_tensorboard(config.tensorboard, Path(output))
     train, dev = _with_dev(train, dev, config)
@@ -119,6 +119,7 @@ def train(
         "task": task.name,
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
+        "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
         "best_epoch": best.epoch,
         "training_seconds": round(seconds, 1),
@@ -154,7 +155,8 @@ def new_model(
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
-    check_max_length(config.max_length, checkpoint.config)
+    max_length = task.max_length if config.max_length is None else config.max_length
+    check_max_length(max_length, checkpoint.config)
     for note in (*checkpoint.notes, *tokenizer.notes):
         say(note)
     if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
@@ -169,7 +171,7 @@ def new_model(
     )
     preprocessor = Preprocessor(
         tokenizer,
-        max_length=config.max_length,
+        max_length=max_length,
         truncation=config.truncation,
         layout=config.layout,
     )

@@ -22,7 +22,6 @@ from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.question_answering import QuestionAnswering
-from bert_keras.train_config import TrainConfig
 from bert_keras.training import train
 
 QUESTION = "when do I see you?"
@@ -423,7 +422,6 @@ def test_the_default_length_is_that_of_the_paper(
     given |= {"dev": columns, "output": tmp_path / "m"}
     line = refused(lambda: train(QuestionAnswering, **given), "`max_length`")
     assert "received 384" in line
-    assert TrainConfig().max_length == 128
 
 
 def test_a_folder_of_hugging_face_answers(model: TaskModel, tmp_path: Path) -> None:

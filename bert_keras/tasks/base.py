@@ -47,7 +47,7 @@ class Task(abc.ABC):
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
         answers_ids: whether the answers can be given without the texts, so that the
             signature `ids` of an export gives them; it gives `logits` if not.
-        train_defaults: fields of `TrainConfig` that have another default here.
+        max_length: most tokens of a text where the user does not say.
     """
 
     name: ClassVar[str]
@@ -60,7 +60,7 @@ class Task(abc.ABC):
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
     answers_ids: ClassVar[bool] = True
-    train_defaults: ClassVar[Mapping[str, Any]] = {}
+    max_length: ClassVar[int] = 128
 
     # Data of files and of memory.
 

@@ -71,7 +71,7 @@ class QuestionAnswering(Task):
     optional_roles = ("id",)
     pooler = False
     answers_ids = False
-    train_defaults = {"max_length": 384}
+    max_length = 384
 
     no_answer: bool = False
     threshold: float = 0.0
@@ -205,12 +205,14 @@ class QuestionAnswering(Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return windows, and for each token its window, and if it is start or end."""
+        if weights is not None:
+            raise ConfigError("`sample_weight` must be None for question answering")
         windows, starts, ends = self._windows(preprocessor, texts)
         start, end = mark_windows(windows, starts, ends, targets)
         batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
         marked = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
         own = batch.get("sequence_ids", batch["padding_mask"])
-        return batch, tf.stack([own, *marked], axis=-1), weights
+        return batch, tf.stack([own, *marked], axis=-1), None
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return tokens of question and context, and whether the question is cut."""

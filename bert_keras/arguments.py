@@ -122,7 +122,12 @@ def _train(train: argparse.ArgumentParser) -> None:
         metavar="SHARE",
     )
     setting("weight-decay", "decoupled weight decay", type=float, metavar="RATE")
-    setting("max-length", "longer texts are cut, in tokens", type=int, metavar="TOKENS")
+    setting(
+        "max-length",
+        "longer texts are cut, in tokens; default: 128, for question answering 384",
+        type=int,
+        metavar="TOKENS",
+    )
     setting("truncation", "how a pair is cut", choices=TRUNCATIONS)
     setting("layout", "several texts a row, or one", choices=LAYOUTS)
     setting(

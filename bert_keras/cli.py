@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import shlex
@@ -114,10 +115,13 @@ def _predict(options: argparse.Namespace) -> None:
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is, whatever the terminal
     names = [spec.name for spec in task.signature()]
     for batch in _batches(_given_texts(options, task), 32 * options.batch_size):
-        answers = predictor.predict(batch, batch_size=options.batch_size)
-        for item, answer in zip(batch, answers, strict=True):
+        items = [item for _, item in batch]
+        answers = predictor.predict(items, batch_size=options.batch_size)
+        for (name, item), answer in zip(batch, answers, strict=True):
             texts = (item,) if len(names) == 1 else item
-            row = {**dict(zip(names, texts, strict=True)), **answer}
+            # A name that the file gives to a row stands for its texts.
+            asked = dict(zip(names, texts, strict=True)) if name is None else {}
+            row = {**asked, **({} if name is None else {"id": name}), **answer}
             print(json.dumps(row, ensure_ascii=False), flush=True)
 
 
@@ -156,12 +160,17 @@ def _tasks(options: argparse.Namespace) -> None:
         print(f"{name:<{width}}  {summary}")
 
 
-def _given_texts(options: argparse.Namespace, task: Task) -> Iterator[Any]:
+def _given_texts(
+    options: argparse.Namespace, task: Task
+) -> Iterator[tuple[str | None, Any]]:
     """Yield the texts on the command line, of a file, or of standard input.
 
-    Of standard input, each line is a text; a pair is two texts with a tab between.
+    Each comes with its `id` where the file has one. Of standard input, each line is a
+    text; a pair is two texts with a tab between.
     """
     count = len(task.roles)
+    names: Iterable[str | None] = itertools.repeat(None)
+    items: Iterable[Any]
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.texts:
@@ -174,15 +183,17 @@ def _given_texts(options: argparse.Namespace, task: Task) -> Iterator[Any]:
                 f"received {len(texts)}"
             )
         groups = [texts[start::count] for start in range(count)]
-        yield from zip(*groups, strict=True) if count > 1 else texts
+        items = zip(*groups, strict=True) if count > 1 else texts
     elif options.input:
         columns = task.read_texts(
             options.input, columns=_columns(options), header=options.header
         )
         parts = task.texts(columns)
-        yield from zip(*parts, strict=True) if count > 1 else parts[0]
+        items = zip(*parts, strict=True) if count > 1 else parts[0]
+        names = columns["id"] if "id" in columns else names
     else:
-        yield from _lines(sys.stdin.buffer, count)
+        items = _lines(sys.stdin.buffer, count)
+    yield from zip(names, items)  # noqa: B905  # names without end, or one an item
 
 
 def _lines(stream: Iterable[bytes], count: int) -> Iterator[Any]:

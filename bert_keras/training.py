@@ -94,6 +94,8 @@ def train(
     data = {"train": train, "dev": dev} | ({"test": test} if test else {})
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
+    for note in task.notes(train):
+        say(note)
     model = new_model(task, encoder, config)
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     progress = Progress(examples=len(train), batch_size=config.batch_size)
@@ -117,6 +119,7 @@ def train(
         "task": task.name,
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
+        "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
         "best_epoch": best.epoch,
         "training_seconds": round(seconds, 1),
@@ -152,7 +155,8 @@ def new_model(
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
-    check_max_length(config.max_length, checkpoint.config)
+    max_length = task.max_length if config.max_length is None else config.max_length
+    check_max_length(max_length, checkpoint.config)
     for note in (*checkpoint.notes, *tokenizer.notes):
         say(note)
     if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
@@ -167,7 +171,7 @@ def new_model(
     )
     preprocessor = Preprocessor(
         tokenizer,
-        max_length=config.max_length,
+        max_length=max_length,
         truncation=config.truncation,
         layout=config.layout,
     )

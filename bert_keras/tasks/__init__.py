@@ -20,6 +20,10 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "question-answering": (
+        "bert_keras.tasks.question_answering:QuestionAnswering",
+        "the span of a text that answers a question (SQuAD 1.1 and 2.0)",
+    ),
 }
 
 

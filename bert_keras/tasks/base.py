@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
@@ -47,6 +47,7 @@ class Task(abc.ABC):
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
         answers_ids: whether the answers can be given without the texts, so that the
             signature `ids` of an export gives them; it gives `logits` if not.
+        max_length: most tokens of a text where the user does not say.
     """
 
     name: ClassVar[str]
@@ -59,6 +60,7 @@ class Task(abc.ABC):
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
     answers_ids: ClassVar[bool] = True
+    max_length: ClassVar[int] = 128
 
     # Data of files and of memory.
 
@@ -155,6 +157,10 @@ class Task(abc.ABC):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return what the model learns, [N, …]; bad values are named by line."""
 
+    def notes(self, columns: Columns) -> list[str]:
+        """Return lines that a user should read before training on these rows."""
+        return []
+
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each example in the loss, float32 [N], or `None`."""
         return None
@@ -208,6 +214,20 @@ class Task(abc.ABC):
         return []
 
     # Answers and scores.
+
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers of texts, in graph; `run` computes a batch's outputs.
+
+        A task whose texts may fill more rows than memory has room for runs several
+        batches.
+        """
+        batch = self.features(preprocessor, texts)
+        return self.answer(run(batch), batch)
 
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:

@@ -20,6 +20,10 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "summarization": (
+        "bert_keras.tasks.summarization:Summarization",
+        "the sentences of a document that make its summary",
+    ),
 }
 
 

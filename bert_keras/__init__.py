@@ -19,6 +19,7 @@ _PLACES = {
     "Classification": "tasks.classification",
     "Predictor": "inference",
     "Preprocessor": "packing",
+    "Summarization": "tasks.summarization",
     "TaskModel": "task_model",
     "TrainConfig": "train_config",
     "WarmupLinearDecay": "optimizers",

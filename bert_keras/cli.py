@@ -34,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         options.command_line = shlex.join(["bert-keras", *arguments])
+        if ":" in (getattr(options, "task", None) or ""):
+            sys.path.append(os.getcwd())  # a task of the user's own may lie there
         _VERBS[options.verb](options)
         sys.stdout.flush()
     except BertKerasError as error:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import ConfigError
 from bert_keras.heads import PooledHead
 from bert_keras.packing import Preprocessor
 from bert_keras.rouge import STEMMERS, Rouge
@@ -49,7 +49,6 @@ class Summarization(Task):
 
     name = "summarization"
     summary = "the sentences of a document that make its summary"
-    architecture = "BertModel"
     roles = ("document",)
     columns = {"document": "document", "summary": "summary"}
     best_score = "rougeLsum"
@@ -77,20 +76,6 @@ class Summarization(Task):
                 f"`stemmer` must be one of {', '.join(STEMMERS)}; "
                 f"received {self.stemmer!r}"
             )
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> Summarization:
-        return cls(**settings)
-
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        return False  # Hugging Face has no such head
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Summarization:
-        raise CheckpointError(
-            "config.json: no model of Hugging Face summarizes: train one on it first"
-        )
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 1 for each sentence to be found, else 0, int32 [N, S] filled with -1.

@@ -132,6 +132,7 @@ def train(
             history=progress.history,
             scores=scores,
             mistakes=task.mistakes(data[last], answers),
+            best_score=task.best_score,
             environment=environment(),
             command=command,
         )

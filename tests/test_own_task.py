@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import ROOT, write_encoder
@@ -93,15 +92,6 @@ for found in (model, again):
 """
     first, second = python(code, folder=folder, path=str(folder)).split()
     assert first == second
-
-
-@pytest.mark.slow
-def test_a_model_that_was_trained_trains_another_task(
-    folder: Path, train_spam: Any, tmp_path: Path
-) -> None:
-    """The head of an own task is passed over, as those that we know are."""
-    run = train_spam(tmp_path / "spam", encoder=folder / "models/stars", epochs=1)
-    assert run.scores["dev"]["num_examples"] == 12
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.encoder import BertEncoder
+from bert_keras.model_folder import save_model
 from bert_keras.sentence_windows import sentence_windows
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.summarization import Summarization
@@ -144,6 +148,16 @@ def test_lengths_are_those_of_all_windows(model: Any) -> None:
     tokens, cut = model.task.lengths(model.preprocessor, tf.constant(DOCUMENTS))
     assert tokens.numpy().tolist() == [5 + 6 + 4, 2, 12 * 6, 24 + 4]
     assert cut.numpy().tolist() == [False, False, False, True]
+
+
+def test_an_encoder_leaves_a_head_that_it_does_not_know(
+    model: Any, tmp_path: Path
+) -> None:
+    folder = save_model(model, tmp_path / "model")
+    assert "summarizer/kernel" in read_checkpoint(folder).shapes
+    encoder = BertEncoder.from_pretrained(str(folder))
+    for weight, of_model in zip(encoder.weights, model.backbone.weights, strict=True):
+        np.testing.assert_array_equal(weight, of_model)
 
 
 def test_bad_settings_and_rows_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

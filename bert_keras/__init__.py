@@ -20,6 +20,7 @@ _PLACES = {
     "Predictor": "inference",
     "Preprocessor": "packing",
     "QuestionAnswering": "tasks.question_answering",
+    "Summarization": "tasks.summarization",
     "TaskModel": "task_model",
     "TrainConfig": "train_config",
     "WarmupLinearDecay": "optimizers",

@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         options.command_line = shlex.join(["bert-keras", *arguments])
+        if ":" in (getattr(options, "task", None) or ""):
+            sys.path.append(os.getcwd())  # a task of the user's own may lie there
         _VERBS[options.verb](options)
         sys.stdout.flush()
     except BertKerasError as error:
@@ -242,39 +244,48 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text: plain numbers, then those of each class."""
+    """Return scores as aligned text: plain numbers, then the tables, such as classes.
+
+    What is neither stands in the JSON and in the report alone.
+    """
     lines = [
-        f"  {key:<28}{value:>10.4f}"
-        if isinstance(value, float)
-        else f"  {key:<28}{value:>10,}"
+        f"  {key:<28}{_number(value):>10}"
         for key, value in scores.items()
-        if isinstance(value, int | float)
+        if _is_number(value)
     ]
-    for classes in scores.values():
-        if not _is_table(classes):
+    for key, table in scores.items():
+        if _is_row(table):  # a number a name: a table of one column
+            table = {name: {"": value} for name, value in table.items()}
+        if not (
+            isinstance(table, dict) and table and all(map(_is_row, table.values()))
+        ):
             continue
-        names = list(next(iter(classes.values())))
-        width = max(28, *(len(name) + 2 for name in classes))
-        lines.append("  " + " " * width + "".join(f"{name:>11}" for name in names))
-        for name, values in classes.items():
+        columns = list(dict.fromkeys(name for row in table.values() for name in row))
+        widths = {name: max(11, len(name) + 2) for name in columns}
+        width = max(28, *(len(name) + 2 for name in (key, *table)))
+        heads = (f"{name:>{widths[name]}}" for name in columns)
+        lines.append((f"  {key:<{width}}" + "".join(heads)).rstrip())
+        for name, row in table.items():
             cells = (
-                f"{v:>11.4f}" if isinstance(v, float) else f"{v:>11,}"
-                for v in values.values()
+                f"{_number(row[column]) if column in row else '-':>{widths[column]}}"
+                for column in columns
             )
             lines.append(f"  {name:<{width}}" + "".join(cells))
     return "\n".join(lines)
 
 
-def _is_table(value: Any) -> bool:
-    """Say whether a score is one of each class: a dict of dicts of numbers."""
+def _number(value: float) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_row(value: Any) -> bool:
+    """Say whether a score is numbers by name."""
     return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(
-            isinstance(row, dict)
-            and all(isinstance(v, int | float) for v in row.values())
-            for row in value.values()
-        )
+        isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
     )
 
 

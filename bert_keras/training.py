@@ -135,6 +135,7 @@ def train(
             history=progress.history,
             scores=scores,
             mistakes=task.mistakes(data[last], answers),
+            best_score=task.best_score,
             environment=environment(),
             command=command,
         )
@@ -155,7 +156,9 @@ def new_model(
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
-    max_length = task.max_length if config.max_length is None else config.max_length
+    max_length = config.max_length
+    if max_length is None:
+        max_length = min(task.max_length, checkpoint.config.max_position_embeddings)
     check_max_length(max_length, checkpoint.config)
     for note in (*checkpoint.notes, *tokenizer.notes):
         say(note)

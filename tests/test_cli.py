@@ -461,3 +461,31 @@ def test_a_reader_that_has_seen_enough() -> None:
     done = command("tasks", stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_scores_of_any_task_are_aligned() -> None:
+    from bert_keras.cli import _score_table
+
+    scores = {
+        "num_examples": 1234,
+        "rouge1": 0.5,
+        "exact": True,
+        "note": "a word",
+        "baselines": {
+            "lead_3": {"rouge1": 0.25, "mean_absolute_error": 2},
+            "oracle": {"rouge1": 1.0},
+        },
+        "by_length": {"short": 0.5, "long": 7},
+        "confusion_matrix": [[1, 2], [3, 4]],
+        "empty": {},
+    }
+    assert _score_table(scores).splitlines() == [
+        "  num_examples                     1,234",
+        "  rouge1                          0.5000",
+        "  baselines                        rouge1  mean_absolute_error",
+        "  lead_3                           0.2500                    2",
+        "  oracle                           1.0000                    -",
+        "  by_length",
+        "  short                            0.5000",
+        "  long                                  7",
+    ]

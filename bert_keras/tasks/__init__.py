@@ -24,6 +24,10 @@ TASKS = {
         "bert_keras.tasks.question_answering:QuestionAnswering",
         "the span of a text that answers a question (SQuAD 1.1 and 2.0)",
     ),
+    "summarization": (
+        "bert_keras.tasks.summarization:Summarization",
+        "the sentences of a document that make its summary",
+    ),
 }
 
 

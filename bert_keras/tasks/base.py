@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder, batch_inputs
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.heads import PooledHead
 from bert_keras.packing import Preprocessor
 from bert_keras.table import Columns, read_columns
@@ -37,7 +37,8 @@ class Task(abc.ABC):
     Attributes:
         name: how the command line calls it.
         summary: one line for `bert-keras tasks`.
-        architecture: Hugging Face's class name of the same model.
+        architecture: Hugging Face's class name of the same model; `BertModel` where
+            its tools have no such head.
         roles: roles of the texts that the model reads, in their order; a property of
             the instance where it depends on the settings.
         columns: role to the default name of its column.
@@ -52,7 +53,7 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    architecture: ClassVar[str]
+    architecture: ClassVar[str] = "BertModel"
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()
@@ -74,9 +75,9 @@ class Task(abc.ABC):
     ) -> Columns:
         """Return the labelled rows of a file; `columns` overrides default names."""
         chosen = dict(columns or {})
-        # A role that the user names must be there; a default one may be missing.
-        optional = [role for role in cls.optional_roles if role not in chosen]
         wanted = {**cls.columns, **chosen}
+        # A role that the user names must be there; a default one may be missing.
+        optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
         return read_columns(path, wanted, optional=optional, header=header)
 
     def read_texts(
@@ -114,9 +115,9 @@ class Task(abc.ABC):
         return found
 
     @classmethod
-    @abc.abstractmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with what the training data settles, such as the classes."""
+        return cls(**settings)
 
     def texts(self, columns: Columns) -> tuple[list[Any], ...]:
         """Return the texts of each role: N strings, or N lists of strings, each."""
@@ -266,12 +267,16 @@ class Task(abc.ABC):
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
         """Say whether a Hugging Face `config.json` that is not ours is of this task."""
-        return cls.architecture in (config.get("architectures") or ())
+        named = cls.architecture in (config.get("architectures") or ())
+        return named and cls.architecture != "BertModel"  # which has no head
 
     @classmethod
-    @abc.abstractmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the task of a Hugging Face `config.json` that is not ours."""
+        raise CheckpointError(
+            f"config.json: says nothing of the task {cls.name}: train it on this "
+            "model first"
+        )
 
     def model_config(self) -> dict[str, Any]:
         """Return the entries of `config.json` that Hugging Face reads."""
@@ -292,13 +297,14 @@ class Task(abc.ABC):
 class PooledTask(Task):
     """A task of one linear layer on the pooled output of a text, or of a pair.
 
-    A subclass has a setting `pairs` and says in `units` how many outputs it needs.
+    A subclass says in `units` how many outputs it needs; one that reads pairs, too, has
+    a setting `pairs`.
     """
 
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
     optional_roles = ("text_pair",)
     architecture = "BertForSequenceClassification"
-    pairs: bool
+    pairs: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]

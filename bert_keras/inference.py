@@ -59,13 +59,18 @@ class Predictor:
         # attention costs least with one text a row.
         padded = model.preprocessor.replace(layout="padded")
 
-        # A signature, so that one graph serves batches of every size.
-        @tf.function(input_signature=model.task.signature(), autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
             given = texts if len(texts) > 1 else texts[0]
             return model.answer(given, preprocessor=padded)
 
-        self._answer = answer
+        # A signature, so that one graph serves batches of every size.
+        task = model.task
+        self._answers = {
+            _ranks(signature): tf.function(
+                answer, input_signature=signature, autograph=False
+            )
+            for signature in (task.signature(), *task.more_signatures().values())
+        }
 
     def predict(
         self, texts: Sequence[Any], *, batch_size: int = 32
@@ -74,7 +79,7 @@ class Predictor:
 
         Args:
             texts: strings, or tuples of strings, one a role, where the task reads
-                several, such as pairs.
+                several, such as pairs, or lists of words, where it tags words.
             batch_size: texts computed at once.
         """
         if isinstance(texts, str):
@@ -108,7 +113,7 @@ class Predictor:
         def compute(batch: list[list[Any]]) -> dict[str, np.ndarray]:
             tensors = as_tensors(batch)
             parts = tensors if isinstance(tensors, tuple) else (tensors,)
-            answers = self._answer(*parts)
+            answers = self._answers[_ranks(parts)](*parts)
             return {key: value.numpy() for key, value in answers.items()}
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -122,6 +127,11 @@ class Predictor:
                 answers = _joined(list(pool.map(compute, batches)))
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+
+def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
+    """Return the rank of each tensor, or of what a signature wants."""
+    return tuple(tensor.shape.rank for tensor in tensors)
 
 
 def _size(texts: Sequence[Sequence[Any]], row: int) -> int:

@@ -20,6 +20,10 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "token-classification": (
+        "bert_keras.tasks.token_classification:TokenClassification",
+        "a tag for each word: names of persons, places, products … in a text",
+    ),
 }
 
 

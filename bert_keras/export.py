@@ -36,9 +36,10 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     """Write the next version of a SavedModel and return its folder, `output/N`.
 
     Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
-    and `text_b`, string [B], and gives the task's answers, and so do the task's
-    `more_signatures`, such as `words`; `ids` takes the model's own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and gives
-    the same, or `logits` where answers need the texts. `assets.extra` holds
+    and `text_b`, string [B], and gives the task's answers; the task's
+    `more_signatures` take other forms, such as lists of words; `ids` takes the model's
+    own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
+    gives the same, or `logits` where answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
     not read them.
 

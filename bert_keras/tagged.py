@@ -203,10 +203,12 @@ def _read_spans(
     path: str, text: str, chosen: Mapping[str, str | int | None]
 ) -> Columns:
     rows = json_rows(path, text)
-    text_key, label_key = chosen.get("text", "text"), chosen.get("label")
-    if label_key is None:
-        keys = {key for _, row in rows for key in row}
-        label_key = next((key for key in SPAN_KEYS if key in keys), SPAN_KEYS[0])
+    keys = {key for _, row in rows for key in row}
+    default = next((key for key in SPAN_KEYS if key in keys), SPAN_KEYS[0])
+    text_key, label_key = (
+        str(chosen.get(role, key))
+        for role, key in (("text", "text"), ("label", default))
+    )
     words, tags, problems = [], [], []
     for line, row in rows:
         cell, reason = json_cell(row.get(text_key))
@@ -226,7 +228,7 @@ def _read_spans(
 
 
 def _entities_in(
-    text: str, bounds: list[tuple[int, int]], spans: Any, key: Any
+    text: str, bounds: list[tuple[int, int]], spans: Any, key: str
 ) -> tuple[list[Entity], list[str]]:
     """Return the spans of a text in words, and what is wrong with them."""
     if not isinstance(spans, list):
@@ -270,8 +272,8 @@ def _span(span: Any) -> tuple[int, int, str | None]:
         return 0, 0, None
     start, end, label = (span.get(key) for key in ("start", "end", "label"))
     # Numbers of JSONL come as they are written.
-    places = [n for n in (start, end) if re.fullmatch("[0-9]{1,9}", str(n))]
+    places = [int(n) for n in (start, end) if re.fullmatch("[0-9]{1,9}", str(n))]
     cell, reason = json_cell(label)
     if len(places) < 2 or reason or not isinstance(label, str):
         return 0, 0, None
-    return int(start), int(end), cell
+    return places[0], places[1], cell

@@ -24,6 +24,10 @@ TASKS = {
         "bert_keras.tasks.token_classification:TokenClassification",
         "a tag for each word: names of persons, places, products … in a text",
     ),
+    "feature-tagging": (
+        "bert_keras.tasks.feature_tagging:FeatureTagging",
+        "a tag for each word, by a BiLSTM on features of the frozen encoder",
+    ),
 }
 
 

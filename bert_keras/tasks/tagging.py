@@ -1,7 +1,7 @@
 """What tasks that tag words share: data, words in a batch, answers, scores.
 
-`token_classification` fine-tunes the encoder, `feature_tagging` leaves it as it is; they
-differ in the model alone.
+`token_classification` fine-tunes the encoder, `feature_tagging` leaves it as it is;
+they differ in the model alone.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TaggingTask(Task):
             message = "`label` must hold a tag that is not O, in some sentence"
             raise columns.error([(0, message)])
         names = [f"{prefix}-{kind}" for kind in kinds for prefix in "BI"]
-        return cls(classes=("O", *names), **settings)
+        return cls(**{"classes": ("O", *names), **settings})
 
     def texts(self, columns: Columns) -> tuple[list[Any], ...]:
         """Return lists of words; plain texts where a text has no tags beside it."""
@@ -254,7 +254,9 @@ class TaggingTask(Task):
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
         """Return the scores of entities, see `entity_metrics.entity_scores`."""
-        return entity_scores(_split(columns, "label"), self._predicted(columns, answers))
+        return entity_scores(
+            _split(columns, "label"), self._predicted(columns, answers)
+        )
 
     def _predicted(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
@@ -290,7 +292,9 @@ class TaggingTask(Task):
 
     def describe(self, columns: Columns) -> dict[str, Any]:
         labels = _split(columns, "label")
-        counts = collections.Counter(e.type for tags in labels for e in entities_of(tags))
+        counts = collections.Counter(
+            e.type for tags in labels for e in entities_of(tags)
+        )
         return {
             "rows": len(columns),
             "words": sum(map(len, labels)),
@@ -307,7 +311,7 @@ class TaggingTask(Task):
             names = {0: "LABEL_0", 1: "LABEL_1"}
         try:
             by_id = {int(key): str(value) for key, value in names.items()}
-            return cls(classes=tuple(by_id[index] for index in range(len(by_id))))
+            return cls(**{"classes": [by_id[index] for index in range(len(by_id))]})
         except (AttributeError, KeyError, TypeError, ValueError):
             raise CheckpointError(
                 "config.json: `id2label` must map 0, 1 … to different tags; "

@@ -272,7 +272,7 @@ def _span(span: Any) -> tuple[int, int, str | None]:
         return 0, 0, None
     start, end, label = (span.get(key) for key in ("start", "end", "label"))
     # Numbers of JSONL come as they are written.
-    places = [int(n) for n in (start, end) if re.fullmatch("[0-9]{1,9}", str(n))]
+    places = [int(str(n)) for n in (start, end) if re.fullmatch(r"\d{1,9}", str(n))]
     cell, reason = json_cell(label)
     if len(places) < 2 or reason or not isinstance(label, str):
         return 0, 0, None

@@ -15,7 +15,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import bert_keras
-from bert_keras.tasks.token_classification import TokenClassification
+from bert_keras import TokenClassification
 
 DATA = Path(__file__).resolve().parent / "data" / "entities"
 SENTENCES = [

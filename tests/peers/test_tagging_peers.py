@@ -1,4 +1,4 @@
-"""Entity scores equal seqeval's; token classification equals transformers' both ways."""
+"""Entity scores equal seqeval's, token classification transformers', both ways."""
 
 import random
 
@@ -53,7 +53,7 @@ def test_scores_equal_seqeval(seed, prefixes):
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory):
-    """Return the folder of their model of random weights, with our tokenizer's files."""
+    """Return the folder of their model of random weights, with our vocabulary."""
     folder = tmp_path_factory.mktemp("peer")
     torch.manual_seed(1)
     config = transformers.BertConfig(

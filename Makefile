@@ -19,7 +19,8 @@ $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
 $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 $(TORCH_INDEX:%=--extra-index-url %)
-	$(PEERS)/bin/python -m pip install --quiet --editable '.[peers]'
+	# seqeval has no wheel, and its old set-up does not build in any other way.
+	$(PEERS)/bin/python -m pip install --quiet --use-pep517 --editable '.[peers]'
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,18 +59,26 @@ class Predictor:
         # attention costs least with one text a row.
         padded = model.preprocessor.replace(layout="padded")
 
-        # A signature, so that one graph serves batches of every size.
-        @tf.function(input_signature=model.task.signature(), autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            given = texts if len(texts) > 1 else texts[0]
-            return model.answer(given, preprocessor=padded)
+            return model.answer(_one_or_all(texts), preprocessor=padded)
 
-        @tf.function(input_signature=model.task.signature(), autograph=False)
         def lengths(*texts: Any) -> tf.Tensor:
-            given = texts if len(texts) > 1 else texts[0]
-            return model.task.lengths(padded, given)[0]
+            return model.task.lengths(padded, _one_or_all(texts))[0]
 
-        self._answer, self._lengths = answer, lengths
+        self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
+
+    def _graphs(self, function: Callable[..., Any]) -> dict[tuple[int, ...], Any]:
+        """Return a graph for each form of the texts, by the ranks of its tensors.
+
+        Each has a signature, so that it serves batches of every size.
+        """
+        task = self.model.task
+        return {
+            _ranks(signature): tf.function(
+                function, input_signature=signature, autograph=False
+            )
+            for signature in (task.signature(), *task.more_signatures().values())
+        }
 
     def predict(
         self, texts: Sequence[Any], *, batch_size: int = 32
@@ -79,7 +87,7 @@ class Predictor:
 
         Args:
             texts: strings, or tuples of strings, one a role, where the task reads
-                several, such as pairs.
+                several, such as pairs, or lists of words, where it tags words.
             batch_size: texts computed at once.
         """
         if isinstance(texts, str):
@@ -110,12 +118,13 @@ class Predictor:
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
 
-        def tensors(rows: Sequence[int]) -> tuple[tf.Tensor, ...]:
+        def call(graphs: dict[tuple[int, ...], Any], rows: Sequence[int]) -> Any:
             found = as_tensors([[part[row] for row in rows] for part in texts])
-            return found if isinstance(found, tuple) else (found,)
+            tensors = found if isinstance(found, tuple) else (found,)
+            return graphs[_ranks(tensors)](*tensors)
 
         def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            answers = self._answer(*tensors(rows))
+            answers = call(self._answer, rows)
             return {key: value.numpy() for key, value in answers.items()}
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -123,7 +132,7 @@ class Predictor:
                 rows = range(start, min(start + window, count))
                 # Words are cut into pieces twice, which costs less than the padding
                 # that guessing from the letters leaves: 29% of SMS messages' rows.
-                order = np.argsort(self._lengths(*tensors(rows)), kind="stable")
+                order = np.argsort(call(self._lengths, rows), kind="stable")
                 batches = [
                     [start + int(row) for row in order[first : first + batch_size]]
                     for first in range(0, len(order), batch_size)
@@ -131,6 +140,15 @@ class Predictor:
                 answers = _joined(list(pool.map(compute, batches)))
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+
+def _one_or_all(texts: tuple[Any, ...]) -> Any:
+    return texts if len(texts) > 1 else texts[0]
+
+
+def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
+    """Return the rank of each tensor, or of what a signature wants."""
+    return tuple(tensor.shape.rank for tensor in tensors)
 
 
 def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

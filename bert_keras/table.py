@@ -36,8 +36,8 @@ class Columns:
 
     Args:
         path: the file.
-        cells: role to its N cells, none of them empty; a missing optional role has no
-            entry.
+        cells: role to its N cells, none of them empty; strings, or lists of strings
+            where a task reads lists. A missing optional role has no entry.
         lines: line in the file at which each row begins, counted from 1; N numbers.
 
     Example:
@@ -49,10 +49,10 @@ class Columns:
     """
 
     path: str
-    cells: dict[str, list[str]]
+    cells: dict[str, list[Any]]
     lines: list[int]
 
-    def __getitem__(self, role: str) -> list[str]:
+    def __getitem__(self, role: str) -> list[Any]:
         return self.cells[role]
 
     def __contains__(self, role: object) -> bool:

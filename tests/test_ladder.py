@@ -18,17 +18,19 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "block characters drawing errors heads page quiet run_facts",
-    1: "checkpoints.names config folder layers metrics normalization optimizers"
-    " report rouge rows sentences span_metrics train_config vocabulary",
+    1: "checkpoints.names config entity_metrics folder layers metrics"
+    " normalization optimizers recurrent_head report rouge rows sentences"
+    " span_metrics train_config vocabulary",
     2: "arguments checkpoints.base table tokenizer",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file packing squad",
-    4: "checkpoints.google checkpoints.huggingface sentence_windows windows",
+    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file packing"
+    " squad tagged",
+    4: "checkpoints.google checkpoints.huggingface sentence_windows windows words",
     5: "checkpoints spans",
     6: "encoder info",
     7: "tasks.base",
     8: "task_model tasks tasks.classification tasks.question_answering"
-    " tasks.summarization",
-    9: "export model_folder",
+    " tasks.summarization tasks.tagging",
+    9: "export model_folder tasks.feature_tagging tasks.token_classification",
     10: "convert inference",
     11: "progress",
     12: "training",

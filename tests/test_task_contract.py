@@ -205,11 +205,19 @@ def test_a_keras_file_gives_the_same_answers(trained: Trained, tmp_path: Path) -
 
 def test_an_export_gives_the_same_answers(trained: Trained, tmp_path: Path) -> None:
     folder = export_model(trained.model, tmp_path / "served")
-    serve = tf.saved_model.load(folder).signatures["serving_default"]
-    texts = trained.more_texts
-    names = [spec.name for spec in trained.case.task.signature()]
+    served = tf.saved_model.load(folder).signatures
+    task, texts = trained.case.task, trained.more_texts
     feeds = texts if isinstance(texts, tuple) else (texts,)
-    assert_same(serve(**dict(zip(names, feeds, strict=True))), trained.answers())
+    signatures = {"serving_default": task.signature(), **task.more_signatures()}
+    (name,) = (  # the one that takes texts of this form
+        name
+        for name, specs in signatures.items()
+        if [spec.shape.rank for spec in specs] == [len(feed.shape) for feed in feeds]
+    )
+    inputs = {
+        spec.name: feed for spec, feed in zip(signatures[name], feeds, strict=True)
+    }
+    assert_same(served[name](**inputs), trained.answers())
 
 
 def test_a_task_comes_back_from_its_config(trained: Trained) -> None:

@@ -20,6 +20,10 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "feature-tagging": (
+        "bert_keras.tasks.feature_tagging:FeatureTagging",
+        "a tag for each word, by a BiLSTM on features of the frozen encoder",
+    ),
     "question-answering": (
         "bert_keras.tasks.question_answering:QuestionAnswering",
         "the span of a text that answers a question (SQuAD 1.1 and 2.0)",
@@ -27,6 +31,10 @@ TASKS = {
     "summarization": (
         "bert_keras.tasks.summarization:Summarization",
         "the sentences of a document that make its summary",
+    ),
+    "token-classification": (
+        "bert_keras.tasks.token_classification:TokenClassification",
+        "a tag for each word: names of persons, places, products … in a text",
     ),
 }
 

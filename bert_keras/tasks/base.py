@@ -172,6 +172,14 @@ class Task(abc.ABC):
         """Return name, dtype and shape of each input of the SavedModel."""
         return tuple(tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
 
+    def more_signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return other forms of the inputs, by the name of their signature.
+
+        `features` takes them too. They differ from `signature` in their ranks, as texts
+        [B] and lists of words [B, W] do: prediction chooses by that.
+        """
+        return {}
+
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of texts, in graph.
 

@@ -65,7 +65,15 @@ class Predictor:
             given = texts if len(texts) > 1 else texts[0]
             return model.answer(given, preprocessor=padded)
 
+        @tf.function(input_signature=model.task.signature(), autograph=False)
+        def measure(*texts: Any) -> dict[str, tf.Tensor]:
+            given = texts if len(texts) > 1 else texts[0]
+            return model.measure(given, preprocessor=padded)
+
         self._answer = answer
+        # Mostly scores are of the answers, and one graph serves both.
+        same = type(model.task).measure is Task.measure
+        self._measure = answer if same else measure
 
     def predict(
         self, texts: Sequence[Any], *, batch_size: int = 32
@@ -88,9 +96,10 @@ class Predictor:
     def answers(
         self, columns: Columns, *, batch_size: int = 32
     ) -> dict[str, np.ndarray]:
-        """Return the answers for the rows of a file as arrays [N, …]."""
+        """Return what `score` takes for the rows of a file, as arrays [N, …]."""
         texts = self.model.task.texts(columns)
-        return _joined(list(self.stream(texts, batch_size=batch_size)))
+        stream = self._stream(self._measure, texts, batch_size=batch_size)
+        return _joined(list(stream))
 
     def stream(
         self, texts: tuple[Sequence[Any], ...], *, batch_size: int = 32
@@ -100,6 +109,12 @@ class Predictor:
         Texts are read a window of batches at a time; those of about one length are
         computed together, and then put back into their order.
         """
+        return self._stream(self._answer, texts, batch_size=batch_size)
+
+    def _stream(
+        self, function: Any, texts: tuple[Sequence[Any], ...], *, batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield what a function of the texts gives, in their order."""
         if batch_size < 1:
             raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
         count = len(texts[0]) if texts else 0
@@ -108,7 +123,7 @@ class Predictor:
         def compute(batch: list[list[Any]]) -> dict[str, np.ndarray]:
             tensors = as_tensors(batch)
             parts = tensors if isinstance(tensors, tuple) else (tensors,)
-            answers = self._answer(*parts)
+            answers = function(*parts)
             return {key: value.numpy() for key, value in answers.items()}
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -20,6 +20,10 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "masked-lm": (
+        "bert_keras.tasks.masked_lm:MaskedLM",
+        "the words that fit at each [MASK]; adapts BERT to your own plain text",
+    ),
 }
 
 

@@ -17,6 +17,8 @@ _PLACES = {
     "BertEncoder": "encoder",
     "BertKerasError": "errors",
     "Classification": "tasks.classification",
+    "MaskedLM": "tasks.masked_lm",
+    "MultipleChoice": "tasks.multiple_choice",
     "Predictor": "inference",
     "Preprocessor": "packing",
     "TaskModel": "task_model",
@@ -29,6 +31,7 @@ _PLACES = {
     "find_task": "tasks",
     "load": "inference",
     "load_model": "model_folder",
+    "pseudo_perplexity": "pseudo_perplexity",
     "save_model": "model_folder",
     "train": "training",
 }

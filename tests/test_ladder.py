@@ -17,16 +17,17 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "block characters drawing errors heads page quiet run_facts",
+    0: "block characters choice_head drawing errors heads page quiet run_facts",
     1: "checkpoints.names config folder layers masked_lm_head metrics normalization"
     " optimizers report rows train_config vocabulary",
     2: "arguments checkpoints.base table tokenizer",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file masking packing",
+    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file choice_file"
+    " masking packing",
     4: "checkpoints.google checkpoints.huggingface pseudo_perplexity",
     5: "checkpoints",
     6: "encoder info",
     7: "tasks.base",
-    8: "task_model tasks tasks.classification tasks.masked_lm",
+    8: "task_model tasks tasks.classification tasks.masked_lm tasks.multiple_choice",
     9: "export model_folder",
     10: "convert inference",
     11: "progress",

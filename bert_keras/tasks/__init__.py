@@ -24,6 +24,10 @@ TASKS = {
         "bert_keras.tasks.masked_lm:MaskedLM",
         "the words that fit at each [MASK]; adapts BERT to your own plain text",
     ),
+    "multiple-choice": (
+        "bert_keras.tasks.multiple_choice:MultipleChoice",
+        "the choice that fits a context best (SWAG, COPA, exam questions …)",
+    ),
 }
 
 

@@ -187,7 +187,9 @@ class MaskedLM(Task):
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
         batch = self._hidden(preprocessor, texts, targets)
-        return batch, batch.pop("labels"), None
+        labels = batch.pop("labels")
+        del batch["slots"]  # for answers alone
+        return batch, labels, None
 
     def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch of texts whose masks follow from the text itself."""

@@ -96,14 +96,7 @@ def _train(train: argparse.ArgumentParser) -> None:
     add("--test", metavar="FILE", help="rows that are scored once at the end")
     add("--output", required=True, metavar="DIR", help="the model folder to write")
     _columns(train)
-    add(
-        "--set",
-        action="append",
-        default=[],
-        dest="settings",
-        metavar="NAME=VALUE",
-        help="a setting of the task, such as class_weights=balanced; may be repeated",
-    )
+    _settings(train, "a setting of the task, such as class_weights=balanced")
 
     def setting(name: str, help: str, **kwargs: Any) -> None:
         """Add a field of `TrainConfig`; not given, it keeps the default there."""
@@ -183,8 +176,22 @@ def _inference(parser: argparse.ArgumentParser) -> None:
     _own_task(parser)
 
 
+def _settings(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help=f"{what}; may be repeated",
+    )
+
+
 def _own_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--task", metavar="MODULE:CLASS", help="a task of your own")
+    parser.add_argument(
+        "--task", metavar="TASK", help="where the folder names none, or your own"
+    )
+    _settings(parser, "a setting that a trained model may change, such as top_k=10")
 
 
 def _positive(text: str) -> int:

@@ -24,6 +24,7 @@ from bert_keras.tasks import TASKS, find_task
 from bert_keras.train_config import TrainConfig
 
 if TYPE_CHECKING:
+    from bert_keras.task_model import TaskModel
     from bert_keras.tasks.base import Task
 
 _ROLES = ("text", "text_pair", "label")
@@ -101,7 +102,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     from bert_keras.training import evaluate
 
     predictor = load(options.model, task=options.task, precision=options.precision)
-    task = predictor.model.task
+    task = _with_settings(predictor.model, options)
     columns = task.read(options.file, columns=_columns(options), header=options.header)
     scores = evaluate(predictor, columns, batch_size=options.batch_size)
     print(json.dumps(scores) if options.json else _score_table(scores))
@@ -112,7 +113,7 @@ def _predict(options: argparse.Namespace) -> None:
     from bert_keras.inference import load
 
     predictor = load(options.model, task=options.task, precision=options.precision)
-    task = predictor.model.task
+    task = _with_settings(predictor.model, options)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is, whatever the terminal
     names = [spec.name for spec in task.signature()]
@@ -132,7 +133,16 @@ def _export(options: argparse.Namespace) -> None:
     from bert_keras.export import export_model
     from bert_keras.model_folder import load_model
 
-    print(export_model(load_model(options.model, task=options.task), options.output))
+    model = load_model(options.model, task=options.task)
+    _with_settings(model, options)
+    print(export_model(model, options.output))
+
+
+def _with_settings(model: TaskModel, options: argparse.Namespace) -> Task:
+    """Give a trained model the settings that the user chose; return its task."""
+    settings = model.task.parse_settings(options.settings)
+    model.task = model.task.changed(**settings)
+    return model.task
 
 
 def _convert(options: argparse.Namespace) -> None:

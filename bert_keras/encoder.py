@@ -249,6 +249,15 @@ class BertEncoder(keras.Model):
         first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
         return self.pooler(first)
 
+    def token_table(self, inputs: dict[str, Any]) -> Any:
+        """Return the table of token embeddings [V, H], for a head that is tied to it.
+
+        A tensor of the graph that `inputs` belong to, so that gradients reach it.
+        """
+        return self.embeddings(
+            inputs["token_ids"], inputs["segment_ids"], table_only=True
+        )
+
     @classmethod
     def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:
         """Return the encoder of a folder, checkpoint or hub name, with its weights.

@@ -20,6 +20,8 @@ from bert_keras.train_config import PRECISIONS
 _WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
 
+_Graphs = dict[tuple[int, ...], Any]  # a tf.function by the ranks of its inputs
+
 
 def load(
     folder: str | os.PathLike[str],
@@ -62,12 +64,18 @@ class Predictor:
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
             return model.answer(_one_or_all(texts), preprocessor=padded)
 
+        def measure(*texts: Any) -> dict[str, tf.Tensor]:
+            return model.measure(_one_or_all(texts), preprocessor=padded)
+
         def lengths(*texts: Any) -> tf.Tensor:
             return model.task.lengths(padded, _one_or_all(texts))[0]
 
         self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
+        # Mostly scores are of the answers, and one graph serves both.
+        same = type(model.task).measure is Task.measure
+        self._measure = self._answer if same else self._graphs(measure)
 
-    def _graphs(self, function: Callable[..., Any]) -> dict[tuple[int, ...], Any]:
+    def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
 
         Each has a signature, so that it serves batches of every size.
@@ -101,9 +109,10 @@ class Predictor:
     def answers(
         self, columns: Columns, *, batch_size: int = 32
     ) -> dict[str, np.ndarray]:
-        """Return the answers for the rows of a file as arrays [N, …]."""
+        """Return what `score` takes for the rows of a file, as arrays [N, …]."""
         texts = self.model.task.texts(columns)
-        return _joined(list(self.stream(texts, batch_size=batch_size)))
+        stream = self._stream(self._measure, texts, batch_size=batch_size)
+        return _joined(list(stream))
 
     def stream(
         self, texts: tuple[Sequence[Any], ...], *, batch_size: int = 32
@@ -113,18 +122,24 @@ class Predictor:
         Texts are read a window of batches at a time; those of about one length are
         computed together, and then put back into their order.
         """
+        return self._stream(self._answer, texts, batch_size=batch_size)
+
+    def _stream(
+        self, graphs: _Graphs, texts: tuple[Sequence[Any], ...], *, batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield what graphs of the texts give, in their order."""
         if batch_size < 1:
             raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
 
-        def call(graphs: dict[tuple[int, ...], Any], rows: Sequence[int]) -> Any:
+        def call(graphs: _Graphs, rows: Sequence[int]) -> Any:
             found = as_tensors([[part[row] for row in rows] for part in texts])
             tensors = found if isinstance(found, tuple) else (found,)
             return graphs[_ranks(tensors)](*tensors)
 
         def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            answers = call(self._answer, rows)
+            answers = call(graphs, rows)
             return {key: value.numpy() for key, value in answers.items()}
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -65,7 +65,8 @@ class Embeddings(keras.layers.Layer):
 
     Call: `token_ids`, `segment_ids` and optionally `position_ids`, each int32 [B, T].
     Returns [B, T, H] in the compute dtype. Without `position_ids` a row's tokens stand
-    at 0, 1, 2 ….
+    at 0, 1, 2 …. With `table_only=True` it returns the table of the tokens itself,
+    [V, H], which the masked-LM head multiplies with.
     """
 
     def __init__(
@@ -117,8 +118,11 @@ class Embeddings(keras.layers.Layer):
         token_ids: Any,
         segment_ids: Any,
         position_ids: Any = None,
+        table_only: bool = False,
         training: bool | None = None,
     ) -> Any:
+        if table_only:
+            return ops.cast(self.word_embeddings, self.compute_dtype)
         x = ops.take(self.word_embeddings, token_ids, axis=0)
         x = x + ops.take(self.token_type_embeddings, segment_ids, axis=0)
         if position_ids is None:
@@ -128,9 +132,11 @@ class Embeddings(keras.layers.Layer):
         x = ops.cast(x, self.compute_dtype)
         return self.dropout(self.norm(x), training=training)
 
-    def compute_output_spec(self, token_ids: Any, *_: Any, **__: Any) -> Any:
-        shape = (*token_ids.shape, self.hidden_size)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+    def compute_output_spec(
+        self, token_ids: Any, *_: Any, table_only: bool = False, **__: Any
+    ) -> Any:
+        rows = (self.vocab_size,) if table_only else token_ids.shape
+        return keras.KerasTensor((*rows, self.hidden_size), dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints import Checkpoint, read_checkpoint, write_huggingface
+from bert_keras.checkpoints import (
+    Checkpoint,
+    match,
+    names,
+    read_checkpoint,
+    write_huggingface,
+)
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder, assign, check_size
 from bert_keras.errors import CheckpointError, ConfigError
@@ -111,8 +117,40 @@ def load_model(
         dtype=dtype,
     )
     model = TaskModel(encoder, found, preprocessor)
-    assign(model, checkpoint, optional=() if found.pooler else ("bert/pooler/",))
+    check_tied(model, checkpoint)
+    passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
+    assign(model, checkpoint, optional=passed)
     return model
+
+
+def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
+    """Set a model's weights below a scope from a checkpoint; say if it has any.
+
+    Raises:
+        MismatchError: the checkpoint has some of the weights, or others.
+    """
+    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
+    found = {k: v for k, v in checkpoint.shapes.items() if k.startswith(scope)}
+    if not found:
+        return False
+    check_tied(model, checkpoint)
+    for name in match({k: tuple(w.shape) for k, w in weights.items()}, found):
+        weights[name].assign(checkpoint.arrays[name])
+    return True
+
+
+def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
+    """Raise if a model would use a tied weight that the checkpoint does not tie.
+
+    Raises:
+        CheckpointError: names the weight.
+    """
+    untied = set(names.TIED) & set(checkpoint.unrecognized)
+    if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
+        raise CheckpointError(
+            f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "
+            "is tied to; it has values of its own"
+        )
 
 
 def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> None:

@@ -183,9 +183,9 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
     """
     mask = batch["padding_mask"]
     rows, length = tf.shape(mask)[0], tf.shape(mask)[1]
-    starts = batch.get("cls_positions")
-    if starts is None:
-        starts, counts = tf.range(rows) * length, tf.reduce_sum(mask, axis=1)
+    starts = _starts(batch)
+    if batch.get("cls_positions") is None:
+        counts = tf.reduce_sum(mask, axis=1)
     else:
         ranks = batch["sequence_ids"]
         most = tf.reduce_max(ranks) + 1
@@ -195,6 +195,46 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
     where = tf.repeat(starts, counts) + tf.ragged.range(counts).flat_values
     flat = tf.reshape(values, tf.concat([[rows * length], tf.shape(values)[2:]], 0))
     return tf.RaggedTensor.from_row_lengths(tf.gather(flat, where), counts)
+
+
+def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return where tokens of texts stand in rows, as many places a row as needed.
+
+    Args:
+        offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its
+            first, such as those to predict.
+        batch: the batch dict of the S texts, in either layout.
+
+    Returns:
+        positions: int32 [R, P], their columns, in order; -1 where a row has fewer. P is
+            at least 1.
+        slots: RaggedTensor int32 [S, None], where in the R*P positions each one is.
+    """
+    rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
+    texts = tf.cast(offsets.value_rowids(), tf.int32)
+    places = tf.gather(_starts(batch), texts) + offsets.flat_values
+    order = tf.argsort(places)
+    row = tf.gather(places, order) // length
+    counts = tf.math.bincount(row, minlength=rows, maxlength=rows)
+    most = tf.reduce_max(tf.concat([counts, [1]], 0))
+    column = tf.range(tf.size(row)) - tf.gather(tf.cumsum(counts, exclusive=True), row)
+    slots = row * most + column
+    positions = tf.tensor_scatter_nd_update(
+        tf.fill([rows * most], -1),
+        slots[:, tf.newaxis],
+        tf.gather(places, order) % length,
+    )
+    back = tf.gather(slots, tf.math.invert_permutation(order))
+    return tf.reshape(positions, [rows, most]), offsets.with_flat_values(back)
+
+
+def _starts(batch: Mapping[str, Any]) -> Any:
+    """Return where each text begins in the rows laid end to end, int32 [S]."""
+    starts = batch.get("cls_positions")
+    if starts is None:
+        rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
+        return tf.range(rows) * length
+    return starts
 
 
 def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
@@ -305,7 +345,10 @@ class Preprocessor:
 
     def join(self, texts: Any) -> tuple[Any, Any]:
         """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
-        a, b = self._pieces(texts)
+        return self.join_pieces(*self._pieces(texts))
+
+    def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
+        """Do what `join` does for pieces that are there, ragged int32 [B, None]."""
         if b is None:
             a = _first(a, tf.minimum(_sizes(a), self.max_length - 2))
         else:

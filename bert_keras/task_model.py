@@ -127,6 +127,11 @@ class TaskModel(keras_hub.models.Task):
             lambda batch: self(batch, training=False),
         )
 
+    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
+        """Return what the task's `score` takes for texts, in graph."""
+        batch = self.task.probe(preprocessor, texts)
+        return self.task.measure(self(batch, training=False), batch)
+
     def count_tokens(self) -> None:
         """Show in `fit` the number of real tokens and their share of the rows."""
         self.real_tokens = keras.metrics.Sum(name="real_tokens")

@@ -24,7 +24,12 @@ from bert_keras.encoder import BertEncoder, check_size
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.inference import Predictor
-from bert_keras.model_folder import check_max_length, check_vocabulary, write_model
+from bert_keras.model_folder import (
+    assign_scope,
+    check_max_length,
+    check_vocabulary,
+    write_model,
+)
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.packing import Preprocessor
 from bert_keras.progress import BestEpoch, Progress, say
@@ -147,6 +152,8 @@ def new_model(
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder, its head at random from the seed.
 
+    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint.
+
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
         ConfigError: `max_length` is above what the encoder takes.
@@ -178,7 +185,11 @@ def new_model(
         truncation=config.truncation,
         layout=config.layout,
     )
-    return TaskModel(loaded, task, preprocessor, seed=config.seed)
+    model = TaskModel(loaded, task, preprocessor, seed=config.seed)
+    for scope in task.pretrained_scopes:
+        if not assign_scope(model, checkpoint, scope):
+            say(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+    return model
 
 
 def fit(
@@ -211,7 +222,7 @@ def fit(
         callbacks.append(keras.callbacks.TensorBoard(config.tensorboard))
     # Batches in an order of the seed's, another one each epoch.
     dataset = _dataset(model.task, train).shuffle(len(train), seed=config.seed)
-    dataset = dataset.batch(config.batch_size)
+    dataset = model.task.redrawn(dataset, config.seed).batch(config.batch_size)
     model.fit(dataset, epochs=config.epochs, callbacks=callbacks, verbose=0)
 
 
@@ -226,7 +237,8 @@ def evaluate(
     task = predictor.model.task
     task.targets(columns)  # before the model runs
     answers = predictor.answers(columns, batch_size=batch_size)
-    return task.score(columns, answers)
+    more = task.further_scores(predictor.model, columns, batch_size)
+    return {**task.score(columns, answers), **more}
 
 
 def _check_tensorboard(curves: str | None, output: Path) -> None:

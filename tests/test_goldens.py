@@ -7,7 +7,6 @@ they do not, those tests are skipped.
 
 import functools
 import json
-import math
 import pathlib
 
 import numpy as np
@@ -19,7 +18,11 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder
 from bert_keras.heads import PooledHead
+from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.packing import pack_rows
+from bert_keras.task_model import TaskModel
+from bert_keras.tasks.masked_lm import MaskedLM
+from bert_keras.tasks.multiple_choice import MultipleChoice
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 OURS = REPOSITORY / "tests/goldens/encoder.npz"
@@ -246,10 +249,19 @@ def test_axlearn_sequence_classification(case):
 def test_axlearn_multiple_choice():
     case = "test_multiple_choice_classification"
     outputs = part(AXLEARN, f"{case}/outputs")
-    logits = axlearn_logits(case).reshape(outputs["logits"].shape)
+    shape = outputs["logits"].shape
+    encoder = axlearn_encoder(case, pooler=True)
+    model = TaskModel(encoder, MultipleChoice(), None)
+    head = part(AXLEARN, f"{case}/params/head")
+    layer = model.get_layer("classifier")
+    layer.kernel.assign(head["output/weight"])
+    layer.bias.assign(head["output/bias"])
+    batch = axlearn_batch(case)
+    logits = np.array(model({k: v.reshape(*shape, 20) for k, v in batch.items()}))
     np.testing.assert_allclose(logits, outputs["logits"], atol=TOLERANCE)
-    loss = softmax_loss(logits, part(AXLEARN, f"{case}/inputs")["target_labels"])
-    assert loss == pytest.approx(float(outputs["loss"]), abs=TOLERANCE)
+    labels = part(AXLEARN, f"{case}/inputs")["target_labels"]
+    loss = MultipleChoice().loss()(labels, logits)
+    assert float(loss) == pytest.approx(float(outputs["loss"]), abs=TOLERANCE)
 
 
 @needs_axlearn
@@ -260,18 +272,25 @@ def test_axlearn_masked_lm(case):
     x = np.array(encoder(axlearn_batch(case))["sequence_output"])
     np.testing.assert_allclose(x, outputs["hidden_states_last"], atol=TOLERANCE)
 
-    # The head in numpy: dense, tanh form of GELU, LayerNorm, tied embeddings.
-    head = part(AXLEARN, f"{case}/params/head")
-    x = x @ head["transform/linear/weight"] + head["transform/linear/bias"]
-    x = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
-    x = x * head["transform/norm/scale"] + head["transform/norm/bias"]
-    table = encoder.embeddings.word_embeddings.numpy()
-    logits = x @ table.T + head["output_bias"]
+    values = part(AXLEARN, f"{case}/params/head")
+    head = MaskedLMHead(hidden_size=16, vocab_size=24, hidden_act="gelu_new")
+    head.build()
+    head.dense.kernel.assign(values["transform/linear/weight"])
+    head.dense.bias.assign(values["transform/linear/bias"])
+    head.norm.gamma.assign(values["transform/norm/scale"])
+    head.norm.beta.assign(values["transform/norm/bias"])
+    head.output_bias.assign(values["output_bias"])
+    table = encoder.embeddings.word_embeddings
+    logits = np.array(head(x, table))
     np.testing.assert_allclose(logits, outputs["logits"], atol=TOLERANCE)
     labels = part(AXLEARN, f"{case}/inputs")["target_labels"]
-    loss = softmax_loss(logits.reshape(-1, 24), labels.reshape(-1))
-    assert loss == pytest.approx(float(outputs["loss"]), abs=TOLERANCE)
+    loss = MaskedLM().loss()(np.where(labels < 0, -1, labels), logits)
+    assert float(loss) == pytest.approx(float(outputs["loss"]), abs=TOLERANCE)
+
+    # Chosen positions alone: equal to the same columns of all.
+    columns = np.array([[3, 0, 19]] * len(x), "int32")
+    chosen = head(x, table, columns)
+    np.testing.assert_allclose(chosen, logits[:, [3, 0, 19]], atol=TOLERANCE)
 
 
 @needs_axlearn

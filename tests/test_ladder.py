@@ -17,19 +17,21 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "block characters drawing errors heads page quiet run_facts",
-    1: "checkpoints.names config entity_metrics folder layers metrics"
-    " normalization optimizers recurrent_head report rouge rows sentences"
-    " span_metrics train_config vocabulary",
+    0: "block characters choice_head drawing errors heads page quiet run_facts",
+    1: "checkpoints.names config entity_metrics folder layers masked_lm_head"
+    " metrics normalization optimizers recurrent_head report rouge rows"
+    " sentences span_metrics train_config vocabulary",
     2: "arguments checkpoints.base table tokenizer",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file packing"
-    " squad tagged",
-    4: "checkpoints.google checkpoints.huggingface sentence_windows windows words",
+    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file"
+    " choice_file masking packing squad tagged",
+    4: "checkpoints.google checkpoints.huggingface pseudo_perplexity"
+    " sentence_windows windows words",
     5: "checkpoints spans",
     6: "encoder info",
     7: "tasks.base",
-    8: "task_model tasks tasks.classification tasks.question_answering"
-    " tasks.summarization tasks.tagging",
+    8: "task_model tasks tasks.classification tasks.masked_lm"
+    " tasks.multiple_choice tasks.question_answering tasks.summarization"
+    " tasks.tagging",
     9: "export model_folder tasks.feature_tagging tasks.token_classification",
     10: "convert inference",
     11: "progress",

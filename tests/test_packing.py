@@ -14,6 +14,7 @@ from conftest import refused
 from bert_keras.packing import (
     Preprocessor,
     join,
+    locate,
     pack_rows,
     pad_rows,
     truncate_pair,
@@ -323,3 +324,34 @@ def test_a_wrong_setting_is_named(
 ) -> None:
     action = lambda: Preprocessor(tokenizer, **{setting: value})  # noqa: E731
     refused(action, f"`{setting}`", f"received {value!r}")
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_tokens_are_located_in_rows(layout):
+    sizes = [5, 0, 9, 3, 40, 2]
+    ids = tf.RaggedTensor.from_row_lengths(tf.range(1, sum(sizes) + 1), sizes)
+    offsets = tf.ragged.constant([[0, 4], [], [8], [], [1, 2, 39], [1]], dtype=tf.int32)
+    lay = pack_rows if layout == "packed" else pad_rows
+    batch = lay(ids, tf.zeros_like(ids))
+    positions, slots = locate(offsets, batch)
+    rows = batch["token_ids"].numpy()
+    assert positions.shape[0] == len(rows)
+    for row in positions.numpy():
+        kept = row[row >= 0].tolist()
+        assert kept == sorted(kept)
+        assert (row[len(kept) :] == -1).all()
+    assert positions.shape[1] == max((positions.numpy() >= 0).sum(1))
+    found = np.take_along_axis(rows, np.maximum(positions, 0), axis=1).ravel()
+    expected = tf.gather(ids, offsets, batch_dims=1)
+    assert tf.gather(found, slots.flat_values).numpy().tolist() == [
+        int(token) for token in expected.flat_values
+    ]
+    assert len(set(slots.flat_values.numpy())) == 7
+
+
+def test_nothing_to_locate():
+    ids = tf.ragged.constant([[1, 2], [3]], dtype=tf.int32)
+    none = tf.ragged.constant([[], []], dtype=tf.int32)
+    positions, slots = locate(none, pad_rows(ids, tf.zeros_like(ids)))
+    assert positions.numpy().tolist() == [[-1], [-1]]
+    assert slots.to_list() == [[], []]

@@ -58,6 +58,21 @@ def test_fit_example_runs(long_encoder: Path, tmp_path: Path) -> None:
     assert "('bad', 'good')" in output
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fill_mask", "pseudo-perplexity"),
+        ("multiple_choice", "served: "),
+    ],
+)
+def test_task_example_runs(
+    long_encoder: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    command = [sys.executable, str(ROOT / f"examples/{name}.py"), str(long_encoder)]
+    assert said in run(command, encoder=long_encoder, folder=tmp_path)
+
+
 def test_examples_are_short() -> None:
     sizes = {
         path.name: len(path.read_text(encoding="utf-8").splitlines())

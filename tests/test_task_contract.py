@@ -21,6 +21,7 @@ from conftest import refused
 from task_cases import Case
 
 from bert_keras.export import export_model
+from bert_keras.inference import Predictor
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.packing import Preprocessor
 from bert_keras.table import Columns
@@ -155,7 +156,7 @@ def test_raw_texts_go_into_predict(trained: Trained) -> None:
 
 def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
     task, columns = trained.case.task, trained.case.columns
-    answers = {k: v.numpy() for k, v in trained.model.answer(trained.texts).items()}
+    answers = Predictor(trained.model).answers(columns)
     scores = task.score(columns, answers)
     assert isinstance(scores[task.best_score], float)
     assert task.mistakes(columns, answers) == []  # it was overfitted

@@ -24,6 +24,14 @@ TASKS = {
         "bert_keras.tasks.feature_tagging:FeatureTagging",
         "a tag for each word, by a BiLSTM on features of the frozen encoder",
     ),
+    "masked-lm": (
+        "bert_keras.tasks.masked_lm:MaskedLM",
+        "the words that fit at each [MASK]; adapts BERT to your own plain text",
+    ),
+    "multiple-choice": (
+        "bert_keras.tasks.multiple_choice:MultipleChoice",
+        "the choice that fits a context best (SWAG, COPA, exam questions …)",
+    ),
     "question-answering": (
         "bert_keras.tasks.question_answering:QuestionAnswering",
         "the span of a text that answers a question (SQuAD 1.1 and 2.0)",

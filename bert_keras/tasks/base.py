@@ -46,6 +46,12 @@ class Task(abc.ABC):
         best_score: the score by which the best epoch is chosen; higher is better.
         pooler: whether the encoder has the pooler.
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
+        pretrained_scopes: scopes of head weights that training takes from the
+            checkpoint where it has them, such as `cls/predictions/`.
+        passed_scopes: scopes that a folder of this task's architecture may hold and
+            that the task has no use for.
+        free_settings: settings that a trained model may change: no weight and no
+            label depends on them.
         answers_ids: whether the answers can be given without the texts, so that the
             signature `ids` of an export gives them; it gives `logits` if not.
         max_length: most tokens of a text where the user does not say.
@@ -60,6 +66,9 @@ class Task(abc.ABC):
     best_score: ClassVar[str]
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
+    pretrained_scopes: ClassVar[tuple[str, ...]] = ()
+    passed_scopes: ClassVar[tuple[str, ...]] = ()
+    free_settings: ClassVar[tuple[str, ...]] = ()
     answers_ids: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
 
@@ -113,6 +122,20 @@ class Task(abc.ABC):
             except ValueError:
                 found[name] = value  # a word
         return found
+
+    def changed(self, **settings: Any) -> Self:
+        """Return the task of a trained model with other settings.
+
+        Raises:
+            ConfigError: a setting is not free to change.
+        """
+        for name in settings:
+            if name not in self.free_settings:
+                raise ConfigError(
+                    f"a trained {self.name} model may change "
+                    f"{', '.join(self.free_settings) or 'no setting'}; received {name}"
+                )
+        return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
@@ -198,6 +221,14 @@ class Task(abc.ABC):
         """Return targets as the loss wants them, in graph; `fit` may give others."""
         return targets
 
+    def redrawn(self, dataset: tf.data.Dataset, seed: int) -> tf.data.Dataset:
+        """Return training rows (texts, target, …) with what each epoch draws anew."""
+        return dataset
+
+    def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch dict of texts for `measure`, in graph."""
+        return self.features(preprocessor, texts)
+
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return each text's tokens, int32 [B], and whether it is cut, bool [B]."""
         return preprocessor.lengths(texts)
@@ -242,11 +273,23 @@ class Task(abc.ABC):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return what a person or a program wants to know, in graph; [B, …] each."""
 
+    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return what `score` takes, in graph; [B, …] each: the answers, unless what is
+        scored is not what a person asks for; then this and `probe` stand together.
+        """
+        return self.answer(outputs, batch)
+
     @abc.abstractmethod
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return the scores of answers [N, …] against the columns."""
+        """Return the scores of what `measure` gave, [N, …], against the columns."""
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        """Return scores of a trained `TaskModel` that one pass cannot give."""
+        return {}
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
         """Return the task with settings that dev answers tell, such as a threshold."""

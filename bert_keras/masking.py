@@ -1,0 +1,275 @@
+"""Masked-LM corruption in the graph: which tokens are hidden, and what stands there.
+
+15% of a text's tokens are chosen; of those 80% become `[MASK]`, 10% a random token and
+10% stay. Every choice is a pure function of one whole number a text (its draw), of the
+place of the token and of nothing else: not of the batch, the layout or the order. So
+equal draws give equal masks, and a new draw each epoch is dynamic masking.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
+`create_pretraining_data.py` (exact counts, whole words).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.tokenizer import WordPieceTokenizer
+
+UNITS = ("piece", "word")
+# Numbers drawn for a token: the order in which it is chosen, what becomes of it, and
+# the token that replaces it.
+_ORDER, _FATE, _TOKEN = range(3)
+_NEVER = tf.int64.max
+
+
+class Masked(NamedTuple):
+    """What became of B texts.
+
+    Args:
+        ids: RaggedTensor int32 [B, None], the tokens with some of them hidden.
+        offsets: RaggedTensor int32 [B, None], the chosen places in each text, in order.
+        labels: RaggedTensor int32 [B, None], the tokens that stood there.
+    """
+
+    ids: Any
+    offsets: Any
+    labels: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """The rates and the unit of masked-LM corruption.
+
+    Args:
+        rate: share of a text's tokens that are chosen, `[CLS]`, `[SEP]` and `[PAD]` not
+            counted; at least one token where there is one.
+        mask_share: share of the chosen that become `[MASK]`.
+        random_share: share that become a random token; the rest stays as it is.
+        max_predictions: most tokens that are chosen in one text.
+        unit: `piece` chooses single pieces; `word` chooses whole words, in random order
+            and as many as fit into the same number of pieces, like Google's code: a
+            text whose words are all longer has none chosen.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+
+    Example:
+        >>> masking = Masking(rate=0.5, mask_share=1.0, random_share=0.0)
+        >>> ids = tf.ragged.constant([[2, 7, 8, 9, 10, 3]], dtype=tf.int32)
+        >>> masked = masking(ids, tf.constant([1]), tokenizer)
+        >>> masked.labels.row_lengths().numpy().tolist()
+        [2]
+    """
+
+    rate: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    max_predictions: int = 80
+    unit: str = "piece"
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "mask_share", "random_share"):
+            value = getattr(self, name)
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            if not fits or not 0 <= value <= 1 or (name == "rate" and not value):
+                lowest = "above 0" if name == "rate" else "from 0"
+                raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
+        if self.mask_share + self.random_share > 1 + 1e-9:
+            raise ConfigError(
+                "`mask_share` and `random_share` must be 1 at most together; "
+                f"received {self.mask_share} and {self.random_share}"
+            )
+        most = self.max_predictions
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise ConfigError(
+                f"`max_predictions` must be a whole number of at least 1; "
+                f"received {most!r}"
+            )
+        if self.unit not in UNITS:
+            raise ConfigError(
+                f"`unit` must be one of {', '.join(UNITS)}; received {self.unit!r}"
+            )
+
+    def __call__(self, ids: Any, draws: Any, tokenizer: WordPieceTokenizer) -> Masked:
+        """Return texts with some tokens hidden, in graph.
+
+        Args:
+            ids: RaggedTensor int32 [B, None], joined texts with their special tokens.
+            draws: integers [B], the number that each text's choices follow from.
+            tokenizer: names the special tokens, the pieces and the vocabulary.
+        """
+        mask_id = mask_id_of(tokenizer)
+        places = tf.ragged.range(ids.row_lengths()).flat_values
+        text_draws = tf.gather(tf.cast(draws, tf.int64), ids.value_rowids())
+        numbers = _Numbers(text_draws, places)
+        candidates = ordinary(ids.flat_values, tokenizer)
+        order = tf.where(candidates, numbers.order(_ORDER), _NEVER)
+        dense = ids.with_flat_values(order).to_tensor(_NEVER)
+        ones = ids.with_flat_values(tf.cast(candidates, tf.float32))
+        exact = tf.math.floor(tf.reduce_sum(ones, axis=1) * self.rate + 0.5)
+        wanted = tf.clip_by_value(tf.cast(exact, tf.int32), 1, self.max_predictions)
+        if self.unit == "piece":
+            chosen = _first_in_order(dense, wanted)
+        else:
+            continues = ids.with_flat_values(_continues(ids.flat_values, tokenizer))
+            chosen = _whole_words(dense, continues.to_tensor(False), wanted)
+        inside = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
+        flat = tf.boolean_mask(chosen, inside) & candidates
+        fate = numbers.uniform(_FATE)
+        becomes_mask = flat & (fate < self.mask_share)
+        moves = fate < self.mask_share + self.random_share
+        becomes_random = flat & ~becomes_mask & moves
+        hidden = tf.where(becomes_mask, mask_id, ids.flat_values)
+        drawn = _random_tokens(numbers.uniform(_TOKEN), tokenizer)
+        hidden = tf.where(becomes_random, drawn, hidden)
+        where = ids.with_flat_values(flat)
+        return Masked(
+            ids.with_flat_values(hidden),
+            tf.ragged.boolean_mask(
+                ids.with_flat_values(tf.cast(places, tf.int32)), where
+            ),
+            tf.ragged.boolean_mask(ids, where),
+        )
+
+
+def mask_id_of(tokenizer: WordPieceTokenizer) -> int:
+    """Return the id of `[MASK]`.
+
+    Raises:
+        ConfigError: the vocabulary has none.
+    """
+    if tokenizer.mask_id is None:
+        raise ConfigError(
+            f"the vocabulary must hold [MASK]; received {tokenizer.vocab_size:,} "
+            "tokens without it"
+        )
+    return tokenizer.mask_id
+
+
+def ordinary(ids: Any, tokenizer: WordPieceTokenizer) -> Any:
+    """Return which ids are text to predict: not `[CLS]`, `[SEP]` or `[PAD]`."""
+    never = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+    return tf.reduce_all([ids != special for special in never], axis=0)
+
+
+class _Numbers:
+    """Random numbers of tokens, each a function of draw, place and purpose.
+
+    The mixing function is that of SplitMix64 (Steele et al. 2014): 64 bits in, 64 bits
+    out that pass the usual tests. TensorFlow's stateless generators take one seed for
+    a whole tensor, so that a text's numbers would depend on its batch.
+    """
+
+    def __init__(self, draws: Any, places: Any) -> None:
+        steps = tf.cast(tf.cast(places, tf.int64) * 3 + 1, tf.uint64)
+        self._draws = _mixed(tf.cast(draws, tf.uint64))
+        self._steps = steps * tf.constant(0x9E3779B97F4A7C15, tf.uint64)
+
+    def _bits(self, purpose: int) -> Any:
+        step = (0x9E3779B97F4A7C15 * purpose) % 2**64
+        return _mixed(self._draws + self._steps + tf.constant(step, tf.uint64))
+
+    def order(self, purpose: int) -> Any:
+        """Return int64 numbers from 0 to 2^62."""
+        return tf.cast(_shifted(self._bits(purpose), 2), tf.int64)
+
+    def uniform(self, purpose: int) -> Any:
+        """Return float32 numbers in [0, 1)."""
+        top = tf.cast(_shifted(self._bits(purpose), 40), tf.float32)
+        return top * 2.0**-24
+
+
+def _mixed(x: Any) -> Any:
+    """Return the bits of uint64 numbers, mixed."""
+    x = (x ^ _shifted(x, 30)) * tf.constant(0xBF58476D1CE4E5B9, tf.uint64)
+    x = (x ^ _shifted(x, 27)) * tf.constant(0x94D049BB133111EB, tf.uint64)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Any, bits: int) -> Any:
+    return tf.bitwise.right_shift(x, tf.constant(bits, tf.uint64))
+
+
+def _first_in_order(order: Any, wanted: Any) -> Any:
+    """Return which of int64 [B, T] are among the `wanted` [B] lowest of their row."""
+    ranks = tf.argsort(tf.argsort(order, stable=True), stable=True)
+    return ranks < wanted[:, tf.newaxis]
+
+
+def _whole_words(order: Any, continues: Any, wanted: Any) -> Any:
+    """Return which pieces are chosen, bool [B, T], in whole words.
+
+    Args:
+        order: int64 [B, T]; a word has the order of its first piece.
+        continues: bool [B, T], whether a piece belongs to the word before it.
+        wanted: int32 [B], most pieces of each text.
+    """
+    rows, length = tf.unstack(tf.shape(order))
+    word = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
+    word = tf.maximum(word, 0)
+    flat = tf.reshape(tf.range(rows)[:, tf.newaxis] * length + word, [-1])
+
+    def by_word(values: Any) -> Any:
+        sums = tf.math.unsorted_segment_sum(
+            tf.reshape(values, [-1]), flat, rows * length
+        )
+        return tf.reshape(sums, [rows, length])
+
+    is_first = ~continues & (order < _NEVER)
+    sizes = by_word(tf.cast(order < _NEVER, tf.int32))
+    word_order = by_word(tf.where(is_first, order, 0))
+    known = by_word(tf.cast(is_first, tf.int32)) > 0
+    word_order = tf.where(known, word_order, _NEVER)
+    ranked = tf.argsort(word_order, stable=True)
+    never_fits = tf.where(known, sizes, length + 1)
+    ranked_sizes = tf.gather(never_fits, ranked, batch_dims=1)
+    most = tf.reduce_max(tf.reduce_sum(tf.cast(known, tf.int32), axis=1))
+
+    def step(rank: Any, used: Any, taken: Any) -> Any:
+        size = ranked_sizes[:, rank]
+        fits = used + size <= wanted
+        return rank + 1, used + tf.where(fits, size, 0), taken.write(rank, fits)
+
+    taken = tf.TensorArray(tf.bool, most, element_shape=order.shape[:1])
+    _, _, taken = tf.while_loop(
+        lambda rank, *_: rank < most,
+        step,
+        (0, tf.zeros_like(wanted), taken),
+        parallel_iterations=1,
+    )
+    by_rank = tf.pad(tf.transpose(taken.stack()), [[0, 0], [0, length - most]])
+    ranks = tf.argsort(ranked, stable=True)
+    return tf.gather(tf.gather(by_rank, ranks, batch_dims=1), word, batch_dims=1)
+
+
+def _continues(ids: Any, tokenizer: WordPieceTokenizer) -> Any:
+    """Return which ids are pieces inside a word."""
+    table = tf.constant([token.startswith("##") for token in tokenizer.vocabulary])
+    return tf.gather(table, ids)
+
+
+def _random_tokens(uniform: Any, tokenizer: WordPieceTokenizer) -> Any:
+    """Return ids of the vocabulary without its special tokens, int32."""
+    specials = _special_ids(tokenizer)
+    count = tokenizer.vocab_size - len(specials)
+    drawn = tf.cast(tf.math.floor(uniform * float(count)), tf.int32)
+    drawn = tf.minimum(drawn, max(count - 1, 0))
+    for special in specials:  # in rising order: each moves what is above it
+        drawn += tf.cast(drawn >= special, tf.int32)
+    return drawn
+
+
+def _special_ids(tokenizer: WordPieceTokenizer) -> Sequence[int]:
+    known = (
+        tokenizer.pad_id,
+        tokenizer.unk_id,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+    )
+    return sorted(special for special in known if special is not None)

@@ -1,0 +1,393 @@
+"""Masked language model: the words that fit at each `[MASK]` of a text.
+
+Learns from plain text, a part of whose tokens is hidden anew in each epoch; is scored
+on held-out text with masks that stay the same.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.errors import ConfigError
+from bert_keras.masked_lm_head import MaskedLMHead
+from bert_keras.masking import Masking, mask_id_of
+from bert_keras.packing import Preprocessor, locate
+from bert_keras.pseudo_perplexity import pseudo_log_likelihoods
+from bert_keras.rows import read_text
+from bert_keras.table import Columns, read_columns
+from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tokenizer import WordPieceTokenizer
+
+MASK = "[MASK]"
+_NO_LABEL = -1
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class MaskedLM(Task):
+    """The most probable words at each `[MASK]`, and a language model of one's own text.
+
+    A text is read with `[MASK]` as the special token where it is asked for answers, and
+    as plain words where it is trained or scored on; other special tokens are plain
+    words always.
+
+    Args:
+        top_k: answers for each mask.
+        mask_rate, mask_share, random_share, max_predictions, mask_unit: how training
+            and scores hide tokens, see `masking.Masking`.
+        pseudo_perplexity_texts: so many texts `evaluate` scores by hiding each of their
+            tokens in turn as well: one pass a token.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "masked-lm"
+    summary = "the words that fit at each [MASK]; adapts BERT to your own plain text"
+    architecture = "BertForMaskedLM"
+    columns = {"text": "text"}
+    best_score = "log_likelihood"
+    pooler = False
+    pretrained_scopes = ("cls/predictions/",)
+    passed_scopes = ("cls/seq_relationship/",)
+    answers_ids = False
+    free_settings = (
+        "top_k",
+        "mask_rate",
+        "mask_share",
+        "random_share",
+        "max_predictions",
+        "mask_unit",
+        "pseudo_perplexity_texts",
+    )
+
+    top_k: int = 5
+    mask_rate: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    max_predictions: int = 80
+    mask_unit: str = "piece"
+    pseudo_perplexity_texts: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("top_k", 1), ("pseudo_perplexity_texts", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(
+                    f"`{name}` must be a whole number of at least {least}; "
+                    f"received {value!r}"
+                )
+        self.masking()
+
+    def masking(self) -> Masking:
+        """Return how tokens are hidden."""
+        return Masking(
+            rate=self.mask_rate,
+            mask_share=self.mask_share,
+            random_share=self.random_share,
+            max_predictions=self.max_predictions,
+            unit=self.mask_unit,
+        )
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the texts of a file.
+
+        The lines of a `.txt` file where no column is named: each a text, blank ones
+        passed over; else a column of a table.
+        """
+        chosen = dict(columns or {})
+        place = os.fspath(path)
+        if not chosen and place.lower().removesuffix(".gz").endswith(".txt"):
+            lines = enumerate(read_text(place).split("\n"), 1)
+            texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
+            return Columns(
+                place, {"text": [t for _, t in texts]}, [n for n, _ in texts]
+            )
+        return read_columns(place, {**cls.columns, **chosen}, header=header)
+
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        return self.read(path, columns=columns, header=header)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> MaskedLM:
+        return cls(**settings)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
+        return cls()
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        names = config.get("architectures") or ()
+        return "BertForMaskedLM" in names or "BertForPreTraining" in names
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the number that each text's masks follow from, int64 [N]."""
+        texts = self.texts(columns)[0]
+        blank = [
+            (row, f"`text` must hold a word to predict; received {text!r}")
+            for row, text in enumerate(texts)
+            if not text.strip()
+        ]
+        if blank:
+            raise columns.error(blank)
+        return np.arange(len(texts), dtype="int64")
+
+    def redrawn(self, dataset: tf.data.Dataset, seed: int) -> tf.data.Dataset:
+        """Return the rows with a new number each in each epoch: dynamic masking."""
+        draws = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
+        return tf.data.Dataset.zip(dataset, draws).map(lambda row, draw: (row[0], draw))
+
+    # Text to batch.
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        tokenizer = preprocessor.tokenizer
+        mask_id = mask_id_of(tokenizer)
+        between = tf.strings.split(_as_strings(texts), MASK)
+        ids, segments = preprocessor.join_pieces(_with_masks(tokenizer, between))
+        batch = preprocessor.lay(ids, segments)
+        places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32))
+        masks = tf.ragged.boolean_mask(places, ids == mask_id)
+        positions, slots = locate(masks, batch)
+        return {
+            **batch,
+            "masked_positions": positions,
+            "slots": slots,
+            "between": between,
+            "tokens": tf.constant(tokenizer.vocabulary),
+        }
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
+        batch = self._hidden(preprocessor, texts, targets)
+        labels = batch.pop("labels")
+        del batch["slots"]  # for answers alone
+        return batch, labels, None
+
+    def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch of texts whose masks follow from the text itself."""
+        draws = tf.strings.to_hash_bucket_fast(_as_strings(texts), 2**62)
+        return self._hidden(preprocessor, texts, draws)
+
+    def _hidden(
+        self, preprocessor: Preprocessor, texts: Any, draws: Any
+    ) -> dict[str, Any]:
+        ids, segments = preprocessor.join(texts)
+        masked = self.masking()(ids, draws, preprocessor.tokenizer)
+        batch = preprocessor.lay(masked.ids, segments)
+        positions, slots = locate(masked.offsets, batch)
+        flat = tf.tensor_scatter_nd_update(
+            tf.fill([tf.size(positions)], _NO_LABEL),
+            slots.flat_values[:, tf.newaxis],
+            masked.labels.flat_values,
+        )
+        labels = tf.reshape(flat, tf.shape(positions))
+        return {
+            **batch,
+            "masked_positions": positions,
+            "slots": slots,
+            "labels": labels,
+        }
+
+    # The model.
+
+    def inputs(self) -> dict[str, Any]:
+        positions = keras.Input((None,), dtype="int32", name="masked_positions")
+        return {**batch_inputs(), "masked_positions": positions}
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the logits of the masked positions, float32 [R, P, V]."""
+        config = encoder.config
+        head = MaskedLMHead(
+            hidden_size=config.hidden_size,
+            vocab_size=config.vocab_size,
+            hidden_act=config.hidden_act,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            seed=seed,
+            dtype=encoder.dtype_policy,
+        )
+        given = dict(inputs)
+        positions = given.pop("masked_positions")
+        x = encoder(given)["sequence_output"]
+        return head(x, encoder.token_table(given), positions)
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=_NO_LABEL
+        )
+
+    def metrics(self) -> list[Any]:
+        return [MaskedAccuracy(name="accuracy")]
+
+    # Answers and scores.
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `tokens` string and `probabilities` float32 [B, E, k], the likeliest
+        of each mask, and `sequences` string [B, k], the text with the first, second …
+        of each mask filled in. A text with fewer masks than E is filled up with "", 0.
+        """
+        slots, tokens = batch["slots"], batch["tokens"]
+        flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
+        logits = tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
+        # A table of embeddings may have more rows than the vocabulary has tokens.
+        known = tf.nn.softmax(logits)[:, : tf.size(tokens)]
+        best, ids = tf.math.top_k(known, min(self.top_k, tokens.shape[0]))
+        words = tf.gather(tokens, ids)
+        return {
+            "tokens": slots.with_flat_values(words).to_tensor(""),
+            "probabilities": slots.with_flat_values(best).to_tensor(0.0),
+            "sequences": _filled(batch["between"], slots.with_flat_values(words)),
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `masks`, a list of `token` and `probability` for each mask of a text,
+        and `sequences`; both empty where the text has no mask.
+        """
+        tokens = plain_values(answers["tokens"])
+        probabilities = answers["probabilities"].tolist()
+        sequences = plain_values(answers["sequences"])
+        rows = []
+        for words, numbers, texts in zip(tokens, probabilities, sequences, strict=True):
+            masks = [
+                [
+                    {"token": token, "probability": number}
+                    for token, number in zip(*mask, strict=True)
+                ]
+                for mask in zip(words, numbers, strict=True)
+                if mask[0][0]
+            ]
+            rows.append({"masks": masks, "sequences": texts if masks else []})
+        return rows
+
+    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return of each text the sum of its losses, float32 [B] (nats), the number of
+        its hidden tokens and of those that were found, int32 [B].
+        """
+        slots = batch["slots"]
+        flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
+        logits = tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
+        labels = tf.gather(tf.reshape(batch["labels"], [-1]), slots.flat_values)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        found = tf.argmax(logits, axis=-1, output_type=tf.int32) == labels
+        correct = slots.with_flat_values(tf.cast(found, tf.int32))
+        return {
+            "loss": tf.reduce_sum(slots.with_flat_values(losses), axis=1),
+            "predictions": tf.cast(slots.row_lengths(), tf.int32),
+            "correct": tf.reduce_sum(correct, axis=1),
+        }
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return loss (nats a token), perplexity and accuracy at the hidden tokens."""
+        count = int(answers["predictions"].sum())
+        mean = float(answers["loss"].astype("float64").sum()) / max(count, 1)
+        return {
+            "loss": mean,
+            "log_likelihood": -mean,
+            "perplexity": float(np.exp(mean)),
+            "accuracy": int(answers["correct"].sum()) / max(count, 1),
+            "num_predictions": count,
+            "num_examples": len(columns),
+        }
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        texts = self.texts(columns)[0][: self.pseudo_perplexity_texts]
+        if not texts:
+            return {}
+        found = pseudo_log_likelihoods(model, texts, batch_size=batch_size)
+        count = sum(tokens for _, tokens in found)
+        mean = sum(total for total, _ in found) / max(count, 1)
+        return {
+            "pseudo_perplexity": float(np.exp(-mean)),
+            "pseudo_perplexity_tokens": count,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
+    """The share of the labels [R, P] that is found; labels below 0 do not count."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        counted = keras.ops.cast(keras.ops.convert_to_tensor(y_true) >= 0, "float32")
+        return super().update_state(y_true, y_pred, counted)
+
+
+def _as_strings(texts: Any) -> Any:
+    return tf.convert_to_tensor(texts, tf.string)
+
+
+def _with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
+    """Return the ids of texts, ragged int32 [B, None], from what their masks part.
+
+    A mask ends a word on either side, as in the `tokenizers` library.
+    """
+    pieces = tokenizer(between.flat_values)
+    mask = tf.fill([pieces.nrows(), 1], mask_id_of(tokenizer))
+    pieces = tf.concat([pieces, mask], axis=1)
+    splits = tf.gather(pieces.row_splits, between.row_splits)
+    whole = tf.RaggedTensor.from_row_splits(pieces.values, splits, validate=False)
+    return whole[:, :-1]  # after the last part stands no mask
+
+
+def _filled(between: Any, words: Any) -> Any:
+    """Return texts with their masks filled in, string [B, k].
+
+    Args:
+        between: RaggedTensor string [B, None], one part more than a text has masks.
+        words: RaggedTensor string [B, None, k]; a mask that was cut off stays.
+    """
+    count = words.flat_values.shape[-1]
+    text = between.value_rowids()
+    part = tf.ragged.range(between.row_lengths()).flat_values  # from 0 in each text
+    known = part < tf.gather(words.row_lengths(), text)
+    last = part + 1 == tf.gather(between.row_lengths(), text)
+    # One row more, so that there is one to read where a part has no word.
+    table = tf.concat([words.flat_values, tf.fill([1, count], "")], axis=0)
+    place = tf.where(known, tf.gather(words.row_splits, text) + part, 0)
+    fallback = tf.where(last, "", MASK)[:, tf.newaxis]
+    word = tf.where(known[:, tf.newaxis], tf.gather(table, place), fallback)
+    parts = tf.repeat(between.flat_values[:, tf.newaxis], count, axis=1)
+    # A piece from inside a word goes to the word before it.
+    inside = tf.strings.regex_full_match(word, "##.+")
+    parts = tf.where(inside, tf.strings.regex_replace(parts, r"\s+$", ""), parts)
+    word = tf.where(inside, tf.strings.regex_replace(word, "^##", ""), word)
+    columns = [
+        tf.strings.reduce_join(
+            between.with_flat_values(parts[:, i] + word[:, i]), axis=1
+        )
+        for i in range(count)
+    ]
+    return tf.stack(columns, axis=1)

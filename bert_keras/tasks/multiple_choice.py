@@ -1,0 +1,256 @@
+"""Multiple choice: which of several continuations or answers fits a context.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.4 (SWAG): each choice is packed
+with the context, softmax over the scores of a row's choices.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.choice_file import LAYOUTS, read_choices
+from bert_keras.choice_head import ChoiceRows, ChoiceScores, choice_inputs
+from bert_keras.encoder import BertEncoder
+from bert_keras.errors import DataError
+from bert_keras.heads import PooledHead
+from bert_keras.metrics import accuracy
+from bert_keras.packing import Preprocessor
+from bert_keras.table import Columns
+from bert_keras.tasks.base import Task
+
+_LEAST = 1e-37  # of a choice's probability: 0 means that there is no such choice
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class MultipleChoice(Task):
+    """One of the choices of each row; rows may have different numbers of them.
+
+    Files: see `choice_file.read_choices`. In memory: `context`, `choices` (a list of
+    strings a row) and `label`, the number of the right one from 0, as a string.
+    """
+
+    name = "multiple-choice"
+    summary = "the choice that fits a context best (SWAG, COPA, exam questions …)"
+    architecture = "BertForMultipleChoice"
+    roles = ("context", "choices")
+    columns = LAYOUTS[0]
+    optional_roles = ("question",)
+    best_score = "accuracy"
+    answers_ids = False
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        return read_choices(path, columns or {}, header=header)
+
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        without = {**(columns or {}), "label": None}
+        return read_choices(path, without, header=header)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> MultipleChoice:
+        return cls(**settings)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> MultipleChoice:
+        return cls()
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return contexts and lists of choices of `(context, [choice, …])` items."""
+        for row, item in enumerate(items):
+            if not _is_row(item):
+                raise DataError(
+                    "`texts` must hold (context, [choice, choice …]) in each place, no "
+                    f"choice empty; received at {row}: {str(item)[:80]!r}"
+                )
+        return [item[0] for item in items], [list(item[1]) for item in items]
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the number of the right choice, int32 [N]; bad ones by line."""
+        wrong, targets = [], []
+        for row, (label, choices) in enumerate(
+            zip(columns["label"], columns["choices"], strict=True)
+        ):
+            numbers = [str(number) for number in range(len(choices))]
+            if len(choices) < 2:
+                wrong.append((row, "`choices` must be two or more; received 1"))
+            elif label not in numbers:
+                wrong.append(
+                    (
+                        row,
+                        f"`label` must be from 0 to {len(choices) - 1}, the number of "
+                        f"the right choice; received {label!r}",
+                    )
+                )
+            else:
+                targets.append(int(label))
+        if wrong:
+            raise columns.error(wrong)
+        return np.array(targets, "int32")
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return the numbers that strings spell; numbers pass unchanged."""
+        if getattr(targets, "dtype", None) != tf.string:
+            return targets
+        return tf.strings.to_number(targets, tf.int32)
+
+    # Text to batch.
+
+    def signature(self) -> tuple[tf.TensorSpec, ...]:
+        return (
+            tf.TensorSpec([None], tf.string, name="context"),
+            tf.TensorSpec([None, None], tf.string, name="choices"),
+        )
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
+        contexts, choices = (tf.convert_to_tensor(part, tf.string) for part in texts)
+        there = tf.where(choices != "")
+        # A context is tokenized once, however many choices it has.
+        first = tf.gather(preprocessor.tokenizer(contexts), there[:, 0])
+        second = preprocessor.tokenizer(tf.gather_nd(choices, there))
+        batch = preprocessor.lay(*preprocessor.join_pieces(first, second))
+        shape = tf.shape(choices, tf.int64)
+        if "cls_positions" in batch:
+            starts = batch.pop("cls_positions")
+            batch = {name: value[:, tf.newaxis] for name, value in batch.items()}
+            none = tf.fill(shape, -1)
+            batch["cls_positions"] = tf.tensor_scatter_nd_update(none, there, starts)
+        else:
+            length = tf.shape(batch["token_ids"], tf.int64)[1:]
+            whole = tf.concat([shape, length], 0)
+            batch = {
+                name: tf.scatter_nd(there, value, whole)
+                for name, value in batch.items()
+            }
+        return {**batch, "choices": choices}
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return the tokens of each row's longest choice with its context."""
+        contexts, choices = texts
+        count = tf.shape(choices)[1]
+        pairs = (tf.repeat(contexts, count), tf.reshape(choices, [-1]))
+        sizes, cut = preprocessor.lengths(pairs)
+        shape = tf.shape(choices)
+        cut = tf.reduce_any(tf.reshape(cut, shape), axis=1)
+        return tf.reduce_max(tf.reshape(sizes, shape), axis=1), cut
+
+    # The model.
+
+    def inputs(self) -> dict[str, Any]:
+        return choice_inputs()
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the scores of the choices, float32 [B, C]."""
+        head = PooledHead(
+            1,
+            dropout_rate=encoder.config.hidden_dropout_prob,
+            initializer_range=encoder.config.initializer_range,
+            seed=seed,
+            dtype=encoder.dtype_policy,
+        )
+        scores = head(encoder.pool(ChoiceRows(name="choice_rows")(inputs)))
+        rows = ChoiceScores(name="choice_scores", dtype="float32")
+        return rows(scores, inputs["padding_mask"], inputs["cls_positions"])
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def metrics(self) -> list[Any]:
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    # Answers and scores.
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `choice` string [B], its `index` int32 [B] and its `score`, and
+        `probabilities` float32 [B, C], 0 where a row has no such choice.
+        """
+        choices = batch["choices"]
+        probabilities = tf.nn.softmax(tf.cast(outputs, tf.float32))
+        best = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        there = tf.maximum(probabilities, _LEAST)
+        return {
+            "choice": tf.gather(choices, best, batch_dims=1),
+            "index": best,
+            "score": tf.reduce_max(probabilities, axis=-1),
+            "probabilities": tf.where(choices != "", there, 0.0),
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return the answers with as many probabilities as there are choices."""
+        rows = super().rows(answers)
+        for row in rows:
+            row["probabilities"] = [p for p in row["probabilities"] if p]
+        return rows
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        targets = self.targets(columns)
+        right = np.take_along_axis(
+            answers["probabilities"], targets[:, np.newaxis], axis=1
+        )
+        return {
+            "accuracy": accuracy(targets, answers["index"]),
+            "loss": float(-np.log(right.astype("float64")).mean()),
+            "num_examples": len(columns),
+        }
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        targets = self.targets(columns)
+        wrong = np.flatnonzero(answers["index"] != targets)
+        wrong = wrong[np.argsort(-answers["score"][wrong], kind="stable")]
+        return [
+            {
+                "line": columns.lines[row],
+                "text": columns["context"][row],
+                "label": columns["choices"][row][targets[row]],
+                "prediction": columns["choices"][row][answers["index"][row]],
+                "probability": float(answers["score"][row]),
+            }
+            for row in wrong
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        counts = collections.Counter(len(choices) for choices in columns["choices"])
+        sizes = {str(size): counts[size] for size in sorted(counts)}
+        return {"rows": len(columns), "choices": sizes}
+
+
+def _is_row(item: Any) -> bool:
+    """Say whether an item is a context and a list of choices that are not empty."""
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        return False
+    context, choices = item
+    return (
+        isinstance(context, str)
+        and isinstance(choices, tuple | list)
+        and len(choices) > 0
+        and all(isinstance(choice, str) and choice for choice in choices)
+    )

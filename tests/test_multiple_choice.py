@@ -1,0 +1,148 @@
+"""Multiple choice: answers of rows of different lengths, scores, and misuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import refused
+
+from bert_keras.cli import main
+from bert_keras.export import export_model
+from bert_keras.inference import Predictor
+from bert_keras.model_folder import save_model
+from bert_keras.tasks.base import as_columns
+from bert_keras.tasks.multiple_choice import MultipleChoice
+
+ITEMS = [
+    ("see you", ["at six", "win cash", "now"]),
+    ("lunch", ["at home", "half off"]),
+    ("a sale", ["a", "b", "c", "d", "e"]),
+]
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Callable[..., Any]) -> Any:
+    return make_model(MultipleChoice())
+
+
+@pytest.fixture(scope="module")
+def predictor(model: Any) -> Predictor:
+    return Predictor(model)
+
+
+def test_a_row_has_as_many_probabilities_as_choices(predictor: Predictor) -> None:
+    rows = predictor.predict(ITEMS)
+    for (_, choices), row in zip(ITEMS, rows, strict=True):
+        assert len(row["probabilities"]) == len(choices)
+        assert sum(row["probabilities"]) == pytest.approx(1, abs=1e-5)
+        assert row["choice"] == choices[row["index"]]
+        assert row["score"] == max(row["probabilities"])
+
+
+def test_rows_do_not_depend_on_the_others(predictor: Predictor) -> None:
+    together = predictor.predict(ITEMS, batch_size=2)
+    for item, row in zip(ITEMS, together, strict=True):
+        (alone,) = predictor.predict([item])
+        assert alone["choice"] == row["choice"]
+        np.testing.assert_allclose(
+            alone["probabilities"], row["probabilities"], atol=1e-5
+        )
+
+
+def test_each_choice_is_a_pair_with_the_context(model: Any) -> None:
+    texts = (tf.constant(["see you"]), tf.constant([["at six", "now", ""]]))
+    batch = model.task.features(model.preprocessor.replace(layout="padded"), texts)
+    pairs = model.preprocessor.replace(layout="padded")(
+        (tf.constant(["see you"] * 2), tf.constant(["at six", "now"]))
+    )
+    for name, expected in pairs.items():
+        assert batch[name].shape[:2] == (1, 3)
+        np.testing.assert_array_equal(batch[name][0, :2], expected)
+        assert not np.any(batch["padding_mask"][0, 2])
+    scores = model(batch)
+    assert scores.shape == (1, 3)
+    assert scores[0, 2] == -1e9
+    assert np.all(np.abs(scores[0, :2]) < 100)
+
+
+def test_lengths_are_those_of_the_longest_choice(model: Any) -> None:
+    texts = (
+        tf.constant(["see", "you"]),
+        tf.constant([["now", "a a a"], ["a " * 40, ""]]),
+    )
+    sizes, cut = model.task.lengths(model.preprocessor, texts)
+    assert sizes.numpy().tolist() == [7, 24]
+    assert cut.numpy().tolist() == [False, True]
+
+
+def test_scores_by_hand() -> None:
+    columns = as_columns(
+        context=["x"] * 3,
+        choices=[["a", "b"], ["a", "b"], ["a", "b", "c"]],
+        label=["0", "1", "2"],
+    )
+    answers = {
+        "probabilities": np.array([[0.5, 0.5, 0], [0.75, 0.25, 0], [0, 0, 1.0]]),
+        "index": np.array([0, 0, 2]),
+        "score": np.array([0.5, 0.75, 1.0]),
+    }
+    task = MultipleChoice()
+    scores = task.score(columns, answers)
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["loss"] == pytest.approx((np.log(2) + np.log(4)) / 3)
+    (mistake,) = task.mistakes(columns, answers)
+    assert (mistake["line"], mistake["label"], mistake["prediction"]) == (2, "b", "a")
+
+
+@pytest.mark.parametrize(
+    "item", ["text", ("a", "b"), ("a", []), ("a", ["b", ""]), ("a", ["b", 1]), ("a",)]
+)
+def test_wrong_items(predictor: Predictor, item: Any) -> None:
+    refused(lambda: predictor.predict([ITEMS[0], item]), "(context,", "received at 1")
+
+
+def test_wrong_labels_and_counts() -> None:
+    columns = as_columns(
+        context=["x"] * 3,
+        choices=[["a", "b"], ["a"], ["a", "b"]],
+        label=["2", "0", "b"],
+    )
+    refused(
+        lambda: MultipleChoice().targets(columns), "3 bad lines", "'2'", "two or more"
+    )
+
+
+def test_the_ids_signature_takes_rows_of_choices(model: Any, tmp_path: Path) -> None:
+    folder = export_model(model, tmp_path)
+    served = tf.saved_model.load(folder).signatures
+    texts = (
+        tf.constant([context for context, _ in ITEMS]),
+        tf.ragged.constant([choices for _, choices in ITEMS]).to_tensor(""),
+    )
+    batch = model.task.features(model.preprocessor.replace(layout="padded"), texts)
+    ids = {name: batch[name] for name in ("token_ids", "segment_ids", "padding_mask")}
+    logits = served["ids"](**ids)["logits"]
+    answers = served["serving_default"](context=texts[0], choices=texts[1])
+    found = tf.nn.softmax(logits)
+    np.testing.assert_allclose(found, answers["probabilities"], atol=1e-5)
+
+
+def test_the_command_line(
+    model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(save_model(model, tmp_path / "model"))
+    file = tmp_path / "rows.jsonl"
+    rows = [{"context": c, "choices": choices} for c, choices in ITEMS]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["predict", folder, "--input", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for line, (context, choices) in zip(lines, ITEMS, strict=True):
+        answer = json.loads(line)
+        assert (answer["context"], answer["choices"]) == (context, choices)
+        assert answer["choice"] in choices

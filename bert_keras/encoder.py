@@ -19,7 +19,7 @@ from bert_keras.errors import CheckpointError, ConfigError
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Weights of heads: an encoder passes over them in a checkpoint.
-HEAD_SCOPES = ("cls/", "classifier/", "qa_outputs/")
+HEAD_SCOPES = ("cls/", "classifier/", "qa_outputs/", "layer_mix/")
 # What a packed row needs besides: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 

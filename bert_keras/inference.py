@@ -24,7 +24,7 @@ _AT_ONCE = 2  # batches in flight: the cores stay busy between the large product
 def load(
     folder: str | os.PathLike[str],
     *,
-    task: str | type[Task] | None = None,
+    task: str | type[Task] | Task | None = None,
     precision: str = "float32",
 ) -> Predictor:
     """Return the predictor of a model folder.
@@ -38,12 +38,17 @@ def load(
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
+    check_precision(precision)
+    return Predictor(load_model(folder, task=task, dtype=precision))
+
+
+def check_precision(precision: str) -> None:
+    """Raise a ConfigError unless a dtype policy is one of those that are offered."""
     if precision not in PRECISIONS:
         raise ConfigError(
             f"`precision` must be one of {', '.join(PRECISIONS)}; "
             f"received {precision!r}"
         )
-    return Predictor(load_model(folder, task=task, dtype=precision))
 
 
 class Predictor:
@@ -88,8 +93,8 @@ class Predictor:
     def answers(
         self, columns: Columns, *, batch_size: int = 32
     ) -> dict[str, np.ndarray]:
-        """Return the answers for the rows of a file as arrays [N, …]."""
-        texts = self.model.task.texts(columns)
+        """Return the answers that `score` takes for the rows of a file, as arrays."""
+        texts = self.model.task.scored_texts(columns)
         return _joined(list(self.stream(texts, batch_size=batch_size)))
 
     def stream(

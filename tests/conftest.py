@@ -93,7 +93,12 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
     from bert_keras.tokenizer import WordPieceTokenizer
 
     def make(task: Any, *, layout: str = "packed", dtype: Any = None) -> Any:
-        encoder = BertEncoder.from_pretrained(str(encoder_folder), dtype=dtype)
+        encoder = BertEncoder.from_pretrained(
+            str(encoder_folder),
+            pooler=task.pooler,
+            outputs=task.encoder_outputs,
+            dtype=dtype,
+        )
         tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
         preprocessor = Preprocessor(tokenizer, max_length=24, layout=layout)
         return TaskModel(encoder, task, preprocessor, seed=1)

@@ -18,19 +18,20 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "block characters drawing errors heads page quiet run_facts",
-    1: "checkpoints.names config folder layers metrics normalization optimizers report"
-    " rows train_config vocabulary",
-    2: "arguments checkpoints.base table tokenizer",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file packing",
+    1: "checkpoints.names config folder layer_choice layers metrics normalization"
+    " optimizers report rows similarity train_config vocabulary",
+    2: "arguments checkpoints.base feature_file pooling table tokenizer",
+    3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
+    " checkpoints.tensor_file contrastive packing",
     4: "checkpoints.google checkpoints.huggingface",
     5: "checkpoints",
     6: "encoder info",
     7: "tasks.base",
-    8: "task_model tasks tasks.classification",
+    8: "task_model tasks tasks.classification tasks.embedding",
     9: "export model_folder",
     10: "convert inference",
-    11: "progress",
-    12: "training",
+    11: "embedder progress",
+    12: "features search training",
     13: "cli",
     14: "__main__",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -59,8 +58,7 @@ def load_embedder(
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_precision(precision)
     checkpoint = read_checkpoint(source)
-    settings = {**_embedding_of(checkpoint).settings(), **given}
-    task = kind(**settings)
+    task = kind(**{**_settings_of(checkpoint), **given})
     _check_learned(task, checkpoint, os.fspath(source))
     model = load_model(source, task=task, dtype=precision)
     if max_length is not None:
@@ -86,7 +84,7 @@ def embed(
         **settings: those of `load_embedder`, such as `layers="last-four"`.
 
     Example:
-        >>> embed("sentence-transformers/all-MiniLM-L6-v2", ["good day"]).shape
+        >>> embed("hf://sentence-transformers/all-MiniLM-L6-v2", ["good day"]).shape
         (1, 384)
     """
     if isinstance(texts, str):
@@ -99,15 +97,12 @@ def embed(
     return np.concatenate([empty, *(answer["embedding"] for answer in answers)])
 
 
-def _embedding_of(checkpoint: Checkpoint) -> Embedding:
-    """Return the task that a folder says; of another task's folder, the plain one."""
+def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the settings that a folder says; of another task's, the plain ones."""
     ours = checkpoint.raw_config.get("bert_keras")
     if isinstance(ours, dict) and ours.get("task") != Embedding.name:
-        return Embedding.from_model_config({})
-    task = task_of(checkpoint, Embedding)
-    if not isinstance(task, Embedding):
-        raise ConfigError(f"{checkpoint.path}: made by another task")
-    return task
+        return Embedding.from_model_config({}).settings()
+    return task_of(checkpoint, Embedding).settings()
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
@@ -115,6 +110,6 @@ def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
     if task.combine != "weighted" or "layer_mix/scores" in checkpoint.shapes:
         return
     raise ConfigError(
-        f"`combine` weighted needs weights that were learned, {place} holds none: train "
-        "embedding with --set combine=weighted, or take sum or concat"
+        f"`combine` weighted needs weights that were learned, {place} holds none: "
+        "train embedding with --set combine=weighted, or take sum or concat"
     )

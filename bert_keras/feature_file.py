@@ -47,8 +47,8 @@ class Writer(Protocol):
     ) -> None:
         """Add vectors of tokens, float32 [M, D]; `counts` [N] of them are of a text."""
 
-    def close(self) -> None:
-        """Finish the file."""
+    def close(self, *, whole: bool) -> None:
+        """Finish the file, or leave it as it is."""
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:
@@ -80,16 +80,17 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
         ConfigError, DataError: see `check_output`; the disk refuses.
     """
     target = check_output(path)
-    make: Callable[[Path], Writer] = {".npz": _Npz, ".parquet": _Parquet}[target.suffix]
+    make: Callable[[Path], Writer] = _Npz if target.suffix == ".npz" else _Parquet
     try:
         with tempfile.TemporaryDirectory(
             prefix=f".{target.name}-", dir=target.parent
         ) as folder:
-            writer = make(Path(folder))
+            writer, whole = make(Path(folder)), False
             try:
                 yield writer
+                whole = True
             finally:
-                writer.close()
+                writer.close(whole=whole)
             os.replace(Path(folder) / "whole", target)
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
@@ -137,10 +138,16 @@ class _Npz:
             self._spools[name] = _Spool(self._folder / name, values)
         self._spools[name].add(values)
 
-    def close(self) -> None:
-        with zipfile.ZipFile(self._folder / "whole", "w", allowZip64=True) as whole:
+    def close(self, *, whole: bool) -> None:
+        for spool in self._spools.values():
+            spool.file.close()
+        if whole:
+            self._join()
+
+    def _join(self) -> None:
+        with zipfile.ZipFile(self._folder / "whole", "w", allowZip64=True) as joined:
             for name, spool in self._spools.items():
-                with whole.open(f"{name}.npy", "w", force_zip64=True) as member:
+                with joined.open(f"{name}.npy", "w", force_zip64=True) as member:
                     spool.pour(member)
 
 
@@ -149,16 +156,15 @@ class _Spool:
 
     def __init__(self, path: Path, like: np.ndarray) -> None:
         self._path = path
-        self._file = open(path, "wb")  # noqa: SIM115
+        self.file = open(path, "wb")
         self._dtype, self._inner, self._count = like.dtype, like.shape[1:], 0
 
     def add(self, values: np.ndarray) -> None:
-        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+        self.file.write(np.asarray(values, self._dtype).tobytes())
         self._count += len(values)
 
     def pour(self, member: Any) -> None:
         """Write the array in NumPy's format, and drop the file."""
-        self._file.close()
         header = {
             "descr": np.lib.format.dtype_to_descr(self._dtype),
             "fortran_order": False,
@@ -225,7 +231,7 @@ class _Parquet:
             self._writer = self._parquet.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table)
 
-    def close(self) -> None:
+    def close(self, *, whole: bool) -> None:
         if self._writer is not None:
             self._writer.close()
 

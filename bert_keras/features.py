@@ -6,6 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 import time
@@ -33,7 +34,6 @@ _BATCHES = {"text": 32, "token": 4}
 _SECONDS_BETWEEN_LINES = 5.0
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class TokenVectors(Embedding):
     """One vector for each token, `[CLS]` and `[SEP]` included.
@@ -52,7 +52,9 @@ class TokenVectors(Embedding):
         tokenizer = preprocessor.tokenizer
         pieces = tokenizer.tokenize_with_offsets(texts, unit="characters")
         ids, starts, ends = (part[:, : preprocessor.max_length - 2] for part in pieces)
-        ids, segments = join(ids, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+        ids, segments = join(
+            ids, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
+        )
         zero = tf.zeros([ids.nrows(), 1], tf.int32)
         starts, ends = (tf.concat([zero, x, zero], axis=1) for x in (starts, ends))
         return preprocessor.lay(ids, segments, starts=starts, ends=ends)
@@ -117,43 +119,53 @@ def write_features(
         file, {"text": column}, header=header, rows_at_once=_BATCHES[level] * batch_size
     )
     first = next(parts)  # a file that cannot be read is told before the model is loaded
-    kind = TokenVectors if level == "token" else Embedding
+    kind: type[Embedding] = Embedding
+    if level == "token":
+        kind, normalize = TokenVectors, settings.get("normalize")
+        settings["normalize"] = bool(normalize)  # a folder's word is for whole texts
     predictor = load_embedder(source, kind=kind, **settings)
+    write_part = _write_tokens if level == "token" else _write_texts
     count, shown = 0, _Speed()
     with feature_writer(output) as writer:
-        part: Columns | None = first
-        while part is not None:
-            _write_part(writer, predictor, part, batch_size)
+        for part in itertools.chain([first], parts):
+            write_part(writer, predictor, part, batch_size)
             count += len(part)
             shown.update(count)
-            part = next(parts, None)
     shown.update(count, last=True)
     return count
 
 
-def _write_part(
+def _write_texts(
     writer: Writer, predictor: Predictor, part: Columns, batch_size: int
 ) -> None:
-    """Write the features of some texts."""
-    texts, done = part["text"], 0
-    for answers in predictor.stream((texts,), batch_size=batch_size):
-        rows = slice(done, done + len(next(iter(answers.values()))))
+    """Write the vectors of some texts."""
+    done = 0
+    for answers in predictor.stream((part["text"],), batch_size=batch_size):
+        rows = slice(done, done + len(answers["embedding"]))
+        writer.texts(part.lines[rows], part["text"][rows], answers["embedding"])
         done = rows.stop
-        if "embedding" in answers:
-            writer.texts(part.lines[rows], texts[rows], answers["embedding"])
-            continue
+
+
+def _write_tokens(
+    writer: Writer, predictor: Predictor, part: Columns, batch_size: int
+) -> None:
+    """Write the vectors of the tokens of some texts."""
+    # As wide as the longest token, so that all parts have one dtype.
+    vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
+    done = 0
+    for answers in predictor.stream((part["text"],), batch_size=batch_size):
         real = answers["token_ids"] >= 0
-        vocabulary = predictor.model.preprocessor.tokenizer.vocabulary
+        rows = slice(done, done + len(real))
         writer.tokens(
             part.lines[rows],
-            texts[rows],
+            part["text"][rows],
             answers["embeddings"][real],
             counts=real.sum(axis=1),
-            # As wide as the longest token: each part has one dtype.
-            tokens=np.array(vocabulary)[answers["token_ids"][real]],
+            tokens=vocabulary[answers["token_ids"][real]],
             starts=answers["starts"][real],
             ends=answers["ends"][real],
         )
+        done = rows.stop
 
 
 class _Speed:

@@ -107,7 +107,7 @@ def load_model(
     )
     model = TaskModel(encoder, found, preprocessor)
     scopes = {weight.path.split("/")[0] for weight in model.weights}
-    optional = () if found.pooler else ("bert/pooler/",)
+    optional: tuple[str, ...] = () if found.pooler else ("bert/pooler/",)
     if scopes == {"bert"}:  # a task without a head passes over those of others
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
         optional += tuple(f"{scope}/" for scope in sorted(heads))
@@ -189,7 +189,10 @@ def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
 def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return config.json with what the files beside it say of sentence embeddings."""
     said = read_sentence_files(checkpoint.path)
-    return {**checkpoint.raw_config, **({"sentence_transformers": said} if said else {})}
+    return {
+        **checkpoint.raw_config,
+        **({"sentence_transformers": said} if said else {}),
+    }
 
 
 def _preprocessing(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -152,12 +152,13 @@ def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[s
     Raises:
         DataError: a quote is not closed, or is followed by more than a comma.
     """
-    whole = isinstance(text, str)
-    limit = csv.field_size_limit()
-    csv.field_size_limit(max(limit, len(text) + 1 if whole else _MOST_CELL))
+    limit, longest = csv.field_size_limit(), _MOST_CELL
+    if isinstance(text, str):
+        longest = len(text) + 1
+        text = io.StringIO(text, newline="")
+    csv.field_size_limit(max(limit, longest))
     # Strict, because an unclosed quote would otherwise swallow the rest of the file.
-    lines = io.StringIO(text, newline="") if whole else text
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(text, strict=True)
     line = 1
     try:
         for row in reader:
@@ -183,7 +184,7 @@ def json_rows(
     Raises:
         DataError: a line is not a JSON object.
     """
-    if text.lstrip().startswith("["):
+    if first_line == 1 and text.lstrip().startswith("["):
         raise DataError("must hold one JSON object a line, not an array", path=path)
     rows, problems = [], []
     for line, source in enumerate(text.split("\n"), first_line):

@@ -1,7 +1,7 @@
 """Scores of embeddings on a data set, in NumPy float64; no TensorFlow.
 
-`similarity_scores` compares cosines with gold similarities, `retrieval_scores` looks for
-each text's pair among all of them.
+`similarity_scores` compares cosines with gold similarities; `pair_places` looks for
+each text's pair among all of them, and `retrieval_scores` counts how often it is found.
 
 Sources: Cer et al. 2017 (arXiv:1708.00055) for the STS benchmark's correlations;
 Manning et al. 2008, "Introduction to Information Retrieval", section 8.4.

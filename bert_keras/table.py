@@ -7,6 +7,7 @@ silence: a row that does not fit is an error with its line.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -130,7 +131,7 @@ def stream_columns(
     header: str = "auto",
     rows_at_once: int = 1024,
 ) -> Iterator[Columns]:
-    """Yield what `read_columns` returns in parts: a file of any size takes little memory.
+    """Yield what `read_columns` returns in parts, so that any file takes little memory.
 
     Bad rows are an error when their part is reached; a header in a file whose columns
     are selected by number is looked for in the first part.
@@ -156,14 +157,16 @@ def stream_columns(
     rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
-    part = _select_cells(place, [top, *cells], wanted, (), header, kind)
-    named = len(part) == len(cells)  # else the first row is one of them
-    yield part
+    columns_of = functools.partial(
+        _select_cells, place, wanted=wanted, optional=(), kind=kind
+    )
+    found = columns_of([top, *cells], header=header)
+    named = len(found) == len(cells)  # else the first row is one of them
+    yield found
     while cells := list(itertools.islice(rows, rows_at_once)):
         # Each part is read below the first row, which settles names and width.
-        header = "yes" if named else "no"
-        part = _select_cells(place, [top, *cells], wanted, (), header, kind)
-        yield part if named else part.take(range(1, len(part)))
+        found = columns_of([top, *cells], header="yes" if named else "no")
+        yield found if named else found.take(range(1, len(found)))
 
 
 def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -31,7 +31,7 @@ FLOORS = {
     9: "export model_folder",
     10: "convert inference",
     11: "embedder progress",
-    12: "features search training",
+    12: "features text_search training",
     13: "cli",
     14: "__main__",
 }

@@ -133,8 +133,8 @@ def _check_prompts(path: Path) -> None:
     name = _entry(path, "default_prompt_name")
     if name is not None:
         raise CheckpointError(
-            f"{path}: `default_prompt_name` must be null, since no prompt is put before "
-            f"a text here; received {one_line(name)}"
+            f"{path}: `default_prompt_name` must be null, since no prompt is put "
+            f"before a text here; received {one_line(name)}"
         )
 
 

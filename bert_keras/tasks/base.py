@@ -269,9 +269,8 @@ class Task(abc.ABC):
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
     ) -> None:
-        """Write into a model folder what other tools want besides; names in `folder`'s
-        module.
-        """
+        """Write into a model folder what other tools want, files of `folder.FILES`."""
+        return
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""

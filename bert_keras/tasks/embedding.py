@@ -206,7 +206,7 @@ class Embedding(Task):
         The latter is left out for the objective `similarity`, whose pairs need not
         belong together, unless there is no label.
         """
-        scores = {}
+        scores: dict[str, Any] = {}
         if "label" in columns:
             first, second = np.split(answers["embedding"], 2)
             scores |= similarity_scores(first, second, _similarities(columns))

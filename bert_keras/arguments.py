@@ -29,6 +29,20 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return what the words of a command line mean, see `parser`.
+
+    argparse would take a verb's texts only where no option stands before them.
+    """
+    root = parser()
+    options, rest = root.parse_known_args(arguments)
+    if rest and hasattr(options, "texts") and not any(w[:1] == "-" for w in rest):
+        options.texts += rest
+    elif rest:
+        root.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser; what it parses holds `verb`, the name of the command.
 
@@ -180,7 +194,7 @@ def _search(search: argparse.ArgumentParser) -> None:
     _encoder_and_texts(search)
     add = search.add_argument
     add(
-        "queries",
+        "texts",
         nargs="*",
         metavar="QUERY",
         help="what is looked for; default: a query a line of standard input",

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.arguments import parser
+from bert_keras.arguments import parse
 from bert_keras.errors import BertKerasError, ConfigError, DataError
 from bert_keras.quiet import load_tensorflow
 from bert_keras.tasks import TASKS, find_task
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, or 2 for a mistake of the user's."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        options = parser().parse_args(arguments)
+        options = parse(arguments)
         options.command_line = shlex.join(["bert-keras", *arguments])
         _VERBS[options.verb](options)
         sys.stdout.flush()
@@ -155,7 +155,7 @@ def _search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     _answer_in_utf8()
-    queries = _words(options.queries) or _lines(sys.stdin.buffer, 1)
+    queries = _words(options.texts) or _lines(sys.stdin.buffer, 1)
     for batch in _batches(iter(queries), 32):
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:

@@ -95,6 +95,8 @@ def _steps(path: Path) -> list[tuple[str, str]]:
     """Return kind and folder of each step, in order."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(rows, list):
+            raise TypeError(f"received a {type(rows).__name__}")
         steps = [
             (str(row["type"]).rpartition(".")[2], row["path"])
             for row in sorted(rows, key=lambda row: row["idx"])

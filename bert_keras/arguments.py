@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from bert_keras import __version__
 from bert_keras.errors import ConfigError
+from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.train_config import (
     LAYOUTS,
     PRECISIONS,
@@ -18,6 +19,7 @@ from bert_keras.train_config import (
 _DEFAULTS = TrainConfig()
 _MODEL = "model folder or hf://owner/name"
 _ROWS = "TSV, CSV or JSONL"
+_WHERE = "name, or number from 0, of the column"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -25,6 +27,20 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return what the words of a command line mean, see `parser`.
+
+    argparse would take a verb's texts only where no option stands before them.
+    """
+    root = parser()
+    options, rest = root.parse_known_args(arguments)
+    if rest and hasattr(options, "texts") and not any(w[:1] == "-" for w in rest):
+        options.texts += rest
+    elif rest:
+        root.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--input", metavar="FILE", help=f"{_ROWS} with the texts")
     _columns(predict, label=False)
     _inference(predict)
+
+    _features(verb("features", "write vectors of texts or of their tokens to a file"))
+    _search(verb("search", "find the texts nearest in meaning, one JSON object a line"))
 
     export = verb("export", "write the next version of a SavedModel for serving")
     export.add_argument("model", metavar="MODEL", help=_MODEL)
@@ -136,17 +155,83 @@ def _train(train: argparse.ArgumentParser) -> None:
     setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
 
 
+def _features(features: argparse.ArgumentParser) -> None:
+    _encoder_and_texts(features)
+    add = features.add_argument
+    add("--output", required=True, metavar="FILE", help="file to write: .npz, .parquet")
+    add(
+        "--level",
+        choices=("text", "token"),
+        default="text",
+        help="a vector for each text or for each token; default: text",
+    )
+    add(
+        "--layers",
+        metavar="LAYERS",
+        help=f"{', '.join(NAMED_LAYERS)}, all, or numbers such as 0,12 (0: embeddings; "
+        "--layers=-1: from the end); default: as the model, or last",
+    )
+    add(
+        "--combine",
+        choices=COMBINATIONS,
+        help="how several layers become one; default: as the model, or sum",
+    )
+    add(
+        "--pooling",
+        choices=POOLINGS,
+        help="how tokens become a text's vector; default: as the model, or mean",
+    )
+    add(
+        "--normalize",
+        choices=("yes", "no"),
+        help="vectors of length 1; default: as the model, or no; of tokens no",
+    )
+
+
+def _search(search: argparse.ArgumentParser) -> None:
+    _encoder_and_texts(search)
+    add = search.add_argument
+    add(
+        "texts",
+        nargs="*",
+        metavar="QUERY",
+        help="what is looked for; default: a query a line of standard input",
+    )
+    add("--top", type=_positive, default=5, metavar="N", help="texts; default: 5")
+    add("--index", metavar="FILE", help="keep the vectors there for the next time")
+    add(
+        "--engine",
+        choices=("exact", "faiss"),
+        default="exact",
+        help="exact, or faiss: an approximate graph for many texts; default: exact",
+    )
+
+
+def _encoder_and_texts(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", help=f"encoder, checkpoint, {_MODEL}")
+    add("file", metavar="FILE", help=f"{_ROWS} with the texts")
+    _text_column(parser, default="text")
+    _header(parser)
+    add(
+        "--max-length",
+        type=_positive,
+        metavar="TOKENS",
+        help="longer texts are cut; default: as the model, or what it takes",
+    )
+    _batches(parser)
+
+
 def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add = parser.add_argument
-    where = "name, or number from 0, of the column"
-    add("--text", metavar="COLUMN", help=f"{where} of the text; default: text")
+    _text_column(parser)
     add(
         "--text-pair",
         metavar="COLUMN",
-        help=f"{where} of the second text; default: text_pair, if there is one",
+        help=f"{_WHERE} of the second text; default: text_pair, if there is one",
     )
     if label:
-        add("--label", metavar="COLUMN", help=f"{where} of the class; default: label")
+        add("--label", metavar="COLUMN", help=f"{_WHERE} of the class; default: label")
     add(
         "--column",
         action="append",
@@ -154,7 +239,22 @@ def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
         metavar="ROLE=COLUMN",
         help="the column of another role of the task; may be repeated",
     )
-    add(
+    _header(parser)
+
+
+def _text_column(
+    parser: argparse.ArgumentParser, *, default: str | None = None
+) -> None:
+    parser.add_argument(
+        "--text",
+        metavar="COLUMN",
+        default=default,
+        help=f"{_WHERE} of the text; default: text",
+    )
+
+
+def _header(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--header",
         choices=("auto", "yes", "no"),
         default="auto",
@@ -163,6 +263,11 @@ def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
 
 
 def _inference(parser: argparse.ArgumentParser) -> None:
+    _batches(parser)
+    _own_task(parser)
+
+
+def _batches(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
         type=_positive,
@@ -173,7 +278,6 @@ def _inference(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", default="float32", choices=PRECISIONS, help="default: float32"
     )
-    _own_task(parser)
 
 
 def _settings(parser: argparse.ArgumentParser, what: str) -> None:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.arguments import parser
+from bert_keras.arguments import parse
 from bert_keras.errors import BertKerasError, ConfigError, DataError
 from bert_keras.quiet import load_tensorflow
 from bert_keras.tasks import TASKS, find_task
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, or 2 for a mistake of the user's."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        options = parser().parse_args(arguments)
+        options = parse(arguments)
         options.command_line = shlex.join(["bert-keras", *arguments])
         if ":" in (getattr(options, "task", None) or ""):
             sys.path.append(os.getcwd())  # a task of the user's own may lie there
@@ -114,8 +114,7 @@ def _predict(options: argparse.Namespace) -> None:
 
     predictor = load(options.model, task=options.task, precision=options.precision)
     task = _with_settings(predictor.model, options)
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")  # JSON is, whatever the terminal
+    _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
     for batch in _batches(_given_texts(options, task), 32 * options.batch_size):
         items = [item for _, item in batch]
@@ -126,6 +125,60 @@ def _predict(options: argparse.Namespace) -> None:
             asked = dict(zip(names, texts, strict=True)) if name is None else {}
             row = {**asked, **({} if name is None else {"id": name}), **answer}
             print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _features(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.features import write_features
+
+    count = write_features(
+        options.model,
+        options.file,
+        options.output,
+        level=options.level,
+        column=options.text,
+        header=options.header,
+        batch_size=options.batch_size,
+        combine=options.combine,
+        pooling=options.pooling,
+        **_embedder_settings(options),
+    )
+    print(f"{options.output}: {count:,} texts")
+
+
+def _search(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.table import read_columns
+    from bert_keras.text_search import Search
+
+    columns = read_columns(options.file, {"text": options.text}, header=options.header)
+    search = Search.of(
+        options.model,
+        columns["text"],
+        lines=columns.lines,
+        engine=options.engine,
+        index=options.index,
+        batch_size=options.batch_size,
+        **_embedder_settings(options),
+    )
+    _answer_in_utf8()
+    queries = _words(options.texts) or _lines(sys.stdin.buffer, 1)
+    for batch in _batches(iter(queries), 32):
+        for query, found in zip(batch, search(batch, top=options.top), strict=True):
+            for row in found:
+                row = {"query": query, **row}
+                print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `features` and `search` have in common."""
+    normalize = {None: None, "yes": True, "no": False}
+    return {
+        "layers": getattr(options, "layers", None),
+        "normalize": normalize[getattr(options, "normalize", None)],
+        "max_length": options.max_length,
+        "precision": options.precision,
+    }
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -186,8 +239,7 @@ def _given_texts(
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.texts:
-        # Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
-        texts = [os.fsencode(text).decode("utf-8", "replace") for text in options.texts]
+        texts = _words(options.texts)
         if len(texts) % count:
             number = "an even number" if count == 2 else f"a multiple of {count}"
             raise ConfigError(
@@ -206,6 +258,20 @@ def _given_texts(
     else:
         items = _lines(sys.stdin.buffer, count)
     yield from zip(names, items)  # noqa: B905  # names without end, or one an item
+
+
+def _words(words: list[str]) -> list[str]:
+    """Return words of the command line as text.
+
+    Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
+    """
+    return [os.fsencode(word).decode("utf-8", "replace") for word in words]
+
+
+def _answer_in_utf8() -> None:
+    """Let standard output be UTF-8, as JSON is, whatever the terminal."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _lines(stream: Iterable[bytes], count: int) -> Iterator[Any]:
@@ -303,6 +369,8 @@ _VERBS = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
+    "features": _features,
+    "search": _search,
     "export": _export,
     "convert": _convert,
     "info": _info,

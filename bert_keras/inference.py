@@ -26,7 +26,7 @@ _Graphs = dict[tuple[int, ...], Any]  # a tf.function by the ranks of its inputs
 def load(
     folder: str | os.PathLike[str],
     *,
-    task: str | type[Task] | None = None,
+    task: str | type[Task] | Task | None = None,
     precision: str = "float32",
 ) -> Predictor:
     """Return the predictor of a model folder.
@@ -40,12 +40,17 @@ def load(
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
+    check_precision(precision)
+    return Predictor(load_model(folder, task=task, dtype=precision))
+
+
+def check_precision(precision: str) -> None:
+    """Raise a ConfigError unless a dtype policy is one of those that are offered."""
     if precision not in PRECISIONS:
         raise ConfigError(
             f"`precision` must be one of {', '.join(PRECISIONS)}; "
             f"received {precision!r}"
         )
-    return Predictor(load_model(folder, task=task, dtype=precision))
 
 
 class Predictor:
@@ -110,7 +115,7 @@ class Predictor:
         self, columns: Columns, *, batch_size: int = 32
     ) -> dict[str, np.ndarray]:
         """Return what `score` takes for the rows of a file, as arrays [N, …]."""
-        texts = self.model.task.texts(columns)
+        texts = self.model.task.scored_texts(columns)
         stream = self._stream(self._measure, texts, batch_size=batch_size)
         return _joined(list(stream))
 

@@ -7,8 +7,10 @@ silence: a row that does not fit is an error with its line.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
@@ -19,6 +21,7 @@ from bert_keras.rows import (
     json_cell,
     json_rows,
     read_text,
+    stream_lines,
     tsv_rows,
 )
 
@@ -119,6 +122,58 @@ def read_columns(
         return _select_keys(place, json_rows(place, text), wanted, optional)
     rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
     return _select_cells(place, rows, wanted, optional, header, kind)
+
+
+def stream_columns(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str | int | None],
+    *,
+    header: str = "auto",
+    rows_at_once: int = 1024,
+) -> Iterator[Columns]:
+    """Yield what `read_columns` returns in parts, so that any file takes little memory.
+
+    Bad rows are an error when their part is reached; a header in a file whose columns
+    are selected by number is looked for in the first part.
+
+    Args:
+        path, columns, header: as in `read_columns`; no column is optional.
+        rows_at_once: rows of a part; the first may have one more.
+    """
+    place = os.fspath(path)
+    wanted = _check_arguments(columns, (), header)
+    lines = stream_lines(place)
+    first = next(lines)
+    kind = format_of(place, first)
+    lines = itertools.chain([first], lines)
+    if kind == "jsonl":
+        number = 1
+        while part := list(itertools.islice(lines, rows_at_once)):
+            text = "".join(part).removesuffix("\n")
+            objects = json_rows(place, text, first_line=number)
+            yield _select_keys(place, objects, wanted, ())
+            number += len(part)
+        return
+    rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
+    top = next(rows)
+    cells = list(itertools.islice(rows, rows_at_once))
+    columns_of = functools.partial(
+        _select_cells, place, wanted=wanted, optional=(), kind=kind
+    )
+    found = columns_of([top, *cells], header=header)
+    named = len(found) == len(cells)  # else the first row is one of them
+    yield found
+    while cells := list(itertools.islice(rows, rows_at_once)):
+        # Each part is read below the first row, which settles names and width.
+        found = columns_of([top, *cells], header="yes" if named else "no")
+        yield found if named else found.take(range(1, len(found)))
+
+
+def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield what `tsv_rows` does, of lines that come one by one."""
+    for number, line in enumerate(lines, 1):
+        for _, row in tsv_rows(line.removesuffix("\n")):
+            yield number, row
 
 
 def _check_arguments(

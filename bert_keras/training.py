@@ -258,7 +258,7 @@ def _check_tensorboard(curves: str | None, output: Path) -> None:
 
 def _dataset(task: Task, columns: Columns) -> tf.data.Dataset:
     """Return one element a row: texts, target and, if it has one, weight."""
-    parts = [as_tensors(task.texts(columns)), task.targets(columns)]
+    parts = [as_tensors(task.training_texts(columns)), task.targets(columns)]
     weights = task.example_weights(columns)
     if weights is not None:
         parts.append(weights)
@@ -288,8 +288,8 @@ def _with_dev(
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
     """Return what the report says of a data set: rows, classes, lengths in tokens."""
     preprocessor, sizes, cut = model.preprocessor, [], 0
-    texts = model.task.texts(columns)
-    for start in range(0, len(columns), 1024):
+    texts = model.task.scored_texts(columns)
+    for start in range(0, len(texts[0]), 1024):
         parts = as_tensors([part[start : start + 1024] for part in texts])
         lengths, was_cut = model.task.lengths(preprocessor, parts)
         sizes.append(lengths.numpy())

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ROOT, ROWS, SHARED, files_of, write_tsv
 
@@ -489,3 +490,58 @@ def test_scores_of_any_task_are_aligned() -> None:
         "  short                            0.5000",
         "  long                                  7",
     ]
+
+
+@pytest.fixture(scope="module")
+def help_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [("id", "what"), *((str(i), text) for i, (text, _) in enumerate(ROWS))]
+    return write_tsv(tmp_path_factory.mktemp("help") / "help.tsv", rows)
+
+
+def test_features_are_a_file(
+    run: Run, encoder_folder: Path, help_file: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "features.npz"
+    options = ("--text", "what", "--layers=-1,0", "--combine", "concat")
+    options += ("--pooling", "cls", "--normalize", "yes", "--output", str(output))
+    line = run("features", encoder_folder, help_file, *options)
+    assert line == f"{output}: 12 texts\n"
+    with np.load(output) as stored:
+        vectors = stored["embeddings"]
+    assert vectors.shape == (12, 32)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_features_of_layers_that_are_not_there(
+    fail: Fail, encoder_folder: Path, help_file: Path, tmp_path: Path
+) -> None:
+    output = ("--output", tmp_path / "features.npz", "--text", "what")
+    command = ("features", encoder_folder, help_file, *output, "--layers", "last-four")
+    assert "`layers` must be different numbers from 0" in fail(*command, after=True)
+
+
+def test_search_answers_one_object_a_line(
+    run: Run, encoder_folder: Path, help_file: Path
+) -> None:
+    # A query stands before the options, another one behind them.
+    command = ("search", encoder_folder, help_file, ROWS[3][0], "--text", "what")
+    lines = run(*command, "--top", 2, ROWS[8][0]).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [list(row) for row in rows] == 4 * [
+        ["query", "rank", "score", "text", "line"]
+    ]
+    assert [row["rank"] for row in rows] == [1, 2, 1, 2]
+    assert [(row["query"], row["line"]) for row in rows[::2]] == [
+        (ROWS[3][0], 5),
+        (ROWS[8][0], 10),
+    ]
+
+
+def test_search_reads_queries_from_standard_input(
+    run: Run, encoder_folder: Path, help_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"lunch\nsale\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    command = ("search", encoder_folder, help_file, "--text", "what", "--top", 1)
+    queries = [json.loads(line)["query"] for line in run(*command).splitlines()]
+    assert queries == ["lunch", "sale"]

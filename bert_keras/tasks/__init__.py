@@ -20,6 +20,10 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "embedding": (
+        "bert_keras.tasks.embedding:Embedding",
+        "a vector for a text, trained on pairs (search, similarity, features …)",
+    ),
     "feature-tagging": (
         "bert_keras.tasks.feature_tagging:FeatureTagging",
         "a tag for each word, by a BiLSTM on features of the frozen encoder",

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
@@ -153,6 +154,14 @@ class Task(abc.ABC):
                 path=columns.path,
             )
         return tuple(columns[role] for role in self.roles)
+
+    def training_texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return the texts that `examples` takes, those of `texts` if no others."""
+        return self.texts(columns)
+
+    def scored_texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return the texts of each role whose answers `score` takes."""
+        return self.texts(columns)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return what `predict` was given, an item a text, as one list a role.
@@ -332,6 +341,12 @@ class Task(abc.ABC):
     def model_config(self) -> dict[str, Any]:
         """Return the entries of `config.json` that Hugging Face reads."""
         return {}
+
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write into a model folder what other tools want, files of `folder.FILES`."""
+        return
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""

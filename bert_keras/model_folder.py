@@ -12,7 +12,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints import Checkpoint, read_checkpoint, write_huggingface
+from bert_keras.checkpoints import (
+    Checkpoint,
+    match,
+    read_checkpoint,
+    write_huggingface,
+)
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder, assign, check_size
 from bert_keras.errors import CheckpointError, ConfigError
@@ -111,8 +116,24 @@ def load_model(
         dtype=dtype,
     )
     model = TaskModel(encoder, found, preprocessor)
-    assign(model, checkpoint, optional=() if found.pooler else ("bert/pooler/",))
+    passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
+    assign(model, checkpoint, optional=passed)
     return model
+
+
+def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
+    """Set a model's weights below a scope from a checkpoint; say if it has any.
+
+    Raises:
+        MismatchError: the checkpoint has some of the weights, or others.
+    """
+    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
+    found = {k: v for k, v in checkpoint.shapes.items() if k.startswith(scope)}
+    if not found:
+        return False
+    for name in match({k: tuple(w.shape) for k, w in weights.items()}, found):
+        weights[name].assign(checkpoint.arrays[name])
+    return True
 
 
 def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> None:

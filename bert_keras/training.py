@@ -24,7 +24,12 @@ from bert_keras.encoder import BertEncoder, check_size
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.inference import Predictor
-from bert_keras.model_folder import check_max_length, check_vocabulary, write_model
+from bert_keras.model_folder import (
+    assign_scope,
+    check_max_length,
+    check_vocabulary,
+    write_model,
+)
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.packing import Preprocessor
 from bert_keras.progress import BestEpoch, Progress, say
@@ -61,7 +66,7 @@ def train(
     train: Columns,
     output: str | os.PathLike[str],
     dev: Columns | None = None,
-    test: Columns | None = None,
+    test: Columns | Mapping[str, Columns] | None = None,
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
     command: str = "",
@@ -77,7 +82,8 @@ def train(
         train: the training rows, from `task.read` or `as_columns`.
         output: the model folder; a model that stood there is replaced.
         dev: rows that choose the best epoch; else some training rows are set aside.
-        test: rows that are scored once at the end.
+        test: rows that are scored once at the end; or several sets by name, such as
+            `matched` and `mismatched`.
         config: how to train.
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
@@ -91,7 +97,8 @@ def train(
     train, dev = _with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    data = {"train": train, "dev": dev} | ({"test": test} if test else {})
+    tests = _named_tests(test)
+    data = {"train": train, "dev": dev, **tests}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
     model = new_model(task, encoder, config)
@@ -103,15 +110,16 @@ def train(
     fit(model, train, config, callbacks=[best, progress])
     seconds = time.perf_counter() - started
     best.restore()
+    model.task = task = task.settle(model)
     scores, answers, last = {"dev": best.scores}, best.answers, "dev"
     tuned = task.tune(dev, answers)
     if tuned != task:
         model.task = task = tuned
         answers = Predictor(model).answers(dev)
         scores["dev"] = task.score(dev, answers)
-    if test is not None:
-        answers, last = Predictor(model).answers(test), "test"
-        scores["test"] = task.score(test, answers)
+    for last, rows in tests.items():
+        answers = Predictor(model).answers(rows)
+        scores[last] = task.score(rows, answers)
     facts["train"]["real_token_share"] = progress.real_share
     settings = {
         "task": task.name,
@@ -143,6 +151,8 @@ def new_model(
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder, its head at random from the seed.
 
+    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint.
+
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
         ConfigError: `max_length` is above what the encoder takes.
@@ -171,7 +181,11 @@ def new_model(
         truncation=config.truncation,
         layout=config.layout,
     )
-    return TaskModel(loaded, task, preprocessor, seed=config.seed)
+    model = TaskModel(loaded, task, preprocessor, seed=config.seed)
+    for scope in task.pretrained_scopes:
+        if not assign_scope(model, checkpoint, scope):
+            say(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+    return model
 
 
 def fit(
@@ -220,6 +234,19 @@ def evaluate(
     task.targets(columns)  # before the model runs
     answers = predictor.answers(columns, batch_size=batch_size)
     return task.score(columns, answers)
+
+
+def _named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
+    """Return the test sets by name; a single one is called `test`."""
+    if test is None:
+        return {}
+    tests = {"test": test} if isinstance(test, Columns) else dict(test)
+    taken = sorted({"train", "dev"} & set(tests))
+    if taken:
+        raise ConfigError(
+            f"`test` must have other names than train and dev; received {taken[0]}"
+        )
+    return tests
 
 
 def _check_tensorboard(curves: str | None, output: Path) -> None:

@@ -18,15 +18,16 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "block characters drawing errors heads page quiet run_facts",
-    1: "checkpoints.names config folder layers metrics normalization optimizers report"
-    " rows train_config vocabulary",
-    2: "arguments checkpoints.base table tokenizer",
+    1: "checkpoints.names config correlation folder layers metrics multi_label_metrics"
+    " normalization optimizers report rows train_config vocabulary",
+    2: "arguments calibration checkpoints.base table tokenizer",
     3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file packing",
     4: "checkpoints.google checkpoints.huggingface",
     5: "checkpoints",
     6: "encoder info",
     7: "tasks.base",
-    8: "task_model tasks tasks.classification",
+    8: "task_model tasks tasks.classification tasks.multi_label tasks.next_sentence"
+    " tasks.regression",
     9: "export model_folder",
     10: "convert inference",
     11: "progress",

@@ -140,7 +140,7 @@ def test_raw_texts_and_numbers_go_into_evaluate(trained: Trained) -> None:
     scores = trained.model.evaluate(
         trained.texts, trained.targets, batch_size=5, verbose=0
     )
-    assert scores[0] == pytest.approx(trained.loss[1], rel=1e-3)
+    assert np.ravel(scores)[0] == pytest.approx(trained.loss[1], rel=1e-3)
 
 
 def test_raw_texts_go_into_predict(trained: Trained) -> None:

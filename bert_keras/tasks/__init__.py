@@ -20,6 +20,18 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "multi-label": (
+        "bert_keras.tasks.multi_label:MultiLabel",
+        "any number of classes for a text or a pair of texts (topics, emotions …)",
+    ),
+    "next-sentence": (
+        "bert_keras.tasks.next_sentence:NextSentence",
+        "whether a text follows another, as BERT learned it in pretraining",
+    ),
+    "regression": (
+        "bert_keras.tasks.regression:Regression",
+        "one number for a text or a pair of texts (similarity, rating …)",
+    ),
 }
 
 

@@ -115,8 +115,9 @@ def _cuts(
     order = np.argsort(-p, kind="stable")
     levels = p[order]
     ends = np.flatnonzero(np.append(levels[1:] < levels[:-1], True))
-    counts = (ends + 1).astype(np.int64)
-    return np.cumsum(true[order])[ends], counts, levels[ends]
+    hits: npt.NDArray[np.int64] = np.cumsum(true[order], dtype=np.int64)[ends]
+    counts: npt.NDArray[np.int64] = ends + 1
+    return hits, counts, levels[ends]
 
 
 def _average_precisions(true: npt.NDArray[np.bool_], p: _Floats) -> _Floats:

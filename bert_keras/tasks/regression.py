@@ -179,7 +179,7 @@ class Regression(PooledTask):
         }
 
     def settle(self, model: keras.Model) -> Regression:
-        """Return the task of mean 0 and std 1, and let the head give the same answers."""
+        """Return the task of mean 0 and std 1; the head then gives the same answers."""
         head = model.get_layer("classifier")
         head.kernel.assign(head.kernel * self.std)
         head.bias.assign(head.bias * self.std + self.mean)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ def load(
     folder: str | os.PathLike[str],
     *,
     task: str | type[Task] | None = None,
+    task_settings: Mapping[str, Any] | None = None,
     precision: str = "float32",
 ) -> Predictor:
     """Return the predictor of a model folder.
@@ -32,6 +33,7 @@ def load(
     Args:
         folder: a model folder or `hf://owner/name`.
         task: needed for a task of your own, see `load_model`.
+        task_settings: settings in place of the folder's, see `load_model`.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
     Example:
@@ -43,7 +45,8 @@ def load(
             f"`precision` must be one of {', '.join(PRECISIONS)}; "
             f"received {precision!r}"
         )
-    return Predictor(load_model(folder, task=task, dtype=precision))
+    model = load_model(folder, task=task, task_settings=task_settings, dtype=precision)
+    return Predictor(model)
 
 
 class Predictor:

@@ -9,6 +9,7 @@ named by the user, not by the folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def load_model(
     folder: str | os.PathLike[str],
     *,
     task: str | type[Task] | None = None,
+    task_settings: Mapping[str, Any] | None = None,
     dtype: Any = None,
 ) -> TaskModel:
     """Return the model of a folder, ours or one of Hugging Face with a task's head.
@@ -84,6 +86,8 @@ def load_model(
         folder: a model folder or `hf://owner/name`.
         task: name or class of the task; needed for a task of the user's own, since no
             code is imported because a folder says so.
+        task_settings: settings in place of those of the folder, such as `pairs`, which
+            a folder of Hugging Face does not tell.
         dtype: dtype policy, as in `BertEncoder`.
 
     Raises:
@@ -107,6 +111,7 @@ def load_model(
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+    found = _changed(found, task_settings or {})
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
     encoder = BertEncoder(
@@ -119,6 +124,21 @@ def load_model(
     passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
     assign(model, checkpoint, optional=passed)
     return model
+
+
+def _changed(task: Task, settings: Mapping[str, Any]) -> Task:
+    """Return a task with some settings changed.
+
+    Raises:
+        ConfigError: there is no such setting, or its value is out of its range.
+    """
+    known = task.settings()
+    for name in settings:
+        if name not in known:
+            raise ConfigError(
+                f"`task_settings` must be of {', '.join(known)}; received {name!r}"
+            )
+    return type(task).from_config({**known, **settings})
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:

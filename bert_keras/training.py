@@ -117,8 +117,9 @@ def train(
         model.task = task = tuned
         answers = Predictor(model).answers(dev)
         scores["dev"] = task.score(dev, answers)
+    predictor = Predictor(model)
     for last, rows in tests.items():
-        answers = Predictor(model).answers(rows)
+        answers = predictor.answers(rows)
         scores[last] = task.score(rows, answers)
     facts["train"]["real_token_share"] = progress.real_share
     settings = {

@@ -130,6 +130,14 @@ def test_a_task_learns_its_threshold_from_dev_rows() -> None:
     assert scores["accuracy"] == 0.75  # of all rows, answered or not
 
 
+def test_settings_of_the_command_line() -> None:
+    rows = as_columns(text=["a", "b"], label=["0", "1"])
+    given = ["positive_class=0", "calibration=temperature", 'classes=["0", "1", "2"]']
+    task = Classification.from_columns(rows, **Classification.parse_settings(given))
+    assert (task.positive_class, task.calibration) == ("0", "temperature")
+    assert task.classes == ("0", "1", "2")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import files_of, refused
 
 from bert_keras import model_folder
@@ -223,3 +224,12 @@ def test_other_files_are_never_replaced(spam_model: Any, tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match="thesis.tex"):
         save_model(spam_model, tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_settings_that_a_folder_does_not_tell(spam_folder: Path) -> None:
+    model = load_model(spam_folder, task_settings={"pairs": True, "temperature": 2})
+    assert model.task.roles == ("text", "text_pair")
+    answers = model.answer((tf.constant(["win"]), tf.constant(["now"])))
+    assert answers["label"].shape == (1,)
+    for settings, part in (({"size": 3}, "'size'"), ({"temperature": 0}, "received 0")):
+        refused(lambda s=settings: load_model(spam_folder, task_settings=s), part)

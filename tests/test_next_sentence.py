@@ -82,6 +82,11 @@ def test_answers_by_hand() -> None:
     assert mistake["line"] == 2 and mistake["prediction"] == "not_next"
 
 
+def test_settings_of_the_command_line() -> None:
+    settings = NextSentence.parse_settings(["labels=[1, 0]"])
+    assert NextSentence(**settings).labels == ("1", "0")
+
+
 def test_the_temperature_is_learned_from_dev_rows() -> None:
     task = NextSentence(calibration="temperature")
     logits = tf.constant([[2.2, 0.0], [0.0, 2.2], [2.2, 0.0], [2.2, 0.0]])
@@ -132,7 +137,7 @@ def test_a_pretrained_head_answers_and_is_trained_further(
     [
         ("labels", ("a",)),
         ("labels", ("a", "a")),
-        ("labels", (1, 0)),
+        ("labels", (1, 0, 2)),
         ("temperature", -1),
     ],
 )

@@ -98,7 +98,8 @@ def test_a_whole_run(report):
     for word in ("Run", "Macro F1", "400 examples", "4,400", "23.4100", "5e-05",
                  "12345", '{"text": 1}', "3,828", "Results on test", "bert_keras train",
                  "3.15.0", "Loss by step", "Loss by epoch", "Learning rate by step",
-                 "Scores by epoch", "Dev accuracy", "folds", "Accuracy by confidence"):  # fmt: skip
+                 "Accuracy by confidence",
+                 "Scores by epoch", "Dev accuracy", "folds"):  # fmt: skip
         assert word in text, word
     assert text.index("more") < text.index("less")
     assert page.count("svg") == 6 and page.count("h1") == 1

@@ -70,6 +70,8 @@ class Classification(PooledTask):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
+        # The command line gives the class `1` as a number.
+        object.__setattr__(self, "positive_class", str(self.positive_class))
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise ConfigError(
                 "`classes` must be two or more different names; "
@@ -98,7 +100,8 @@ class Classification(PooledTask):
             raise columns.error([(0, message)])
         numeric = all(name.isdecimal() for name in found)
         order = sorted(found, key=int) if numeric else sorted(found)
-        return cls(tuple(order), pairs="text_pair" in columns, **settings)
+        learned = {"classes": tuple(order), "pairs": "text_pair" in columns}
+        return cls(**{**learned, **settings})
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Classification:
@@ -172,7 +175,7 @@ class Classification(PooledTask):
             # Tiled: server-side batching wants the batch first in every output.
             "classes": tf.tile(names[tf.newaxis], [tf.shape(outputs)[0], 1]),
         }
-        if self.abstain_below:
+        if self.abstain_below or self.answered_accuracy:
             abstained = answers["score"] < self.abstain_below
             answers["label"] = tf.where(abstained, "", answers["label"])
             answers["abstained"] = abstained

@@ -101,13 +101,14 @@ class MultiLabel(PooledTask):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
-        blank = cls(("any",), **{**settings, "thresholds": ()})
+        blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
         found = {name for cell in columns["label"] for name in blank.names(cell)}
         if not found:
             raise columns.error([(0, "`label` must have a class in some row")])
         numeric = all(name.isdecimal() for name in found)
         order = sorted(found, key=int) if numeric else sorted(found)
-        return cls(tuple(order), pairs="text_pair" in columns, **settings)
+        learned = {"classes": tuple(order), "pairs": "text_pair" in columns}
+        return cls(**{**learned, **settings})
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MultiLabel:

@@ -66,9 +66,9 @@ class NextSentence(PooledTask):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", tuple(self.labels))
-        words = all(isinstance(label, str) for label in self.labels)
-        if not words or len(self.labels) != 2 or len(set(self.labels)) != 2:
+        # The command line gives the label `1` as a number.
+        object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+        if len(self.labels) != 2 or len(set(self.labels)) != 2:
             raise ConfigError(
                 "`labels` must be two different words, for a pair that follows and one "
                 f"that does not; received {list(self.labels)}"

@@ -96,7 +96,7 @@ class Regression(PooledTask):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Regression:
         """Return the task with mean and standard deviation of the targets."""
-        task = cls(pairs="text_pair" in columns, **settings)
+        task = cls(**{"pairs": "text_pair" in columns, **settings})
         values = task.targets(columns).astype("float64")
         if (values == values[0]).all():
             message = f"`label` must have two values or more; has {values[0]:g} only"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,7 @@ _AT_ONCE = 2  # batches in flight: the cores stay busy between the large product
 def load(
     folder: str | os.PathLike[str],
     *,
-    task: str | type[Task] | None = None,
-    task_settings: Mapping[str, Any] | None = None,
+    task: str | type[Task] | Task | None = None,
     precision: str = "float32",
 ) -> Predictor:
     """Return the predictor of a model folder.
@@ -33,7 +32,6 @@ def load(
     Args:
         folder: a model folder or `hf://owner/name`.
         task: needed for a task of your own, see `load_model`.
-        task_settings: settings in place of the folder's, see `load_model`.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
     Example:
@@ -45,8 +43,7 @@ def load(
             f"`precision` must be one of {', '.join(PRECISIONS)}; "
             f"received {precision!r}"
         )
-    model = load_model(folder, task=task, task_settings=task_settings, dtype=precision)
-    return Predictor(model)
+    return Predictor(load_model(folder, task=task, dtype=precision))
 
 
 class Predictor:

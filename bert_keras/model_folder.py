@@ -9,7 +9,6 @@ named by the user, not by the folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,7 @@ def write_model(model: TaskModel, folder: Path) -> None:
 def load_model(
     folder: str | os.PathLike[str],
     *,
-    task: str | type[Task] | None = None,
-    task_settings: Mapping[str, Any] | None = None,
+    task: str | type[Task] | Task | None = None,
     dtype: Any = None,
 ) -> TaskModel:
     """Return the model of a folder, ours or one of Hugging Face with a task's head.
@@ -85,9 +83,8 @@ def load_model(
     Args:
         folder: a model folder or `hf://owner/name`.
         task: name or class of the task; needed for a task of the user's own, since no
-            code is imported because a folder says so.
-        task_settings: settings in place of those of the folder, such as `pairs`, which
-            a folder of Hugging Face does not tell.
+            code is imported because a folder says so. A task itself, such as one of
+            pairs, which a folder of Hugging Face does not tell, is taken as it is.
         dtype: dtype policy, as in `BertEncoder`.
 
     Raises:
@@ -95,14 +92,16 @@ def load_model(
     """
     checkpoint = read_checkpoint(folder)
     ours = _our_entry(checkpoint)
-    task_class = find_task(task) if isinstance(task, str) else task
-    if task_class is None:
-        task_class = find_task(_task_name(checkpoint, ours))
+    task = find_task(task) if isinstance(task, str) else task
+    if task is None:
+        task = find_task(_task_name(checkpoint, ours))
     try:
-        if "settings" in ours:
-            found = task_class(**ours["settings"])
+        if isinstance(task, Task):
+            found = task
+        elif "settings" in ours:
+            found = task(**ours["settings"])
         else:
-            found = task_class.from_model_config(checkpoint.raw_config)
+            found = task.from_model_config(checkpoint.raw_config)
         tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
         settings = ours.get("preprocessing") or {
             "max_length": checkpoint.config.max_position_embeddings
@@ -111,7 +110,6 @@ def load_model(
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
-    found = _changed(found, task_settings or {})
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
     encoder = BertEncoder(
@@ -124,21 +122,6 @@ def load_model(
     passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
     assign(model, checkpoint, optional=passed)
     return model
-
-
-def _changed(task: Task, settings: Mapping[str, Any]) -> Task:
-    """Return a task with some settings changed.
-
-    Raises:
-        ConfigError: there is no such setting, or its value is out of its range.
-    """
-    known = task.settings()
-    for name in settings:
-        if name not in known:
-            raise ConfigError(
-                f"`task_settings` must be of {', '.join(known)}; received {name!r}"
-            )
-    return type(task).from_config({**known, **settings})
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:

@@ -226,10 +226,9 @@ def test_other_files_are_never_replaced(spam_model: Any, tmp_path: Path) -> None
     assert (tmp_path / "thesis.tex").read_text() == "mine"
 
 
-def test_settings_that_a_folder_does_not_tell(spam_folder: Path) -> None:
-    model = load_model(spam_folder, task_settings={"pairs": True, "temperature": 2})
-    assert model.task.roles == ("text", "text_pair")
+def test_a_task_that_a_folder_does_not_tell(spam_folder: Path) -> None:
+    task = Classification(("ham", "promo", "spam"), pairs=True, temperature=2)
+    model = load_model(spam_folder, task=task)
+    assert model.task == task
     answers = model.answer((tf.constant(["win"]), tf.constant(["now"])))
     assert answers["label"].shape == (1,)
-    for settings, part in (({"size": 3}, "'size'"), ({"temperature": 0}, "received 0")):
-        refused(lambda s=settings: load_model(spam_folder, task_settings=s), part)

@@ -112,7 +112,13 @@ def _train(train: argparse.ArgumentParser) -> None:
     )
     add("--train", required=True, metavar="FILE", help=f"{_ROWS} of training rows")
     add("--dev", metavar="FILE", help="rows that choose the best epoch")
-    add("--test", metavar="FILE", help="rows that are scored once at the end")
+    add(
+        "--test",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="rows that are scored once at the end; may be repeated",
+    )
     add("--output", required=True, metavar="DIR", help="the model folder to write")
     _columns(train)
     _settings(train, "a setting of the task, such as class_weights=balanced")

@@ -83,7 +83,7 @@ def _train(options: argparse.Namespace) -> None:
         encoder=options.encoder,
         train=task.read(options.train, **read),
         dev=task.read(options.dev, **read) if options.dev else None,
-        test=task.read(options.test, **read) if options.test else None,
+        test={name: task.read(path, **read) for name, path in _tests(options.test)},
         output=options.output,
         config=config,
         task_settings=task.parse_settings(options.settings),
@@ -94,6 +94,26 @@ def _train(options: argparse.Namespace) -> None:
         print(_score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
+
+
+def _tests(given: list[str]) -> list[tuple[str, str]]:
+    """Return name and path of each test file; the name of one alone is `test`.
+
+    A file is given as NAME=FILE or as FILE, whose name is that of the file.
+    """
+    found: dict[str, str] = {}
+    for item in given:
+        name, equals, path = item.partition("=")
+        if not equals or os.path.exists(item):
+            stem = os.path.basename(item).split(".")[0]
+            name, path = ("test" if len(given) == 1 else stem), item
+        if not name or not path or name in found:
+            raise ConfigError(
+                f"`--test` must be FILE, or NAME=FILE with a name of its own; "
+                f"received {item!r}"
+            )
+        found[name] = path
+    return list(found.items())
 
 
 def _evaluate(options: argparse.Namespace) -> None:

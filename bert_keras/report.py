@@ -170,11 +170,27 @@ def _part(key: str, value: Any, values: Mapping[str, Any]) -> str:
             names = [str(number) for number in range(len(value))]
         shown = matrix_table if len(names) <= _MOST_CLASSES else _confusions
         return shown(value, names)
+    if key == "reliability" and value:
+        return _reliability(value)
     if isinstance(value, Mapping) and value:
         if all(isinstance(row, Mapping) for row in value.values()):
             return nested_table(value, corner="Class" if key == "per_class" else "")
         return pairs(value)
     return f"<p>{shown_setting(value)}</p>"
+
+
+def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
+    """Return how often the model is right by how sure it is: on the line is best."""
+    svg = line_chart(
+        {
+            "the model": [(b["confidence"], b["accuracy"]) for b in bins],
+            "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
+        },
+        title="Accuracy by confidence",
+        x_label="confidence (bins of equal width)",
+        y_label="accuracy",
+    )
+    return f"<figure>{svg}</figure>"
 
 
 def _confusions(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> str:
@@ -222,7 +238,7 @@ def _charts(history: Sequence[Mapping[str, Any]]) -> str:
             lines,
             title=f"{family} by {axis or 'record'}",
             x_label={"step": "step (updates)", "": "record"}.get(axis, axis),
-            y_label="loss (nats)" if family == "Loss" else family.lower(),
+            y_label=family.lower(),
         )
         figures.append(f"<figure>{svg}</figure>" if svg else "")
     return f'<div class="charts">{"".join(figures)}</div>' if any(figures) else ""

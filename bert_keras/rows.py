@@ -211,8 +211,13 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def json_cell(value: Any) -> tuple[str, str]:
-    """Return a value as text and what is wrong with it, empty if nothing is."""
+def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
+    """Return a value as text and what is wrong with it, empty if nothing is.
+
+    With `empty` it may be an empty string, or a list of strings, which stays JSON.
+    """
+    if empty and (value == "" or _is_list_of_texts(value)):
+        return value and json.dumps(value), ""
     if value is None:
         return "", "is missing"
     if isinstance(value, bool):
@@ -224,6 +229,13 @@ def json_cell(value: Any) -> tuple[str, str]:
     if "\0" in value or not _is_unicode(value):
         return "", "holds a NUL character or half of a surrogate pair"
     return value, ""
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    """Say whether a value is a list of strings, none of them empty; it may be."""
+    return isinstance(value, list) and all(
+        isinstance(item, str) and not json_cell(item)[1] for item in value
+    )
 
 
 def _is_unicode(text: str) -> bool:

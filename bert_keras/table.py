@@ -39,8 +39,9 @@ class Columns:
 
     Args:
         path: the file.
-        cells: role to its N cells, none of them empty; strings, or lists of strings
-            where a task reads lists. A missing optional role has no entry.
+        cells: role to its N cells, none of them empty but where a task allows it;
+            strings, or lists of strings where a task reads lists. A missing optional
+            role has no entry.
         lines: line in the file at which each row begins, counted from 1; N numbers.
 
     Example:
@@ -83,6 +84,7 @@ def read_columns(
     columns: Mapping[str, str | int | None],
     *,
     optional: Sequence[str] = (),
+    empty: Sequence[str] = (),
     header: str = "auto",
 ) -> Columns:
     """Return the selected columns of a TSV, CSV or JSONL file as lists of strings.
@@ -98,6 +100,8 @@ def read_columns(
             left out.
         optional: roles whose column may be missing; they then have no entry. In JSONL
             `null` counts as missing. A column is in every row or in none.
+        empty: roles whose cells may be empty; in JSONL they may be lists of strings,
+            too, which are then cells of JSON.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
             `auto`: it does if a column that is not optional is selected by name, or if
             it holds the name of an optional one. Where all are numbers it does not, and
@@ -119,9 +123,9 @@ def read_columns(
     text = read_text(place)
     kind = format_of(place, text)
     if kind == "jsonl":
-        return _select_keys(place, json_rows(place, text), wanted, optional)
+        return _select_keys(place, json_rows(place, text), wanted, optional, empty)
     rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
-    return _select_cells(place, rows, wanted, optional, header, kind)
+    return _select_cells(place, rows, wanted, optional, header, kind, empty)
 
 
 def stream_columns(
@@ -207,6 +211,7 @@ def _select_cells(
     optional: Sequence[str],
     header: str,
     kind: str,
+    empty: Sequence[str] = (),
 ) -> Columns:
     """Return the columns of a TSV or CSV file."""
     first = [cell.strip() for cell in rows[0][1]]
@@ -226,6 +231,8 @@ def _select_cells(
         if len(row) != width
     ]
     for role, index in found.items():
+        if role in empty:
+            continue
         problems += [
             (line, f"`{role}` (column {index}) is empty")
             for line, row in data
@@ -332,6 +339,7 @@ def _select_keys(
     rows: list[tuple[int, dict[str, Any]]],
     wanted: dict[str, str | int],
     optional: Sequence[str],
+    empty: Sequence[str] = (),
 ) -> Columns:
     """Return the columns of a JSONL file."""
     cells: dict[str, list[str]] = {}
@@ -348,7 +356,7 @@ def _select_keys(
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):
-            cell, reason = json_cell(value)
+            cell, reason = json_cell(value, empty=role in empty)
             cells[role].append(cell)
             if reason:
                 problems.append((line, f"`{role}` (key {_quote(key)}) {reason}"))

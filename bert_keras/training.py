@@ -66,7 +66,7 @@ def train(
     train: Columns,
     output: str | os.PathLike[str],
     dev: Columns | None = None,
-    test: Columns | None = None,
+    test: Columns | Mapping[str, Columns] | None = None,
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
     command: str = "",
@@ -82,7 +82,8 @@ def train(
         train: the training rows, from `task.read` or `as_columns`.
         output: the model folder; a model that stood there is replaced.
         dev: rows that choose the best epoch; else some training rows are set aside.
-        test: rows that are scored once at the end.
+        test: rows that are scored once at the end; or several sets by name, such as
+            `matched` and `mismatched`.
         config: how to train.
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
@@ -96,7 +97,8 @@ def train(
     train, dev = _with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    data = {"train": train, "dev": dev} | ({"test": test} if test else {})
+    tests = _named_tests(test)
+    data = {"train": train, "dev": dev, **tests}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
     for note in task.notes(train):
@@ -110,15 +112,17 @@ def train(
     fit(model, train, config, callbacks=[best, progress])
     seconds = time.perf_counter() - started
     best.restore()
+    model.task = task = task.settle(model)
     scores, answers, last = {"dev": best.scores}, best.answers, "dev"
     tuned = task.tune(dev, answers)
     if tuned != task:
         model.task = task = tuned
         answers = Predictor(model).answers(dev)
         scores["dev"] = task.score(dev, answers)
-    if test is not None:
-        answers, last = Predictor(model).answers(test), "test"
-        scores["test"] = task.score(test, answers)
+    predictor = Predictor(model)
+    for last, rows in tests.items():
+        answers = predictor.answers(rows)
+        scores[last] = task.score(rows, answers)
     facts["train"]["real_token_share"] = progress.real_share
     settings = {
         "task": task.name,
@@ -239,6 +243,19 @@ def evaluate(
     answers = predictor.answers(columns, batch_size=batch_size)
     more = task.further_scores(predictor.model, columns, batch_size)
     return {**task.score(columns, answers), **more}
+
+
+def _named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
+    """Return the test sets by name; a single one is called `test`."""
+    if test is None:
+        return {}
+    tests = {"test": test} if isinstance(test, Columns) else dict(test)
+    taken = sorted({"train", "dev"} & set(tests))
+    if taken:
+        raise ConfigError(
+            f"`test` must have other names than train and dev; received {taken[0]}"
+        )
+    return tests
 
 
 def _check_tensorboard(curves: str | None, output: Path) -> None:

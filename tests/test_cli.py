@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, ROWS, SHARED, files_of, write_tsv
+from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
 
 from bert_keras import arguments, cli, inference, training
 from bert_keras.cli import main
@@ -289,6 +289,30 @@ def test_train_with_a_bad_dev_file(
     )
     assert str(path) in line and part in line
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ([], {}),
+        (["a/b.tsv"], {"test": "a/b.tsv"}),
+        (["near=a.tsv"], {"near": "a.tsv"}),
+        (["a/m.tsv.gz", "mm=b.tsv"], {"m": "a/m.tsv.gz", "mm": "b.tsv"}),
+    ],
+)
+def test_names_of_test_files(given: list[str], wanted: dict[str, str]) -> None:
+    assert dict(cli._tests(given)) == wanted
+
+
+def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
+    (tmp_path / "lr=1.tsv").touch()
+    path = str(tmp_path / "lr=1.tsv")
+    assert cli._tests([path]) == [("test", path)]
+
+
+@pytest.mark.parametrize("given", [["a.tsv", "b/a.tsv"], ["=a.tsv"], ["a="]])
+def test_names_of_test_files_that_are_none(given: list[str]) -> None:
+    refused(lambda: cli._tests(given), "`--test`", given[-1])
 
 
 @pytest.fixture

@@ -73,6 +73,23 @@ def test_task_example_runs(
     assert said in run(command, encoder=long_encoder, folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("entailment", "science   accuracy"),
+        ("multi_label", "service  is answered from"),
+        ("next_sentence", "expected_calibration_error"),
+        ("regression", "stars  Never again"),
+    ],
+)
+def test_examples_of_training_run(
+    long_encoder: Path, tmp_path: Path, name: str, part: str
+) -> None:
+    command = [sys.executable, str(ROOT / f"examples/{name}.py"), str(long_encoder)]
+    assert part in run(command, encoder=long_encoder, folder=tmp_path)
+    assert len(list(tmp_path.glob("models/*/report.html"))) == 1
+
+
 def test_examples_are_short() -> None:
     sizes = {
         path.name: len(path.read_text(encoding="utf-8").splitlines())

@@ -101,10 +101,11 @@ def test_a_whole_run(report):
     for word in ("Run", "Macro F1", "400 examples", "4,400", "23.4100", "5e-05",
                  "12345", '{"text": 1}', "3,828", "Results on test", "bert_keras train",
                  "3.15.0", "Loss by step", "Loss by epoch", "Learning rate by step",
+                 "Accuracy by confidence",
                  "Scores by epoch", "Dev accuracy", "folds"):  # fmt: skip
         assert word in text, word
     assert text.index("more") < text.index("less")
-    assert page.count("svg") == 4 and page.count("h1") == 1
+    assert page.count("svg") == 6 and page.count("h1") == 1
 
 
 def test_nothing_given_makes_a_page(report):

@@ -28,6 +28,8 @@ from bert_keras.table import Columns, read_columns
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
 
+_SINGLE_LABEL = "single_label_classification"
+
 
 class Task(abc.ABC):
     """What makes a task; a subclass is a frozen dataclass of plain settings.
@@ -44,6 +46,7 @@ class Task(abc.ABC):
             the instance where it depends on the settings.
         columns: role to the default name of its column.
         optional_roles: roles that a file may lack.
+        empty_roles: roles whose cells may be empty, or lists in JSONL.
         best_score: the score by which the best epoch is chosen; higher is better.
         pooler: whether the encoder has the pooler.
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
@@ -64,6 +67,7 @@ class Task(abc.ABC):
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()
+    empty_roles: ClassVar[tuple[str, ...]] = ()
     best_score: ClassVar[str]
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
@@ -88,7 +92,9 @@ class Task(abc.ABC):
         wanted = {**cls.columns, **chosen}
         # A role that the user names must be there; a default one may be missing.
         optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
-        return read_columns(path, wanted, optional=optional, header=header)
+        return read_columns(
+            path, wanted, optional=optional, empty=cls.empty_roles, header=header
+        )
 
     def read_texts(
         self,
@@ -304,6 +310,14 @@ class Task(abc.ABC):
         """Return the task with settings that dev answers tell, such as a threshold."""
         return self
 
+    def settle(self, model: keras.Model) -> Self:
+        """Return the task for good, once training is over and `model` is at its best.
+
+        It may move a setting into the weights of the head, so that other tools that
+        read the model folder get the same answers.
+        """
+        return self
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers of a batch as one dict a text, fit for JSON."""
         plain = {key: plain_values(value) for key, value in answers.items()}
@@ -365,11 +379,16 @@ class PooledTask(Task):
 
     A subclass says in `units` how many outputs it needs; one that reads pairs, too, has
     a setting `pairs`.
+
+    Attributes:
+        problem_type: Hugging Face's word for what the outputs mean, which tells apart
+            the tasks of one architecture; empty where there is one.
     """
 
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles = ("text_pair",)
+    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
     architecture = "BertForSequenceClassification"
+    problem_type: ClassVar[str] = ""
     pairs: bool = False
 
     @property
@@ -396,6 +415,37 @@ class PooledTask(Task):
             dtype=encoder.dtype_policy,
         )
         return head(encoder.pool(inputs))
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        if not super().reads(config) or not cls.problem_type:
+            return super().reads(config)
+        # What `BertForSequenceClassification` takes a config without the word for.
+        single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
+        return cls.problem_type == (config.get("problem_type") or single)
+
+
+def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the classes in a Hugging Face `config.json`, by number.
+
+    Raises:
+        CheckpointError: they are no mapping from 0, 1 … to different names.
+    """
+    names = config.get("id2label")
+    if names is None:  # Hugging Face's default; it left `num_labels` out later
+        count = config.get("num_labels", 2)
+        names = {i: f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
+    try:
+        by_id = {int(key): str(value) for key, value in names.items()}
+        found = tuple(by_id[index] for index in range(len(by_id)))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        found = ()
+    if not found or len(set(found)) != len(found):
+        raise CheckpointError(
+            "config.json: `id2label` must map 0, 1 … to different class names; "
+            f"received {str(names)[:200]}"
+        )
+    return found
 
 
 def as_columns(**roles: Sequence[Any]) -> Columns:

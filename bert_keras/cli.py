@@ -141,9 +141,10 @@ def _predict(options: argparse.Namespace) -> None:
         answers = predictor.predict(items, batch_size=options.batch_size)
         for (name, item), answer in zip(batch, answers, strict=True):
             texts = (item,) if len(names) == 1 else item
-            # A name that the file gives to a row stands for its texts.
-            asked = dict(zip(names, texts, strict=True)) if name is None else {}
-            row = {**asked, **({} if name is None else {"id": name}), **answer}
+            asked: dict[str, Any] = dict(zip(names, texts, strict=True))
+            if name is not None:  # that the file gives to the row: it stands for both
+                asked = {"id": name}
+            row = {**asked, **answer}
             print(json.dumps(row, ensure_ascii=False), flush=True)
 
 

@@ -59,8 +59,9 @@ def cut_windows(
     Args:
         question, context: RaggedTensor int32 [B, None], the pieces of the texts.
         max_length: most tokens of a window, specials included.
-        stride: context tokens from the start of a window to that of the next, fewer
-            where a window holds fewer. (Hugging Face's `stride` is the overlap.)
+        stride: context tokens from the start of a window to that of the next; at most
+            half of those that a window holds, so that no answer is cut in two.
+            (Hugging Face's `stride` is the overlap; Google's code has no such limit.)
         max_question_tokens: longer questions are cut; also where they would take more
             than half of the window.
         cls_id, sep_id: ids of the special tokens.
@@ -78,7 +79,7 @@ def cut_windows(
     sizes = tf.cast(context.row_lengths(), tf.int32)
     asked = tf.cast(question.row_lengths(), tf.int32)
     most = room - asked
-    step = tf.minimum(most, stride)
+    step = tf.minimum((most + 1) // 2, stride)
     # After the first, a window for each step that it takes to reach the end.
     counts = 1 + (tf.maximum(sizes - most, 0) + step - 1) // step
     text = tf.repeat(tf.range(tf.size(sizes)), counts)

@@ -47,6 +47,12 @@ def test_by_hand() -> None:
     assert windows.own_end.numpy().tolist() == [5, 10, 3]
 
 
+def test_windows_overlap_by_half_at_least() -> None:
+    windows = cut([2], [30], stride=128)  # each holds 7
+    assert windows.first.numpy().tolist() == [0, 4, 8, 12, 16, 20, 24]
+    assert windows.count.numpy().tolist() == [7, 7, 7, 7, 7, 7, 6]
+
+
 def test_empty_texts_have_a_window() -> None:
     windows = cut([0, 2], [3, 0])
     assert windows.ids.to_list() == [[1, 2, 10, 11, 12, 2], [1, 900, 901, 2, 2]]

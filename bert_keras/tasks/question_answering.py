@@ -54,7 +54,8 @@ class QuestionAnswering(Task):
         no_answer: whether a question may have no answer in its context (SQuAD 2.0).
         threshold: "no answer" is given where its score is above that of the best span
             by more than this, in logits; `train` finds it on dev.
-        stride: context tokens from the start of a window to that of the next.
+        stride: context tokens from the start of a window to that of the next; half of
+            a window at most.
         max_answer_tokens: longest answer.
         max_question_tokens: longer questions are cut.
         n_best: how many spans are listed.

@@ -42,7 +42,7 @@ def main() -> None:
         test=TokenClassification.read(DATA / "test.conll"),
         output=folder / "model",
         config=bert_keras.TrainConfig(
-            epochs=12, batch_size=8, learning_rate=3e-4, max_length=64
+            epochs=6, batch_size=8, learning_rate=3e-4, max_length=64
         ),
     )
     scores = result.scores["test"]

@@ -121,6 +121,10 @@ def test_classes_are_those_of_the_data() -> None:
     task = TokenClassification.from_columns(columns)
     assert task.classes == ("O", "B-a-b", "I-a-b", "B-x", "I-x")
     assert task.targets(columns).tolist() == [[3, 4, 0], [1, -1, -1]]
+    plain = as_columns(text=["a b"], label=["O NOUN"])
+    refused(
+        lambda: TokenClassification.from_columns(plain), "the tag must be O", "'NOUN'"
+    )
     nothing = Columns("a.conll", {"text": [["a"]], "label": [["O"]]}, [3])
     refused(lambda: TokenClassification.from_columns(nothing), "a.conll:3:", "not O")
 
@@ -129,6 +133,8 @@ def test_targets_follow_the_scheme_of_the_model() -> None:
     columns = as_columns(text=["a b c d"], label=["B-x I-x B-x O"])
     bioes = TokenClassification(("O", "B-x", "I-x", "E-x", "S-x"))
     assert bioes.targets(columns).tolist() == [[1, 3, 4, 0]]
+    plain = TokenClassification(("x", "O"))
+    assert plain.targets(columns).tolist() == [[0, 0, 0, 1]]
     assert TokenClassification(("O", "I-x")).targets(columns).tolist() == [[1, 1, 1, 0]]
 
 
@@ -144,6 +150,8 @@ def test_each_word_needs_a_tag() -> None:
     columns = as_columns(text=["a b"], label=["O"])
     task = TokenClassification(CLASSES)
     refused(lambda: task.targets(columns), "a tag for each of 2 words; holds 1")
+    columns = as_columns(text=[["a", ""]], label=[["O", "O"]])
+    refused(lambda: task.targets(columns), "must not hold empty words")
 
 
 @pytest.mark.parametrize("classes", [(), ("O",), ("O", "B-a", "B-a")])

@@ -9,12 +9,11 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from typing_extensions import Self  # of Python 3.11
 
 from bert_keras import words
 from bert_keras.entity_metrics import (
@@ -29,6 +28,12 @@ from bert_keras.rows import bad_lines
 from bert_keras.table import Columns
 from bert_keras.tagged import WORD_LINES, read_tagged, read_words, tag_problem, to_bio
 from bert_keras.tasks.base import Task, plain_values
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
+# What a batch holds beside the inputs of the model, for the answers.
+_FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
 class TaggingTask(Task):
@@ -86,7 +91,16 @@ class TaggingTask(Task):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with the types of the data, sorted, as tags of BIO."""
-        tags = {tag for row in _split(columns, "label") for tag in row}
+        labels = _split(columns, "label")
+        problems = [
+            (row, reason)
+            for row, sentence in enumerate(labels)
+            for reason in map(tag_problem, sentence)
+            if reason
+        ]
+        if problems:
+            raise columns.error(problems)
+        tags = {tag for sentence in labels for tag in sentence}
         kinds = sorted({parse_tag(tag)[1] for tag in tags} - {""})
         if not kinds:
             message = "`label` must hold a tag that is not O, in some sentence"
@@ -116,10 +130,11 @@ class TaggingTask(Task):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the tag of each word, int32 [N, W], filled with -1.
 
-        Tags of another scheme are told in that of `classes`.
+        Tags of another scheme are told in that of `classes`; one that has no class in
+        it, such as `I-x` of a model that only has `B-x`, teaches nothing.
         """
-        index = {tag: number for number, tag in enumerate(self.classes)}
-        prefixes = "".join(sorted({parse_tag(tag)[0] for tag in self.classes}))
+        index = {parse_tag(tag): number for number, tag in enumerate(self.classes)}
+        prefixes = "".join(sorted(prefix for prefix, _ in index))
         rows, problems = [], []
         pairs = zip(_split(columns, "text"), _split(columns, "label"), strict=True)
         for row, (sentence, tags) in enumerate(pairs):
@@ -132,7 +147,7 @@ class TaggingTask(Task):
             raise bad_lines(columns.path, problems)
         values = np.full((len(rows), max(map(len, rows), default=0)), -1, "int32")
         for row, tags in enumerate(rows):
-            values[row, : len(tags)] = [index.get(tag, -1) for tag in tags]
+            values[row, : len(tags)] = [index.get(parse_tag(tag), -1) for tag in tags]
         return values
 
     def _problems(
@@ -158,6 +173,8 @@ class TaggingTask(Task):
                 f"holds {len(tags)}"
             )
             problems.append((columns.lines[row], reason))
+        if "" in sentence:
+            problems.append((columns.lines[row], "`text` must not hold empty words"))
         return problems
 
     # From words to the batch dict, in graph.
@@ -168,7 +185,8 @@ class TaggingTask(Task):
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of texts, string [B], or of words, string [B, W].
 
-        It holds besides: `words`, see `lay_windows`, `pieces`, and `texts` if given.
+        It holds besides: `words`, see `lay_windows`; `word_mask` and, where texts were
+        given, `starts` and `ends`, see `Pieces`; and the `texts`.
         """
         texts = tf.convert_to_tensor(texts)
         pieces = _pieces(preprocessor, texts)
@@ -183,8 +201,8 @@ class TaggingTask(Task):
     ) -> tuple[dict[str, Any], Any, Any]:
         batch = self.features(preprocessor, texts)
         found = words.targets_at(batch["words"], batch["word_mask"], targets)
-        names = self.inputs()
-        return {key: batch[key] for key in names if key in batch}, found, weights
+        inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
+        return inputs, found, weights
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return each sentence's tokens, int32 [B]; none is cut."""

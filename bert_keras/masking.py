@@ -228,7 +228,8 @@ def _whole_words(order: Any, continues: Any, wanted: Any) -> Any:
     ranked = tf.argsort(word_order, stable=True)
     never_fits = tf.where(known, sizes, length + 1)
     ranked_sizes = tf.gather(never_fits, ranked, batch_dims=1)
-    most = tf.reduce_max(tf.reduce_sum(tf.cast(known, tf.int32), axis=1))
+    counts = tf.reduce_sum(tf.cast(known, tf.int32), axis=1)
+    most = tf.reduce_max(tf.concat([counts, [0]], 0))
 
     def step(rank: Any, used: Any, taken: Any) -> Any:
         size = ranked_sizes[:, rank]

@@ -58,6 +58,15 @@ def test_fit_example_runs(long_encoder: Path, tmp_path: Path) -> None:
     assert "('bad', 'good')" in output
 
 
+@pytest.mark.slow
+def test_summarization_example_runs(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder", max_position_embeddings=256)
+    command = [sys.executable, str(ROOT / "examples/summarization.py"), str(encoder)]
+    lines = run(command, encoder=encoder, folder=tmp_path).splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["chosen", "lead_2", "oracle"]
+    assert len(lines) in (4, 5)
+
+
 def test_examples_are_short() -> None:
     sizes = {
         path.name: len(path.read_text(encoding="utf-8").splitlines())

@@ -248,25 +248,27 @@ class Summarization(Task):
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
         """Return the summaries that lack a sentence they should have, worst first."""
-        rouge = Rouge(self.stemmer)
-        chosen = _chosen(answers)
-        documents = list_sentences(columns["document"])
-        references = columns["summary"]
+        rouge, chosen = Rouge(self.stemmer), _chosen(answers)
+        documents, summaries = list_sentences(columns["document"]), columns["summary"]
         wrong = [
             row
             for row, sentences in enumerate(documents)
-            for best in [self._best(rouge, sentences, references[row])]
+            for best in [self._best(rouge, sentences, summaries[row])]
             if not {sentences[index] for index in best} <= set(chosen[row])
         ]
+        scores = rouge.score_each(
+            _lines(list_sentences([summaries[row] for row in wrong])),
+            _lines([chosen[row] for row in wrong]),
+        )
         found = [
             {
                 "line": columns.lines[row],
                 "text": columns["document"][row],
-                "summary": references[row],
+                "summary": summaries[row],
                 "prediction": " ".join(chosen[row]),
-                **rouge.score([references[row]], ["\n".join(chosen[row])]),
+                **of_row,
             }
-            for row in wrong
+            for row, of_row in zip(wrong, scores, strict=True)
         ]
         return sorted(found, key=lambda row: row[self.best_score])
 
@@ -285,4 +287,5 @@ def _chosen(answers: Mapping[str, np.ndarray]) -> list[list[str]]:
 
 
 def _lines(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Return sentences a line each, as `rougeLsum` wants them."""
     return ["\n".join(text.replace("\n", " ") for text in each) for each in texts]

@@ -28,10 +28,10 @@ demo: $(VENV)/.made
 	$(VENV)/bin/python examples/email_demo.py
 
 test: $(VENV)/.made
-	$(VENV)/bin/python -m pytest --ignore=tests/peers
+	$(VENV)/bin/python -m pytest --numprocesses=auto --dist=loadgroup --ignore=tests/peers
 
 test-peers: $(PEERS)/.made
-	$(PEERS)/bin/python -m pytest tests/peers
+	$(PEERS)/bin/python -m pytest --numprocesses=auto --dist=loadgroup tests/peers
 
 bench: $(PEERS)/.made
 	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done

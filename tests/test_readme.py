@@ -64,6 +64,9 @@ def test_fit_example_runs(long_encoder: Path, tmp_path: Path) -> None:
     [
         ("fill_mask", "pseudo-perplexity"),
         ("multiple_choice", "served: "),
+        ("question_answering", "characters:"),
+        ("semantic_search", "SavedModel    "),
+        ("token_classification", "Anna/"),
     ],
 )
 def test_task_example_runs(

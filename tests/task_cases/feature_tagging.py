@@ -11,7 +11,7 @@ from task_cases.token_classification import CLASSES
 CASES = {
     name: dataclasses.replace(
         case,
-        task=FeatureTagging(CLASSES, layers=layers, units=12),
+        task=FeatureTagging(CLASSES, layers=layers, units=64),
     )
     for (name, case), layers in zip(
         FINE_TUNED.items(), ("weighted_sum_all", "second_to_last"), strict=True

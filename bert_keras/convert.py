@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from bert_keras.checkpoints import read_checkpoint, write_huggingface
+from bert_keras.checkpoints import Checkpoint, read_checkpoint, write_huggingface
+from bert_keras.checkpoints.sentence_files import (
+    read_sentence_files,
+    write_sentence_files,
+)
 from bert_keras.errors import CheckpointError
 from bert_keras.folder import replaced_folder
 from bert_keras.model_folder import check_vocabulary
@@ -46,7 +51,25 @@ def convert(
     with replaced_folder(target) as folder:
         write_huggingface(folder, checkpoint.arrays, config)
         tokenizer.save(folder)
-    return [*checkpoint.notes, *tokenizer.notes]
+        notes = _keep_pooling(checkpoint, folder)
+    return [*checkpoint.notes, *tokenizer.notes, *notes]
+
+
+def _keep_pooling(checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """Write how tokens become a text's vector, where the source says so; tells if not.
+
+    An encoder whose further steps are not computed here is converted without them.
+    """
+    try:
+        said = read_sentence_files(checkpoint.path)
+    except CheckpointError as error:
+        return [f"left out: the files of sentence-transformers: {error}"]
+    if said:
+        longest = checkpoint.config.max_position_embeddings
+        hidden_size = checkpoint.config.hidden_size
+        settings = {"max_length": longest, **said}
+        write_sentence_files(folder, hidden_size=hidden_size, **settings)
+    return []
 
 
 def _architecture(raw: dict[str, object], names: set[str]) -> str:

@@ -11,6 +11,10 @@ import pytest
 from conftest import SHARED, files_of, refused
 
 from bert_keras.checkpoints import read_checkpoint
+from bert_keras.checkpoints.sentence_files import (
+    read_sentence_files,
+    write_sentence_files,
+)
 from bert_keras.convert import convert
 from bert_keras.model_folder import load_model
 from bert_keras.tokenizer import WordPieceTokenizer
@@ -114,3 +118,15 @@ def test_onto_itself(encoder_folder: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(encoder_folder, tmp_path / "same"))
     convert(folder, folder)
     assert_same_weights(folder, encoder_folder)
+
+
+def test_pooling_comes_along(encoder_folder: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
+    settings = {"pooling": "cls", "normalize": True, "max_length": 20}
+    write_sentence_files(source, hidden_size=16, **settings)
+    assert not [n for n in convert(source, tmp_path / "out") if "left out" in n]
+    assert read_sentence_files(tmp_path / "out") == settings
+    (source / "modules.json").write_text("[]")
+    (note,) = (n for n in convert(source, tmp_path / "out") if "left out" in n)
+    assert "modules.json" in note
+    assert read_sentence_files(tmp_path / "out") == {}

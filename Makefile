@@ -19,7 +19,8 @@ $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
 $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 $(TORCH_INDEX:%=--extra-index-url %)
-	$(PEERS)/bin/python -m pip install --quiet --editable '.[peers]'
+	# seqeval has no wheel, and its old set-up does not build in any other way.
+	$(PEERS)/bin/python -m pip install --quiet --use-pep517 --editable '.[peers]'
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@
 
@@ -27,10 +28,10 @@ demo: $(VENV)/.made
 	$(VENV)/bin/python examples/email_demo.py
 
 test: $(VENV)/.made
-	$(VENV)/bin/python -m pytest --ignore=tests/peers
+	$(VENV)/bin/python -m pytest --numprocesses=auto --dist=loadgroup --ignore=tests/peers
 
 test-peers: $(PEERS)/.made
-	$(PEERS)/bin/python -m pytest tests/peers
+	$(PEERS)/bin/python -m pytest --numprocesses=auto --dist=loadgroup tests/peers
 
 bench: $(PEERS)/.made
 	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done

@@ -21,7 +21,10 @@ from transformers import (
 
 
 class TransformersPeer:
-    """A classifier of texts, or of pairs as tuples, on a pretrained encoder."""
+    """A classifier of texts, or of pairs as tuples, on a pretrained encoder.
+
+    Without classes it is a regression: labels are numbers, as strings, both ways.
+    """
 
     def __init__(self, encoder: str, classes: Sequence[str], seed: int) -> None:
         torch.manual_seed(seed)
@@ -30,7 +33,7 @@ class TransformersPeer:
         self.classes = list(classes)
         self.tokenizer = AutoTokenizer.from_pretrained(encoder)
         self.model = AutoModelForSequenceClassification.from_pretrained(
-            encoder, num_labels=len(self.classes)
+            encoder, num_labels=len(self.classes) or 1
         )
 
     def _batch(self, texts: Sequence[Any], max_length: int) -> Any:
@@ -74,7 +77,7 @@ class TransformersPeer:
             for start in range(0, len(order), batch_size):
                 rows = order[start : start + batch_size]
                 batch = self._batch([texts[row] for row in rows], max_length)
-                numbers = [self.classes.index(labels[row]) for row in rows]
+                numbers = [self._number(labels[row]) for row in rows]
                 self.model(**batch, labels=torch.tensor(numbers)).loss.backward()
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
                 optimizer.step()
@@ -82,10 +85,13 @@ class TransformersPeer:
                 optimizer.zero_grad()
         return time.perf_counter() - started
 
+    def _number(self, label: str) -> float:
+        return self.classes.index(label) if self.classes else float(label)
+
     def predict(
         self, texts: Sequence[Any], *, batch_size: int, max_length: int, by_length: bool
     ) -> tuple[float, list[str]]:
-        """Return the seconds and the class of each text."""
+        """Return the seconds and the class, or number, of each text."""
         self.model.eval()
         order = list(range(len(texts)))
         started = time.perf_counter()
@@ -96,7 +102,11 @@ class TransformersPeer:
             for start in range(0, len(order), batch_size):
                 rows = order[start : start + batch_size]
                 batch = self._batch([texts[row] for row in rows], max_length)
-                best = self.model(**batch).logits.argmax(-1).tolist()
-                for row, number in zip(rows, best, strict=True):
-                    answers[row] = self.classes[number]
+                logits = self.model(**batch).logits
+                for row, values in zip(rows, logits.tolist(), strict=True):
+                    answers[row] = (
+                        self.classes[max(range(len(values)), key=values.__getitem__)]
+                        if self.classes
+                        else str(values[0])
+                    )
         return time.perf_counter() - started, answers

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from bert_keras import __version__
 from bert_keras.errors import ConfigError
+from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.train_config import (
     LAYOUTS,
     PRECISIONS,
@@ -18,6 +19,7 @@ from bert_keras.train_config import (
 _DEFAULTS = TrainConfig()
 _MODEL = "model folder or hf://owner/name"
 _ROWS = "TSV, CSV or JSONL"
+_WHERE = "name, or number from 0, of the column"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -25,6 +27,20 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return what the words of a command line mean, see `parser`.
+
+    argparse would take a verb's texts only where no option stands before them.
+    """
+    root = parser()
+    options, rest = root.parse_known_args(arguments)
+    if rest and hasattr(options, "texts") and not any(w[:1] == "-" for w in rest):
+        options.texts += rest
+    elif rest:
+        root.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,6 +81,9 @@ def parser() -> argparse.ArgumentParser:
     _columns(predict, label=False)
     _inference(predict)
 
+    _features(verb("features", "write vectors of texts or of their tokens to a file"))
+    _search(verb("search", "find the texts nearest in meaning, one JSON object a line"))
+
     export = verb("export", "write the next version of a SavedModel for serving")
     export.add_argument("model", metavar="MODEL", help=_MODEL)
     export.add_argument("output", metavar="OUTPUT", help="folder of versions 1, 2 …")
@@ -93,7 +112,13 @@ def _train(train: argparse.ArgumentParser) -> None:
     )
     add("--train", required=True, metavar="FILE", help=f"{_ROWS} of training rows")
     add("--dev", metavar="FILE", help="rows that choose the best epoch")
-    add("--test", metavar="FILE", help="rows that are scored once at the end")
+    add(
+        "--test",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="rows that are scored once at the end; may be repeated",
+    )
     add("--output", required=True, metavar="DIR", help="the model folder to write")
     _columns(train)
     _settings(train, "a setting of the task, such as class_weights=balanced")
@@ -115,7 +140,12 @@ def _train(train: argparse.ArgumentParser) -> None:
         metavar="SHARE",
     )
     setting("weight-decay", "decoupled weight decay", type=float, metavar="RATE")
-    setting("max-length", "longer texts are cut, in tokens", type=int, metavar="TOKENS")
+    setting(
+        "max-length",
+        "longer texts are cut, in tokens; default: 128, for question answering 384",
+        type=int,
+        metavar="TOKENS",
+    )
     setting("truncation", "how a pair is cut", choices=TRUNCATIONS)
     setting("layout", "several texts a row, or one", choices=LAYOUTS)
     setting(
@@ -131,17 +161,83 @@ def _train(train: argparse.ArgumentParser) -> None:
     setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
 
 
+def _features(features: argparse.ArgumentParser) -> None:
+    _encoder_and_texts(features)
+    add = features.add_argument
+    add("--output", required=True, metavar="FILE", help="file to write: .npz, .parquet")
+    add(
+        "--level",
+        choices=("text", "token"),
+        default="text",
+        help="a vector for each text or for each token; default: text",
+    )
+    add(
+        "--layers",
+        metavar="LAYERS",
+        help=f"{', '.join(NAMED_LAYERS)}, all, or numbers such as 0,12 (0: embeddings; "
+        "--layers=-1: from the end); default: as the model, or last",
+    )
+    add(
+        "--combine",
+        choices=COMBINATIONS,
+        help="how several layers become one; default: as the model, or sum",
+    )
+    add(
+        "--pooling",
+        choices=POOLINGS,
+        help="how tokens become a text's vector; default: as the model, or mean",
+    )
+    add(
+        "--normalize",
+        choices=("yes", "no"),
+        help="vectors of length 1; default: as the model, or no; of tokens no",
+    )
+
+
+def _search(search: argparse.ArgumentParser) -> None:
+    _encoder_and_texts(search)
+    add = search.add_argument
+    add(
+        "texts",
+        nargs="*",
+        metavar="QUERY",
+        help="what is looked for; default: a query a line of standard input",
+    )
+    add("--top", type=_positive, default=5, metavar="N", help="texts; default: 5")
+    add("--index", metavar="FILE", help="keep the vectors there for the next time")
+    add(
+        "--engine",
+        choices=("exact", "faiss"),
+        default="exact",
+        help="exact, or faiss: an approximate graph for many texts; default: exact",
+    )
+
+
+def _encoder_and_texts(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", help=f"encoder, checkpoint, {_MODEL}")
+    add("file", metavar="FILE", help=f"{_ROWS} with the texts")
+    _text_column(parser, default="text")
+    _header(parser)
+    add(
+        "--max-length",
+        type=_positive,
+        metavar="TOKENS",
+        help="longer texts are cut; default: as the model, or what it takes",
+    )
+    _batches(parser)
+
+
 def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add = parser.add_argument
-    where = "name, or number from 0, of the column"
-    add("--text", metavar="COLUMN", help=f"{where} of the text; default: text")
+    _text_column(parser)
     add(
         "--text-pair",
         metavar="COLUMN",
-        help=f"{where} of the second text; default: text_pair, if there is one",
+        help=f"{_WHERE} of the second text; default: text_pair, if there is one",
     )
     if label:
-        add("--label", metavar="COLUMN", help=f"{where} of the class; default: label")
+        add("--label", metavar="COLUMN", help=f"{_WHERE} of the class; default: label")
     add(
         "--column",
         action="append",
@@ -149,7 +245,22 @@ def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
         metavar="ROLE=COLUMN",
         help="the column of another role of the task; may be repeated",
     )
-    add(
+    _header(parser)
+
+
+def _text_column(
+    parser: argparse.ArgumentParser, *, default: str | None = None
+) -> None:
+    parser.add_argument(
+        "--text",
+        metavar="COLUMN",
+        default=default,
+        help=f"{_WHERE} of the text; default: text",
+    )
+
+
+def _header(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--header",
         choices=("auto", "yes", "no"),
         default="auto",
@@ -158,6 +269,11 @@ def _columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
 
 
 def _inference(parser: argparse.ArgumentParser) -> None:
+    _batches(parser)
+    _own_task(parser)
+
+
+def _batches(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
         type=_positive,
@@ -168,7 +284,6 @@ def _inference(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", default="float32", choices=PRECISIONS, help="default: float32"
     )
-    _own_task(parser)
 
 
 def _settings(parser: argparse.ArgumentParser, what: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import shlex
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.arguments import parser
+from bert_keras.arguments import parse
 from bert_keras.errors import BertKerasError, ConfigError, DataError
 from bert_keras.quiet import load_tensorflow
 from bert_keras.tasks import TASKS, find_task
@@ -33,8 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, or 2 for a mistake of the user's."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        options = parser().parse_args(arguments)
+        options = parse(arguments)
         options.command_line = shlex.join(["bert-keras", *arguments])
+        if ":" in (getattr(options, "task", None) or ""):
+            sys.path.append(os.getcwd())  # a task of the user's own may lie there
         _VERBS[options.verb](options)
         sys.stdout.flush()
     except BertKerasError as error:
@@ -80,7 +83,7 @@ def _train(options: argparse.Namespace) -> None:
         encoder=options.encoder,
         train=task.read(options.train, **read),
         dev=task.read(options.dev, **read) if options.dev else None,
-        test=task.read(options.test, **read) if options.test else None,
+        test={name: task.read(path, **read) for name, path in _tests(options.test)},
         output=options.output,
         config=config,
         task_settings=task.parse_settings(options.settings),
@@ -91,6 +94,26 @@ def _train(options: argparse.Namespace) -> None:
         print(_score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
+
+
+def _tests(given: list[str]) -> list[tuple[str, str]]:
+    """Return name and path of each test file; the name of one alone is `test`.
+
+    A file is given as NAME=FILE or as FILE, whose name is that of the file.
+    """
+    found: dict[str, str] = {}
+    for item in given:
+        name, equals, path = item.partition("=")
+        if not equals or os.path.exists(item):
+            stem = os.path.basename(item).split(".")[0]
+            name, path = ("test" if len(given) == 1 else stem), item
+        if not name or not path or name in found:
+            raise ConfigError(
+                f"`--test` must be FILE, or NAME=FILE with a name of its own; "
+                f"received {item!r}"
+            )
+        found[name] = path
+    return list(found.items())
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -111,15 +134,72 @@ def _predict(options: argparse.Namespace) -> None:
 
     predictor = load(options.model, task=options.task, precision=options.precision)
     task = _with_settings(predictor.model, options)
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")  # JSON is, whatever the terminal
+    _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
     for batch in _batches(_given_texts(options, task), 32 * options.batch_size):
-        answers = predictor.predict(batch, batch_size=options.batch_size)
-        for item, answer in zip(batch, answers, strict=True):
+        items = [item for _, item in batch]
+        answers = predictor.predict(items, batch_size=options.batch_size)
+        for (name, item), answer in zip(batch, answers, strict=True):
             texts = (item,) if len(names) == 1 else item
-            row = {**dict(zip(names, texts, strict=True)), **answer}
+            asked: dict[str, Any] = dict(zip(names, texts, strict=True))
+            if name is not None:  # that the file gives to the row: it stands for both
+                asked = {"id": name}
+            row = {**asked, **answer}
             print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _features(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.features import write_features
+
+    count = write_features(
+        options.model,
+        options.file,
+        options.output,
+        level=options.level,
+        column=options.text,
+        header=options.header,
+        batch_size=options.batch_size,
+        combine=options.combine,
+        pooling=options.pooling,
+        **_embedder_settings(options),
+    )
+    print(f"{options.output}: {count:,} texts")
+
+
+def _search(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.table import read_columns
+    from bert_keras.text_search import Search
+
+    columns = read_columns(options.file, {"text": options.text}, header=options.header)
+    search = Search.of(
+        options.model,
+        columns["text"],
+        lines=columns.lines,
+        engine=options.engine,
+        index=options.index,
+        batch_size=options.batch_size,
+        **_embedder_settings(options),
+    )
+    _answer_in_utf8()
+    queries = _words(options.texts) or _lines(sys.stdin.buffer, 1)
+    for batch in _batches(iter(queries), 32):
+        for query, found in zip(batch, search(batch, top=options.top), strict=True):
+            for row in found:
+                row = {"query": query, **row}
+                print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `features` and `search` have in common."""
+    normalize = {None: None, "yes": True, "no": False}
+    return {
+        "layers": getattr(options, "layers", None),
+        "normalize": normalize[getattr(options, "normalize", None)],
+        "max_length": options.max_length,
+        "precision": options.precision,
+    }
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -166,17 +246,21 @@ def _tasks(options: argparse.Namespace) -> None:
         print(f"{name:<{width}}  {summary}")
 
 
-def _given_texts(options: argparse.Namespace, task: Task) -> Iterator[Any]:
+def _given_texts(
+    options: argparse.Namespace, task: Task
+) -> Iterator[tuple[str | None, Any]]:
     """Yield the texts on the command line, of a file, or of standard input.
 
-    Of standard input, each line is a text; a pair is two texts with a tab between.
+    Each comes with its `id` where the file has one. Of standard input, each line is a
+    text; a pair is two texts with a tab between.
     """
     count = len(task.roles)
+    names: Iterable[str | None] = itertools.repeat(None)
+    items: Iterable[Any]
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.texts:
-        # Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
-        texts = [os.fsencode(text).decode("utf-8", "replace") for text in options.texts]
+        texts = _words(options.texts)
         if len(texts) % count:
             number = "an even number" if count == 2 else f"a multiple of {count}"
             raise ConfigError(
@@ -184,15 +268,31 @@ def _given_texts(options: argparse.Namespace, task: Task) -> Iterator[Any]:
                 f"received {len(texts)}"
             )
         groups = [texts[start::count] for start in range(count)]
-        yield from zip(*groups, strict=True) if count > 1 else texts
+        items = zip(*groups, strict=True) if count > 1 else texts
     elif options.input:
         columns = task.read_texts(
             options.input, columns=_columns(options), header=options.header
         )
         parts = task.texts(columns)
-        yield from zip(*parts, strict=True) if count > 1 else parts[0]
+        items = zip(*parts, strict=True) if count > 1 else parts[0]
+        names = columns["id"] if "id" in columns else names
     else:
-        yield from _lines(sys.stdin.buffer, count)
+        items = _lines(sys.stdin.buffer, count)
+    yield from zip(names, items)  # noqa: B905  # names without end, or one an item
+
+
+def _words(words: list[str]) -> list[str]:
+    """Return words of the command line as text.
+
+    Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
+    """
+    return [os.fsencode(word).decode("utf-8", "replace") for word in words]
+
+
+def _answer_in_utf8() -> None:
+    """Let standard output be UTF-8, as JSON is, whatever the terminal."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _lines(stream: Iterable[bytes], count: int) -> Iterator[Any]:
@@ -241,39 +341,48 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text: plain numbers, then those of each class."""
+    """Return scores as aligned text: plain numbers, then the tables, such as classes.
+
+    What is neither stands in the JSON and in the report alone.
+    """
     lines = [
-        f"  {key:<28}{value:>10.4f}"
-        if isinstance(value, float)
-        else f"  {key:<28}{value:>10,}"
+        f"  {key:<28}{_number(value):>10}"
         for key, value in scores.items()
-        if isinstance(value, int | float)
+        if _is_number(value)
     ]
-    for classes in scores.values():
-        if not _is_table(classes):
+    for key, table in scores.items():
+        if _is_row(table):  # a number a name: a table of one column
+            table = {name: {"": value} for name, value in table.items()}
+        if not (
+            isinstance(table, dict) and table and all(map(_is_row, table.values()))
+        ):
             continue
-        names = list(next(iter(classes.values())))
-        width = max(28, *(len(name) + 2 for name in classes))
-        lines.append("  " + " " * width + "".join(f"{name:>11}" for name in names))
-        for name, values in classes.items():
+        columns = list(dict.fromkeys(name for row in table.values() for name in row))
+        widths = {name: max(11, len(name) + 2) for name in columns}
+        width = max(28, *(len(name) + 2 for name in (key, *table)))
+        heads = (f"{name:>{widths[name]}}" for name in columns)
+        lines.append((f"  {key:<{width}}" + "".join(heads)).rstrip())
+        for name, row in table.items():
             cells = (
-                f"{v:>11.4f}" if isinstance(v, float) else f"{v:>11,}"
-                for v in values.values()
+                f"{_number(row[column]) if column in row else '-':>{widths[column]}}"
+                for column in columns
             )
             lines.append(f"  {name:<{width}}" + "".join(cells))
     return "\n".join(lines)
 
 
-def _is_table(value: Any) -> bool:
-    """Say whether a score is one of each class: a dict of dicts of numbers."""
+def _number(value: float) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_row(value: Any) -> bool:
+    """Say whether a score is numbers by name."""
     return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(
-            isinstance(row, dict)
-            and all(isinstance(v, int | float) for v in row.values())
-            for row in value.values()
-        )
+        isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
     )
 
 
@@ -281,6 +390,8 @@ _VERBS = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
+    "features": _features,
+    "search": _search,
     "export": _export,
     "convert": _convert,
     "info": _info,

@@ -18,8 +18,6 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-# Weights of heads: an encoder passes over them in a checkpoint.
-HEAD_SCOPES = ("cls/", "classifier/", "qa_outputs/")
 # What a packed row needs besides: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 
@@ -275,7 +273,9 @@ class BertEncoder(keras.Model):
         checkpoint = read_checkpoint(path)
         has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
         encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
-        optional: tuple[str, ...] = HEAD_SCOPES
+        # Heads, those of users' own tasks too, are no part of the encoder.
+        scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
+        optional = tuple(scopes - {"bert/"})
         if not has_pooler or not settings.get("pooler", True):
             optional += ("bert/pooler/",)
         assign(encoder, checkpoint, optional=optional)

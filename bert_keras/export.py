@@ -36,9 +36,10 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     """Write the next version of a SavedModel and return its folder, `output/N`.
 
     Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
-    and `text_b`, string [B], and gives the task's answers; `ids` takes the model's own
-    inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and gives
-    the same, or `logits` where answers need the texts. `assets.extra` holds
+    and `text_b`, string [B], and gives the task's answers; the task's
+    `more_signatures` take other forms, such as lists of words; `ids` takes the model's
+    own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
+    gives the same, or `logits` where answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
     not read them.
 
@@ -126,9 +127,12 @@ def _signatures(model: TaskModel) -> dict[str, Any]:
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]
 
-    @tf.function(input_signature=task.signature())
-    def from_texts(*texts: Any) -> dict[str, tf.Tensor]:
-        return model.answer(texts if len(texts) > 1 else texts[0])
+    def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
+        @tf.function(input_signature=signature)
+        def answer(*texts: Any) -> dict[str, tf.Tensor]:
+            return model.answer(texts if len(texts) > 1 else texts[0])
+
+        return answer
 
     @tf.function(input_signature=ids)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
@@ -138,7 +142,11 @@ def _signatures(model: TaskModel) -> dict[str, Any]:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
-    return {"serving_default": from_texts, "ids": from_ids}
+    texts = {"serving_default": task.signature(), **task.more_signatures()}
+    return {
+        **{name: from_texts(signature) for name, signature in texts.items()},
+        "ids": from_ids,
+    }
 
 
 def refuse_unknown_ops(graphs: Iterable[Any]) -> None:

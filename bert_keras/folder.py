@@ -26,8 +26,14 @@ FILES = frozenset(
         "scores.json",
         "tokenizer_config.json",
         "vocab.txt",
+        # Of sentence-transformers.
+        "1_Pooling/config.json",
+        "config_sentence_transformers.json",
+        "modules.json",
+        "sentence_bert_config.json",
     )
 )
+_FOLDERS = frozenset(name.partition("/")[0] for name in FILES if "/" in name)
 _AT_FDCWD = -100  # of Linux's <fcntl.h>
 _RENAME_EXCHANGE = 2
 # What a kernel or a file system says that cannot exchange two folders.
@@ -72,7 +78,11 @@ def check_replaceable(folder: str | os.PathLike[str]) -> None:
             if target.exists():
                 raise CheckpointError(f"{target}: must be a folder; is a file")
             return
-        found = {entry.name for entry in target.iterdir()}
+        found = {
+            str(path.relative_to(target))
+            for entry in target.iterdir()
+            for path in (entry.iterdir() if _is_ours(entry) else [entry])
+        }
     except OSError as error:
         raise CheckpointError(f"{target}: cannot be read: {error.strerror}") from None
     others = sorted(found - FILES)
@@ -81,6 +91,11 @@ def check_replaceable(folder: str | os.PathLike[str]) -> None:
             f"{target}: must be a new folder or a model folder; holds other files "
             f"({', '.join((others or sorted(found))[:3])})"
         )
+
+
+def _is_ours(entry: Path) -> bool:
+    """Say whether an entry of a model folder is a folder that may be in it."""
+    return entry.name in _FOLDERS and entry.is_dir() and not entry.is_symlink()
 
 
 def _swap(new: Path, target: Path) -> None:

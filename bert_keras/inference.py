@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,13 @@ from bert_keras.train_config import PRECISIONS
 _WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
 
+_Graphs = dict[tuple[int, ...], Any]  # a tf.function by the ranks of its inputs
+
 
 def load(
     folder: str | os.PathLike[str],
     *,
-    task: str | type[Task] | None = None,
+    task: str | type[Task] | Task | None = None,
     precision: str = "float32",
 ) -> Predictor:
     """Return the predictor of a model folder.
@@ -38,12 +40,17 @@ def load(
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
+    check_precision(precision)
+    return Predictor(load_model(folder, task=task, dtype=precision))
+
+
+def check_precision(precision: str) -> None:
+    """Raise a ConfigError unless a dtype policy is one of those that are offered."""
     if precision not in PRECISIONS:
         raise ConfigError(
             f"`precision` must be one of {', '.join(PRECISIONS)}; "
             f"received {precision!r}"
         )
-    return Predictor(load_model(folder, task=task, dtype=precision))
 
 
 class Predictor:
@@ -59,21 +66,32 @@ class Predictor:
         # attention costs least with one text a row.
         padded = model.preprocessor.replace(layout="padded")
 
-        # A signature, so that one graph serves batches of every size.
-        @tf.function(input_signature=model.task.signature(), autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            given = texts if len(texts) > 1 else texts[0]
-            return model.answer(given, preprocessor=padded)
+            return model.answer(_one_or_all(texts), preprocessor=padded)
 
-        @tf.function(input_signature=model.task.signature(), autograph=False)
         def measure(*texts: Any) -> dict[str, tf.Tensor]:
-            given = texts if len(texts) > 1 else texts[0]
-            return model.measure(given, preprocessor=padded)
+            return model.measure(_one_or_all(texts), preprocessor=padded)
 
-        self._answer = answer
+        def lengths(*texts: Any) -> tf.Tensor:
+            return model.task.lengths(padded, _one_or_all(texts))[0]
+
+        self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
         # Mostly scores are of the answers, and one graph serves both.
         same = type(model.task).measure is Task.measure
-        self._measure = answer if same else measure
+        self._measure = self._answer if same else self._graphs(measure)
+
+    def _graphs(self, function: Callable[..., Any]) -> _Graphs:
+        """Return a graph for each form of the texts, by the ranks of its tensors.
+
+        Each has a signature, so that it serves batches of every size.
+        """
+        task = self.model.task
+        return {
+            _ranks(signature): tf.function(
+                function, input_signature=signature, autograph=False
+            )
+            for signature in (task.signature(), *task.more_signatures().values())
+        }
 
     def predict(
         self, texts: Sequence[Any], *, batch_size: int = 32
@@ -82,7 +100,7 @@ class Predictor:
 
         Args:
             texts: strings, or tuples of strings, one a role, where the task reads
-                several, such as pairs.
+                several, such as pairs, or lists of words, where it tags words.
             batch_size: texts computed at once.
         """
         if isinstance(texts, str):
@@ -97,7 +115,7 @@ class Predictor:
         self, columns: Columns, *, batch_size: int = 32
     ) -> dict[str, np.ndarray]:
         """Return what `score` takes for the rows of a file, as arrays [N, …]."""
-        texts = self.model.task.texts(columns)
+        texts = self.model.task.scored_texts(columns)
         stream = self._stream(self._measure, texts, batch_size=batch_size)
         return _joined(list(stream))
 
@@ -112,41 +130,45 @@ class Predictor:
         return self._stream(self._answer, texts, batch_size=batch_size)
 
     def _stream(
-        self, function: Any, texts: tuple[Sequence[Any], ...], *, batch_size: int
+        self, graphs: _Graphs, texts: tuple[Sequence[Any], ...], *, batch_size: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield what a function of the texts gives, in their order."""
+        """Yield what graphs of the texts give, in their order."""
         if batch_size < 1:
             raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
 
-        def compute(batch: list[list[Any]]) -> dict[str, np.ndarray]:
-            tensors = as_tensors(batch)
-            parts = tensors if isinstance(tensors, tuple) else (tensors,)
-            answers = function(*parts)
+        def call(graphs: _Graphs, rows: Sequence[int]) -> Any:
+            found = as_tensors([[part[row] for row in rows] for part in texts])
+            tensors = found if isinstance(found, tuple) else (found,)
+            return graphs[_ranks(tensors)](*tensors)
+
+        def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
+            answers = call(graphs, rows)
             return {key: value.numpy() for key, value in answers.items()}
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
                 rows = range(start, min(start + window, count))
-                order = sorted(rows, key=lambda row: _size(texts, row))
+                # Words are cut into pieces twice, which costs less than the padding
+                # that guessing from the letters leaves: 29% of SMS messages' rows.
+                order = np.argsort(call(self._lengths, rows), kind="stable")
                 batches = [
-                    [[part[row] for row in order[i : i + batch_size]] for part in texts]
-                    for i in range(0, len(order), batch_size)
+                    [start + int(row) for row in order[first : first + batch_size]]
+                    for first in range(0, len(order), batch_size)
                 ]
                 answers = _joined(list(pool.map(compute, batches)))
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
 
 
-def _size(texts: Sequence[Sequence[Any]], row: int) -> int:
-    """Return about how long the texts of a row are: in bytes, as tokens go."""
-    cells = [part[row] for part in texts]
-    return sum(
-        len(text.encode("utf-8", "surrogatepass"))
-        for cell in cells
-        for text in ([cell] if isinstance(cell, str) else cell)
-    )
+def _one_or_all(texts: tuple[Any, ...]) -> Any:
+    return texts if len(texts) > 1 else texts[0]
+
+
+def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
+    """Return the rank of each tensor, or of what a signature wants."""
+    return tuple(tensor.shape.rank for tensor in tensors)
 
 
 def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -99,7 +99,8 @@ def _saved_model(folder: Path) -> dict[str, Any]:
         try:
             said = json.loads(extra.read_text(encoding="utf-8"))
             facts["task"] = said["task"]
-            facts["classes"] = ", ".join(said["settings"].get("classes", []))
+            if "classes" in said["settings"]:
+                facts["classes"] = ", ".join(said["settings"]["classes"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise CheckpointError(f"{extra}: broken") from None
     return facts

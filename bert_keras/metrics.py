@@ -130,10 +130,32 @@ def expected_calibration_error(
 ) -> float:
     """Return the mean gap between confidence and accuracy, weighted by rows.
 
-    The confidence of a row is its largest probability; bins have equal width and hold
-    their upper edge, as in Guo et al. 2017, equation 3.
+    Args and errors are those of `reliability`; as in Guo et al. 2017, equation 3.
+    """
+    bins = reliability(labels, probabilities, num_bins=num_bins)
+    gaps = [abs(b["accuracy"] - b["confidence"]) * b["support"] for b in bins]
+    return float(sum(gaps) / sum(b["support"] for b in bins))
 
-    Args and errors are those of `cross_entropy`.
+
+def reliability(
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, num_bins: int = 15
+) -> list[dict[str, Any]]:
+    """Return how often a model is right, by how sure it is.
+
+    The confidence of a row is its largest probability; bins have equal width and hold
+    their upper edge.
+
+    Args:
+        labels: integer [N], from 0 to C - 1.
+        probabilities: float [N, C]; rows sum to 1.
+        num_bins: number of bins from 0 to 1.
+
+    Returns:
+        A dict for each bin that holds rows: `confidence` and `accuracy`, the means of
+        its rows, and `support`, their number.
+
+    Raises:
+        BertKerasError: as for `cross_entropy`, or `num_bins` is below 1.
     """
     true, p = _check_probabilities(labels, probabilities)
     if num_bins < 1:
@@ -141,13 +163,22 @@ def expected_calibration_error(
     confidence, correct = p.max(axis=1), p.argmax(axis=1) == true
     edges = np.linspace(0, 1, num_bins + 1)[1:-1]
     bins = np.digitize(confidence, edges, right=True)
-    # In each bin |sum of correct - sum of confidence| is its size times its gap.
-    gaps = np.bincount(bins, weights=correct - confidence, minlength=num_bins)
-    return float(np.abs(gaps).sum() / len(true))
+    return [
+        {
+            "confidence": float(confidence[bins == number].mean()),
+            "accuracy": float(correct[bins == number].mean()),
+            "support": int((bins == number).sum()),
+        }
+        for number in np.unique(bins)
+    ]
 
 
 def classification_scores(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, class_names: Sequence[str]
+    labels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    *,
+    class_names: Sequence[str],
+    positive_class: str | None = None,
 ) -> dict[str, Any]:
     """Return every score of a classifier as one dict that `json.dump` takes.
 
@@ -157,12 +188,14 @@ def classification_scores(
         labels: integer [N], from 0 to C - 1.
         probabilities: float [N, C]; rows sum to 1.
         class_names: C different names.
+        positive_class: the class whose F1 is `f1`; by default the second of two.
 
     Returns:
         `num_examples`, `loss` (mean cross-entropy, nats), `accuracy`, `macro_f1`,
         `matthews_correlation`, `expected_calibration_error` (15 bins), `per_class`
-        (name to `precision`, `recall`, `f1`, `support`) and `confusion_matrix`
-        (lists [C, C]; rows are labels).
+        (name to `precision`, `recall`, `f1`, `support`), `confusion_matrix` (lists
+        [C, C]; rows are labels) and `reliability`; with a positive class also
+        `f1` and the name as `positive_class`.
 
     Raises:
         BertKerasError: shapes do not fit, a row is not a distribution, a label is out
@@ -179,18 +212,27 @@ def classification_scores(
     columns = (*_class_scores(matrix), matrix.sum(axis=1))
     keys = ("precision", "recall", "f1", "support")
     rows = zip(*(column.tolist() for column in columns), strict=True)
+    per_class = {
+        name: dict(zip(keys, row, strict=True))
+        for name, row in zip(names, rows, strict=True)
+    }
+    if positive_class is None and len(names) == 2:
+        positive_class = names[1]
+    positive: dict[str, Any] = {}
+    if positive_class is not None:
+        f1 = per_class[positive_class]["f1"]
+        positive = {"f1": f1, "positive_class": positive_class}
     return {
         "num_examples": len(true),
         "loss": cross_entropy(true, p),
         "accuracy": float(np.trace(matrix) / len(true)),
+        **positive,
         "macro_f1": _macro_f1(matrix),
         "matthews_correlation": _matthews(matrix),
         "expected_calibration_error": expected_calibration_error(true, p),
-        "per_class": {
-            name: dict(zip(keys, row, strict=True))
-            for name, row in zip(names, rows, strict=True)
-        },
+        "per_class": per_class,
         "confusion_matrix": matrix.tolist(),
+        "reliability": reliability(true, p),
     }
 
 

@@ -19,6 +19,7 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
+from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder, assign, check_size
 from bert_keras.errors import CheckpointError, ConfigError
@@ -71,12 +72,15 @@ def write_model(model: TaskModel, folder: Path) -> None:
     arrays = {weight.path: weight.numpy() for weight in model.weights}
     write_huggingface(folder, arrays, config)
     preprocessor.tokenizer.save(folder)
+    task.write_files(
+        folder, hidden_size=encoder.config.hidden_size, preprocessor=preprocessor
+    )
 
 
 def load_model(
     folder: str | os.PathLike[str],
     *,
-    task: str | type[Task] | None = None,
+    task: str | type[Task] | Task | None = None,
     dtype: Any = None,
 ) -> TaskModel:
     """Return the model of a folder, ours or one of Hugging Face with a task's head.
@@ -84,27 +88,18 @@ def load_model(
     Args:
         folder: a model folder or `hf://owner/name`.
         task: name or class of the task; needed for a task of the user's own, since no
-            code is imported because a folder says so.
+            code is imported because a folder says so. A task itself is put on the
+            folder's encoder, whatever settings the folder holds.
         dtype: dtype policy, as in `BertEncoder`.
 
     Raises:
         CheckpointError: the folder holds no such model, or is broken.
     """
     checkpoint = read_checkpoint(folder)
-    ours = _our_entry(checkpoint)
-    task_class = find_task(task) if isinstance(task, str) else task
-    if task_class is None:
-        task_class = find_task(_task_name(checkpoint, ours))
+    found = task_of(checkpoint, task)
     try:
-        if "settings" in ours:
-            found = task_class(**ours["settings"])
-        else:
-            found = task_class.from_model_config(checkpoint.raw_config)
         tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
-        settings = ours.get("preprocessing") or {
-            "max_length": checkpoint.config.max_position_embeddings
-        }
-        preprocessor = Preprocessor(tokenizer, **settings)
+        preprocessor = Preprocessor(tokenizer, **_preprocessing(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
@@ -119,8 +114,35 @@ def load_model(
     model = TaskModel(encoder, found, preprocessor)
     check_tied(model, checkpoint)
     passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
+    scopes = {weight.path.split("/")[0] for weight in model.weights}
+    if scopes == {"bert"}:  # a task without a head passes over those of others
+        heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
+        passed += tuple(f"{scope}/" for scope in sorted(heads))
     assign(model, checkpoint, optional=passed)
     return model
+
+
+def task_of(
+    checkpoint: Checkpoint, task: str | type[Task] | Task | None = None
+) -> Task:
+    """Return the task of a folder with its settings; `task` as in `load_model`.
+
+    Raises:
+        CheckpointError: the folder holds no such task.
+    """
+    if isinstance(task, Task):
+        return task
+    ours = _our_entry(checkpoint)
+    config = _whole_config(checkpoint)
+    task_class = find_task(task) if isinstance(task, str) else task
+    if task_class is None:
+        task_class = find_task(_task_name(checkpoint, ours, config))
+    try:
+        if "settings" in ours:
+            return task_class(**ours["settings"])
+        return task_class.from_model_config(config)
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
@@ -201,7 +223,28 @@ def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
     return ours
 
 
-def _task_name(checkpoint: Checkpoint, ours: dict[str, Any]) -> str:
+def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return config.json with what the files beside it say of sentence embeddings."""
+    said = read_sentence_files(checkpoint.path)
+    return {
+        **checkpoint.raw_config,
+        **({"sentence_transformers": said} if said else {}),
+    }
+
+
+def _preprocessing(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the settings of the preprocessor: ours, or the longest text that fits."""
+    said = _our_entry(checkpoint).get("preprocessing")
+    if said:
+        return said
+    longest = checkpoint.config.max_position_embeddings
+    length = read_sentence_files(checkpoint.path).get("max_length", longest)
+    return {"max_length": min(length, longest)}
+
+
+def _task_name(
+    checkpoint: Checkpoint, ours: dict[str, Any], config: dict[str, Any]
+) -> str:
     """Return the name of our task that a folder says or its architecture means."""
     name = ours.get("task")
     if name in TASKS:
@@ -213,7 +256,7 @@ def _task_name(checkpoint: Checkpoint, ours: dict[str, Any]) -> str:
         )
     architectures = checkpoint.raw_config.get("architectures") or ["none"]
     for ours_name in TASKS:
-        if find_task(ours_name).reads(checkpoint.raw_config):
+        if find_task(ours_name).reads(config):
             return ours_name
     raise CheckpointError(
         f"{checkpoint.path}: holds no task's head (architecture {architectures[0]}): "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,8 @@ from bert_keras.page import (
 _MOST_MISTAKES = 100
 _MOST_CLASSES = 100  # above it the commonest confusions stand for the whole matrix
 _MOST_CONFUSIONS = 50
-_HEADLINE = ("accuracy", "macro_f1", "matthews_correlation")
+_MOST_CARDS = 3
+_LONG_TEXT = 60  # letters; a longer one has a wide column
 
 
 def write_report(
@@ -42,6 +44,7 @@ def write_report(
     history: Sequence[Mapping[str, object]],
     scores: Mapping[str, Mapping[str, Any]],
     mistakes: Sequence[Mapping[str, object]],
+    best_score: str = "",
     environment: Mapping[str, object] | None = None,
     command: str = "",
 ) -> Path:
@@ -65,6 +68,7 @@ def write_report(
             table of their own.
         mistakes: rows such as `text`, `label`, `prediction`, `probability`; shown by
             falling `probability` if all have it. The first 100 are shown.
+        best_score: the score that is shown first and large.
         environment: versions and hardware.
         command: the command that repeats the run.
 
@@ -73,11 +77,11 @@ def write_report(
     """
     body = [
         f"<h1>{text(title)}</h1>",
-        _cards(scores),
+        _cards(scores, best_score),
         section("Scores", _scores_table(scores)),
         section("Curves", _charts(history)),
         *(_split(name, values) for name, values in scores.items()),
-        section("Most confident mistakes", _mistakes(mistakes)),
+        section(*_mistakes(mistakes)),
         section("Data", _data(data)),
         section("Settings", pairs(settings)),
         section("Versions and hardware", pairs(environment or {})),
@@ -109,13 +113,21 @@ def _plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _cards(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return up to three large numbers for each split."""
+def _cards(scores: Mapping[str, Mapping[str, Any]], best_score: str) -> str:
+    """Return up to three large numbers for each split: the best score, then others.
+
+    Losses and counts are none of them unless there is nothing else.
+    """
     cards = []
     for split, values in scores.items():
         plain = {key: value for key, value in values.items() if is_number(value)}
         count = plain.pop("num_examples", None)
-        keys = [key for key in _HEADLINE if key in plain] or list(plain)[:3]
+        keys = [
+            key
+            for key, value in plain.items()
+            if not (_is_loss(key) or isinstance(value, numbers.Integral))
+        ]
+        keys = sorted(keys or plain, key=lambda key: key != best_score)[:_MOST_CARDS]
         items = "".join(
             f"<div><dt>{text(words(key))}</dt><dd>{shown_value(plain[key])}</dd></div>"
             for key in keys
@@ -125,6 +137,10 @@ def _cards(scores: Mapping[str, Mapping[str, Any]]) -> str:
         if items:
             cards.append(f'<div class="card">{head}<dl>{items}</dl></div>')
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _is_loss(key: str) -> bool:
+    return key == "loss" or key.endswith("_loss")
 
 
 def _scores_table(scores: Mapping[str, Mapping[str, Any]]) -> str:
@@ -154,11 +170,27 @@ def _part(key: str, value: Any, values: Mapping[str, Any]) -> str:
             names = [str(number) for number in range(len(value))]
         shown = matrix_table if len(names) <= _MOST_CLASSES else _confusions
         return shown(value, names)
+    if key == "reliability" and value:
+        return _reliability(value)
     if isinstance(value, Mapping) and value:
         if all(isinstance(row, Mapping) for row in value.values()):
             return nested_table(value, corner="Class" if key == "per_class" else "")
         return pairs(value)
     return f"<p>{shown_setting(value)}</p>"
+
+
+def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
+    """Return how often the model is right by how sure it is: on the line is best."""
+    svg = line_chart(
+        {
+            "the model": [(b["confidence"], b["accuracy"]) for b in bins],
+            "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
+        },
+        title="Accuracy by confidence",
+        x_label="confidence (bins of equal width)",
+        y_label="accuracy",
+    )
+    return f"<figure>{svg}</figure>"
 
 
 def _confusions(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> str:
@@ -206,7 +238,7 @@ def _charts(history: Sequence[Mapping[str, Any]]) -> str:
             lines,
             title=f"{family} by {axis or 'record'}",
             x_label={"step": "step (updates)", "": "record"}.get(axis, axis),
-            y_label="loss (nats)" if family == "Loss" else family.lower(),
+            y_label=family.lower(),
         )
         figures.append(f"<figure>{svg}</figure>" if svg else "")
     return f'<div class="charts">{"".join(figures)}</div>' if any(figures) else ""
@@ -214,34 +246,41 @@ def _charts(history: Sequence[Mapping[str, Any]]) -> str:
 
 def _family(key: str, points: Sequence[Point]) -> str:
     """Return the name of the chart that a curve belongs to."""
-    if key == "loss" or key.endswith("_loss"):
+    if _is_loss(key):
         return "Loss"
     # A held-out number that stays within 1, such as accuracy or a correlation.
     is_score = key.startswith("dev_") and all(not abs(y) > 1 for _, y in points)
     return "Scores" if is_score else words(key)
 
 
-def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as a table, the most confident first."""
-    rows = list(mistakes)
+def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return a heading and the rows as a table.
+
+    The most confident come first where all say their probability, else the rows stand
+    in their order.
+    """
+    rows, heading = list(mistakes), "Mistakes"
     if rows and all(is_number(row.get("probability")) for row in rows):
         rows.sort(key=lambda row: -float(row["probability"]))
+        heading = "Most confident mistakes"
     keys = union(rows)
     if not keys:
-        return ""
+        return heading, ""
     heads = "".join(f'<th scope="col">{text(words(key))}</th>' for key in keys)
     lines = [
         f"<tr>{''.join(_mistake_cell(key, row.get(key)) for key in keys)}</tr>"
         for row in rows[:_MOST_MISTAKES]
     ]
     note = f'<p class="note">{_MOST_MISTAKES} of {len(rows):,} are shown.</p>'
-    return framed([heads], lines) + (note if len(rows) > _MOST_MISTAKES else "")
+    note = note if len(rows) > _MOST_MISTAKES else ""
+    return heading, framed([heads], lines) + note
 
 
 def _mistake_cell(key: str, value: object) -> str:
     if not isinstance(value, str):
         return cell(value)
-    kind = ' class="text"' if key.startswith("text") else ""
+    is_long = key.startswith("text") or len(value) > _LONG_TEXT
+    kind = ' class="text"' if is_long else ""
     return f'<td dir="auto"{kind}>{text(value, MOST_LETTERS)}</td>'
 
 

@@ -35,6 +35,7 @@ FORMATS = {
     ".json": "jsonl",
 }
 _MOST_SHOWN = 10  # bad lines that an error names
+_MOST_CELL = 64 << 20  # characters of a CSV cell that is read line by line
 
 
 def read_text(path: str) -> str:
@@ -75,6 +76,54 @@ def read_text(path: str) -> str:
     return text
 
 
+def stream_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file one by one, each with its line break.
+
+    What `read_text` passes over or refuses is passed over or refused here, where it
+    stands; a file of any size takes the memory of its longest line.
+
+    Raises:
+        DataError: as for `read_text`.
+    """
+    if os.path.isdir(path):
+        raise DataError("is a folder, not a file", path=path)
+    blank: list[str] = []  # passed over at the end of the file
+    found = False
+    try:
+        with open(path, "rb") as file:
+            packed = file.peek(2).startswith(b"\x1f\x8b")
+            lines = gzip.GzipFile(fileobj=file) if packed else file
+            for number, data in enumerate(lines, 1):
+                line = _decoded(path, number, data)
+                blank.append(line)
+                if line.strip("\r\n"):
+                    found = found or bool(line.strip())
+                    yield from blank
+                    blank.clear()
+    except FileNotFoundError:
+        raise DataError("no such file", path=path) from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot be read: {reason}", path=path) from None
+    if not found:
+        raise DataError("is empty", path=path)
+
+
+def _decoded(path: str, line: int, data: bytes) -> str:
+    """Return the text of a line, without the byte order mark of the first."""
+    if line == 1:
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
+        data = data.removeprefix(b"\xef\xbb\xbf")
+    if b"\0" in data:
+        raise DataError("holds a NUL character", path=path, line=line)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"must be UTF-8; byte 0x{data[error.start]:02x} is not"
+        raise DataError(message, path=path, line=line) from None
+
+
 def format_of(path: str, text: str) -> str:
     """Return `tsv`, `csv` or `jsonl`: by the file's ending, else by its first line."""
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
@@ -93,16 +142,23 @@ def tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
         yield line, row.removesuffix("\r").split("\t")
 
 
-def csv_rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, and its cells.
+
+    Args:
+        path: the file, for messages.
+        text: its text, or its lines one by one; a cell then has 64 MiB at most.
 
     Raises:
         DataError: a quote is not closed, or is followed by more than a comma.
     """
-    limit = csv.field_size_limit()
-    csv.field_size_limit(max(limit, len(text) + 1))
+    limit, longest = csv.field_size_limit(), _MOST_CELL
+    if isinstance(text, str):
+        longest = len(text) + 1
+        text = io.StringIO(text, newline="")
+    csv.field_size_limit(max(limit, longest))
     # Strict, because an unclosed quote would otherwise swallow the rest of the file.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(text, strict=True)
     line = 1
     try:
         for row in reader:
@@ -115,16 +171,23 @@ def csv_rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(limit)
 
 
-def json_rows(path: str, text: str) -> list[tuple[int, dict[str, Any]]]:
+def json_rows(
+    path: str, text: str, *, first_line: int = 1
+) -> list[tuple[int, dict[str, Any]]]:
     """Return the line and the object of each row; numbers are strings, as written.
+
+    Args:
+        path: the file, for messages.
+        text: its text, or a part that begins at `first_line`.
+        first_line: counted from 1.
 
     Raises:
         DataError: a line is not a JSON object.
     """
-    if text.lstrip().startswith("["):
+    if first_line == 1 and text.lstrip().startswith("["):
         raise DataError("must hold one JSON object a line, not an array", path=path)
     rows, problems = [], []
-    for line, source in enumerate(text.split("\n"), 1):
+    for line, source in enumerate(text.split("\n"), first_line):
         try:
             row = json.loads(
                 source, parse_int=str, parse_float=str, parse_constant=_refuse_constant
@@ -148,8 +211,13 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def json_cell(value: Any) -> tuple[str, str]:
-    """Return a value as text and what is wrong with it, empty if nothing is."""
+def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
+    """Return a value as text and what is wrong with it, empty if nothing is.
+
+    With `empty` it may be an empty string, or a list of strings, which stays JSON.
+    """
+    if empty and (value == "" or _is_list_of_texts(value)):
+        return value and json.dumps(value), ""
     if value is None:
         return "", "is missing"
     if isinstance(value, bool):
@@ -161,6 +229,13 @@ def json_cell(value: Any) -> tuple[str, str]:
     if "\0" in value or not _is_unicode(value):
         return "", "holds a NUL character or half of a surrogate pair"
     return value, ""
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    """Say whether a value is a list of strings, none of them empty; it may be."""
+    return isinstance(value, list) and all(
+        isinstance(item, str) and not json_cell(item)[1] for item in value
+    )
 
 
 def _is_unicode(text: str) -> bool:

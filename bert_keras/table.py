@@ -7,8 +7,10 @@ silence: a row that does not fit is an error with its line.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
@@ -19,6 +21,7 @@ from bert_keras.rows import (
     json_cell,
     json_rows,
     read_text,
+    stream_lines,
     tsv_rows,
 )
 
@@ -36,8 +39,9 @@ class Columns:
 
     Args:
         path: the file.
-        cells: role to its N cells, none of them empty; a missing optional role has no
-            entry.
+        cells: role to its N cells, none of them empty but where a task allows it;
+            strings, or lists of strings where a task reads lists. A missing optional
+            role has no entry.
         lines: line in the file at which each row begins, counted from 1; N numbers.
 
     Example:
@@ -49,10 +53,10 @@ class Columns:
     """
 
     path: str
-    cells: dict[str, list[str]]
+    cells: dict[str, list[Any]]
     lines: list[int]
 
-    def __getitem__(self, role: str) -> list[str]:
+    def __getitem__(self, role: str) -> list[Any]:
         return self.cells[role]
 
     def __contains__(self, role: object) -> bool:
@@ -80,6 +84,7 @@ def read_columns(
     columns: Mapping[str, str | int | None],
     *,
     optional: Sequence[str] = (),
+    empty: Sequence[str] = (),
     header: str = "auto",
 ) -> Columns:
     """Return the selected columns of a TSV, CSV or JSONL file as lists of strings.
@@ -95,6 +100,8 @@ def read_columns(
             left out.
         optional: roles whose column may be missing; they then have no entry. In JSONL
             `null` counts as missing. A column is in every row or in none.
+        empty: roles whose cells may be empty; in JSONL they may be lists of strings,
+            too, which are then cells of JSON.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
             `auto`: it does if a column that is not optional is selected by name, or if
             it holds the name of an optional one. Where all are numbers it does not, and
@@ -116,9 +123,61 @@ def read_columns(
     text = read_text(place)
     kind = format_of(place, text)
     if kind == "jsonl":
-        return _select_keys(place, json_rows(place, text), wanted, optional)
+        return _select_keys(place, json_rows(place, text), wanted, optional, empty)
     rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
-    return _select_cells(place, rows, wanted, optional, header, kind)
+    return _select_cells(place, rows, wanted, optional, header, kind, empty)
+
+
+def stream_columns(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str | int | None],
+    *,
+    header: str = "auto",
+    rows_at_once: int = 1024,
+) -> Iterator[Columns]:
+    """Yield what `read_columns` returns in parts, so that any file takes little memory.
+
+    Bad rows are an error when their part is reached; a header in a file whose columns
+    are selected by number is looked for in the first part.
+
+    Args:
+        path, columns, header: as in `read_columns`; no column is optional.
+        rows_at_once: rows of a part; the first may have one more.
+    """
+    place = os.fspath(path)
+    wanted = _check_arguments(columns, (), header)
+    lines = stream_lines(place)
+    first = next(lines)
+    kind = format_of(place, first)
+    lines = itertools.chain([first], lines)
+    if kind == "jsonl":
+        number = 1
+        while part := list(itertools.islice(lines, rows_at_once)):
+            text = "".join(part).removesuffix("\n")
+            objects = json_rows(place, text, first_line=number)
+            yield _select_keys(place, objects, wanted, ())
+            number += len(part)
+        return
+    rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
+    top = next(rows)
+    cells = list(itertools.islice(rows, rows_at_once))
+    columns_of = functools.partial(
+        _select_cells, place, wanted=wanted, optional=(), kind=kind
+    )
+    found = columns_of([top, *cells], header=header)
+    named = len(found) == len(cells)  # else the first row is one of them
+    yield found
+    while cells := list(itertools.islice(rows, rows_at_once)):
+        # Each part is read below the first row, which settles names and width.
+        found = columns_of([top, *cells], header="yes" if named else "no")
+        yield found if named else found.take(range(1, len(found)))
+
+
+def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield what `tsv_rows` does, of lines that come one by one."""
+    for number, line in enumerate(lines, 1):
+        for _, row in tsv_rows(line.removesuffix("\n")):
+            yield number, row
 
 
 def _check_arguments(
@@ -152,6 +211,7 @@ def _select_cells(
     optional: Sequence[str],
     header: str,
     kind: str,
+    empty: Sequence[str] = (),
 ) -> Columns:
     """Return the columns of a TSV or CSV file."""
     first = [cell.strip() for cell in rows[0][1]]
@@ -171,6 +231,8 @@ def _select_cells(
         if len(row) != width
     ]
     for role, index in found.items():
+        if role in empty:
+            continue
         problems += [
             (line, f"`{role}` (column {index}) is empty")
             for line, row in data
@@ -277,6 +339,7 @@ def _select_keys(
     rows: list[tuple[int, dict[str, Any]]],
     wanted: dict[str, str | int],
     optional: Sequence[str],
+    empty: Sequence[str] = (),
 ) -> Columns:
     """Return the columns of a JSONL file."""
     cells: dict[str, list[str]] = {}
@@ -293,7 +356,7 @@ def _select_keys(
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):
-            cell, reason = json_cell(value)
+            cell, reason = json_cell(value, empty=role in empty)
             cells[role].append(cell)
             if reason:
                 problems.append((line, f"`{role}` (key {_quote(key)}) {reason}"))

@@ -121,8 +121,11 @@ class TaskModel(keras_hub.models.Task):
         Prediction and export are this function, so they answer alike. Another
         preprocessor than the model's may lay the texts otherwise.
         """
-        batch = self.task.features(preprocessor or self.preprocessor, texts)
-        return self.task.answer(self(batch, training=False), batch)
+        return self.task.respond(
+            texts,
+            preprocessor or self.preprocessor,
+            lambda batch: self(batch, training=False),
+        )
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""

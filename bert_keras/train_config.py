@@ -28,7 +28,7 @@ class TrainConfig:
         weight_decay: decoupled weight decay; not on LayerNorm and biases.
         global_clipnorm: largest norm of all gradients together.
         max_length: most tokens of a text or pair, specials included; longer ones are
-            truncated.
+            truncated. `None` is what the task needs, mostly 128.
         truncation: how a pair is cut, see `packing.truncate_pair`.
         layout: `packed` puts several texts in a row, `padded` one.
         dev_share: share of the training rows that is set aside where no dev data is
@@ -49,7 +49,7 @@ class TrainConfig:
     warmup_share: float = 0.1
     weight_decay: float = 0.01
     global_clipnorm: float = 1.0
-    max_length: int = 128
+    max_length: int | None = None
     truncation: str = "longest_first"
     layout: str = "packed"
     dev_share: float = 0.1
@@ -100,6 +100,7 @@ def _check_type(name: str, kind: object, value: object) -> None:
         "bool": ("true or false", bool),
         "str": ("a string", str),
         "str | None": ("a string", str | None),
+        "int | None": ("a whole number", int | None),
     }
     word, type_ = words[str(kind)]
     if not isinstance(value, type_) or isinstance(value, bool) != (kind == "bool"):

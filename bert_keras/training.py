@@ -66,7 +66,7 @@ def train(
     train: Columns,
     output: str | os.PathLike[str],
     dev: Columns | None = None,
-    test: Columns | None = None,
+    test: Columns | Mapping[str, Columns] | None = None,
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
     command: str = "",
@@ -82,7 +82,8 @@ def train(
         train: the training rows, from `task.read` or `as_columns`.
         output: the model folder; a model that stood there is replaced.
         dev: rows that choose the best epoch; else some training rows are set aside.
-        test: rows that are scored once at the end.
+        test: rows that are scored once at the end; or several sets by name, such as
+            `matched` and `mismatched`.
         config: how to train.
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
@@ -96,9 +97,12 @@ def train(
     train, dev = _with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    data = {"train": train, "dev": dev} | ({"test": test} if test else {})
+    tests = _named_tests(test)
+    data = {"train": train, "dev": dev, **tests}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
+    for note in task.notes(train):
+        say(note)
     model = new_model(task, encoder, config)
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     progress = Progress(examples=len(train), batch_size=config.batch_size)
@@ -108,20 +112,23 @@ def train(
     fit(model, train, config, callbacks=[best, progress])
     seconds = time.perf_counter() - started
     best.restore()
+    model.task = task = task.settle(model)
     scores, answers, last = {"dev": best.scores}, best.answers, "dev"
     tuned = task.tune(dev, answers)
     if tuned != task:
         model.task = task = tuned
         answers = Predictor(model).answers(dev)
         scores["dev"] = task.score(dev, answers)
-    if test is not None:
-        answers, last = Predictor(model).answers(test), "test"
-        scores["test"] = task.score(test, answers)
+    predictor = Predictor(model)
+    for last, rows in tests.items():
+        answers = predictor.answers(rows)
+        scores[last] = task.score(rows, answers)
     facts["train"]["real_token_share"] = progress.real_share
     settings = {
         "task": task.name,
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
+        "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
         "best_epoch": best.epoch,
         "training_seconds": round(seconds, 1),
@@ -137,6 +144,7 @@ def train(
             history=progress.history,
             scores=scores,
             mistakes=task.mistakes(data[last], answers),
+            best_score=task.best_score,
             environment=environment(),
             command=command,
         )
@@ -159,7 +167,10 @@ def new_model(
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
     check_vocabulary(tokenizer, checkpoint)
     check_size(checkpoint)
-    check_max_length(config.max_length, checkpoint.config)
+    max_length = config.max_length
+    if max_length is None:
+        max_length = min(task.max_length, checkpoint.config.max_position_embeddings)
+    check_max_length(max_length, checkpoint.config)
     for note in (*checkpoint.notes, *tokenizer.notes):
         say(note)
     if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
@@ -174,7 +185,7 @@ def new_model(
     )
     preprocessor = Preprocessor(
         tokenizer,
-        max_length=config.max_length,
+        max_length=max_length,
         truncation=config.truncation,
         layout=config.layout,
     )
@@ -234,6 +245,19 @@ def evaluate(
     return {**task.score(columns, answers), **more}
 
 
+def _named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
+    """Return the test sets by name; a single one is called `test`."""
+    if test is None:
+        return {}
+    tests = {"test": test} if isinstance(test, Columns) else dict(test)
+    taken = sorted({"train", "dev"} & set(tests))
+    if taken:
+        raise ConfigError(
+            f"`test` must have other names than train and dev; received {taken[0]}"
+        )
+    return tests
+
+
 def _check_tensorboard(curves: str | None, output: Path) -> None:
     """Raise unless curves can be written, and stay when the model is replaced."""
     if curves is None:
@@ -251,7 +275,7 @@ def _check_tensorboard(curves: str | None, output: Path) -> None:
 
 def _dataset(task: Task, columns: Columns) -> tf.data.Dataset:
     """Return one element a row: texts, target and, if it has one, weight."""
-    parts = [as_tensors(task.texts(columns)), task.targets(columns)]
+    parts = [as_tensors(task.training_texts(columns)), task.targets(columns)]
     weights = task.example_weights(columns)
     if weights is not None:
         parts.append(weights)
@@ -281,8 +305,8 @@ def _with_dev(
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
     """Return what the report says of a data set: rows, classes, lengths in tokens."""
     preprocessor, sizes, cut = model.preprocessor, [], 0
-    texts = model.task.texts(columns)
-    for start in range(0, len(columns), 1024):
+    texts = model.task.scored_texts(columns)
+    for start in range(0, len(texts[0]), 1024):
         parts = as_tensors([part[start : start + 1024] for part in texts])
         lengths, was_cut = model.task.lengths(preprocessor, parts)
         sizes.append(lengths.numpy())

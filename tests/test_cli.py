@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from conftest import ROOT, ROWS, SHARED, files_of, write_tsv
+from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
 
 from bert_keras import arguments, cli, inference, training
 from bert_keras.cli import main
@@ -290,6 +291,30 @@ def test_train_with_a_bad_dev_file(
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ([], {}),
+        (["a/b.tsv"], {"test": "a/b.tsv"}),
+        (["near=a.tsv"], {"near": "a.tsv"}),
+        (["a/m.tsv.gz", "mm=b.tsv"], {"m": "a/m.tsv.gz", "mm": "b.tsv"}),
+    ],
+)
+def test_names_of_test_files(given: list[str], wanted: dict[str, str]) -> None:
+    assert dict(cli._tests(given)) == wanted
+
+
+def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
+    (tmp_path / "lr=1.tsv").touch()
+    path = str(tmp_path / "lr=1.tsv")
+    assert cli._tests([path]) == [("test", path)]
+
+
+@pytest.mark.parametrize("given", [["a.tsv", "b/a.tsv"], ["=a.tsv"], ["a="]])
+def test_names_of_test_files_that_are_none(given: list[str]) -> None:
+    refused(lambda: cli._tests(given), "`--test`", given[-1])
+
+
 @pytest.fixture
 def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]:
     """Return the words of a training command that is right."""
@@ -461,3 +486,86 @@ def test_a_reader_that_has_seen_enough() -> None:
     done = command("tasks", stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_scores_of_any_task_are_aligned() -> None:
+    from bert_keras.cli import _score_table
+
+    scores = {
+        "num_examples": 1234,
+        "rouge1": 0.5,
+        "exact": True,
+        "note": "a word",
+        "baselines": {
+            "lead_3": {"rouge1": 0.25, "mean_absolute_error": 2},
+            "oracle": {"rouge1": 1.0},
+        },
+        "by_length": {"short": 0.5, "long": 7},
+        "confusion_matrix": [[1, 2], [3, 4]],
+        "empty": {},
+    }
+    assert _score_table(scores).splitlines() == [
+        "  num_examples                     1,234",
+        "  rouge1                          0.5000",
+        "  baselines                        rouge1  mean_absolute_error",
+        "  lead_3                           0.2500                    2",
+        "  oracle                           1.0000                    -",
+        "  by_length",
+        "  short                            0.5000",
+        "  long                                  7",
+    ]
+
+
+@pytest.fixture(scope="module")
+def help_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [("id", "what"), *((str(i), text) for i, (text, _) in enumerate(ROWS))]
+    return write_tsv(tmp_path_factory.mktemp("help") / "help.tsv", rows)
+
+
+def test_features_are_a_file(
+    run: Run, encoder_folder: Path, help_file: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "features.npz"
+    options = ("--text", "what", "--layers=-1,0", "--combine", "concat")
+    options += ("--pooling", "cls", "--normalize", "yes", "--output", str(output))
+    line = run("features", encoder_folder, help_file, *options)
+    assert line == f"{output}: 12 texts\n"
+    with np.load(output) as stored:
+        vectors = stored["embeddings"]
+    assert vectors.shape == (12, 32)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_features_of_layers_that_are_not_there(
+    fail: Fail, encoder_folder: Path, help_file: Path, tmp_path: Path
+) -> None:
+    output = ("--output", tmp_path / "features.npz", "--text", "what")
+    command = ("features", encoder_folder, help_file, *output, "--layers", "last-four")
+    assert "`layers` must be different numbers from 0" in fail(*command, after=True)
+
+
+def test_search_answers_one_object_a_line(
+    run: Run, encoder_folder: Path, help_file: Path
+) -> None:
+    # A query stands before the options, another one behind them.
+    command = ("search", encoder_folder, help_file, ROWS[3][0], "--text", "what")
+    lines = run(*command, "--top", 2, ROWS[8][0]).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [list(row) for row in rows] == 4 * [
+        ["query", "rank", "score", "text", "line"]
+    ]
+    assert [row["rank"] for row in rows] == [1, 2, 1, 2]
+    assert [(row["query"], row["line"]) for row in rows[::2]] == [
+        (ROWS[3][0], 5),
+        (ROWS[8][0], 10),
+    ]
+
+
+def test_search_reads_queries_from_standard_input(
+    run: Run, encoder_folder: Path, help_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"lunch\nsale\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    command = ("search", encoder_folder, help_file, "--text", "what", "--top", 1)
+    queries = [json.loads(line)["query"] for line in run(*command).splitlines()]
+    assert queries == ["lunch", "sale"]

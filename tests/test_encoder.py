@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import MismatchError, read_checkpoint, write_huggingface
 from bert_keras.config import PRESETS, BertConfig
-from bert_keras.encoder import BertEncoder, assign
+from bert_keras.encoder import BertEncoder, assign, batch_inputs
 from bert_keras.errors import ConfigError
 from bert_keras.optimizers import AdamW
 from bert_keras.packing import pack_rows, pad_rows
@@ -197,6 +197,43 @@ def test_packing_changes_nothing():
         np.testing.assert_allclose(found, alone["sequence_output"][0], atol=1e-5)
         found = outputs["pooled_output"][number]
         np.testing.assert_allclose(found, alone["pooled_output"][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", [padded, packed])
+def test_pool_is_the_pooled_output(rows, causal):
+    encoder = tiny(CONFIG.replace(is_decoder=causal))
+    batch = rows()
+    pooled = encoder.pool(batch)
+    np.testing.assert_allclose(pooled, encoder(batch)["pooled_output"], atol=1e-6)
+    del batch["segment_ids"]
+    with pytest.raises(KeyError):
+        encoder.pool(batch)
+
+
+@pytest.mark.parametrize("rematerialize", [False, True])
+def test_pool_has_the_gradients_of_the_pooled_output(rematerialize):
+    still = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    encoder = tiny(still, rematerialize=rematerialize)
+    inputs = batch_inputs()
+    short = keras.Model(inputs, encoder.pool(inputs))
+    weights = [weight.value for weight in encoder.trainable_weights]
+
+    def gradients(pool):
+        with tf.GradientTape() as tape:
+            scales = np.sin(np.arange(32)).reshape(4, 8).astype("float32")
+            loss = tf.reduce_sum(scales * pool(packed(), training=True))
+        found = tape.gradient(loss, weights)
+        return [tf.convert_to_tensor(gradient) for gradient in found]
+
+    whole = gradients(lambda *a, **k: encoder(*a, **k)["pooled_output"])
+    for expected, found in zip(whole, gradients(short), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_pool_needs_a_pooler():
+    with pytest.raises(ConfigError, match="`pooler` must be True"):
+        tiny(pooler=False).pool(padded())
 
 
 def test_packing_changes_no_gradient():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import ROWS, refused
 
-from bert_keras.inference import Predictor, load
+from bert_keras.inference import Predictor, _joined, load
 from bert_keras.tasks.base import as_columns
 
 TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
@@ -46,6 +46,37 @@ def test_the_batch_size_does_not_matter(predictor: Predictor, batch_size: int) -
     wanted = predictor.model.answer(TEXTS)["probabilities"]
     found = predictor.answers(columns, batch_size=batch_size)["probabilities"]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_batch_holds_texts_of_one_length(predictor: Predictor) -> None:
+    texts = [text for text, _ in ROWS] * 4
+    seen = []
+    compute = predictor._answer[(1,)]
+
+    def watch(strings: Any) -> Any:
+        seen.append([text.decode() for text in strings.numpy()])
+        return compute(strings)
+
+    watched = Predictor(predictor.model)
+    watched._answer = {(1,): watch}
+    rows = watched.predict(texts, batch_size=8)
+    assert rows == predictor.predict(texts, batch_size=8)
+    sizes = {
+        frozenset(predictor.model.preprocessor.lengths(batch)[0].numpy())
+        for batch in seen
+    }
+    assert sorted(sum(seen, [])) == sorted(texts)
+    assert all(max(some) - min(some) <= 3 for some in sizes)
+
+
+def test_answers_of_different_lengths_are_filled_up() -> None:
+    parts = [
+        {"name": np.array([[b"a"]], object), "start": np.array([[4]])},
+        {"name": np.array([[b"b", b"c"]], object), "start": np.array([[5, 6]])},
+    ]
+    joined = _joined(parts)
+    assert joined["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert joined["start"].tolist() == [[4, -1], [5, 6]]
 
 
 def test_no_texts_have_no_answers(predictor: Predictor) -> None:

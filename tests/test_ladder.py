@@ -18,20 +18,27 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "block characters choice_head drawing errors heads page quiet run_facts",
-    1: "checkpoints.names config folder layers masked_lm_head metrics normalization"
-    " optimizers report rows train_config vocabulary",
-    2: "arguments checkpoints.base table tokenizer",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.tensor_file choice_file"
-    " masking packing",
-    4: "checkpoints.google checkpoints.huggingface pseudo_perplexity",
-    5: "checkpoints",
+    1: "checkpoints.names config correlation entity_metrics folder layer_choice"
+    " layers masked_lm_head metrics multi_label_metrics normalization"
+    " optimizers recurrent_head report rouge rows sentences similarity"
+    " span_metrics train_config vocabulary",
+    2: "arguments calibration checkpoints.base feature_file pooling table tokenizer",
+    3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
+    " checkpoints.tensor_file choice_file contrastive masking packing squad"
+    " tagged",
+    4: "checkpoints.google checkpoints.huggingface pseudo_perplexity"
+    " sentence_windows windows words",
+    5: "checkpoints spans",
     6: "encoder info",
     7: "tasks.base",
-    8: "task_model tasks tasks.classification tasks.masked_lm tasks.multiple_choice",
-    9: "export model_folder",
+    8: "task_model tasks tasks.classification tasks.embedding tasks.masked_lm"
+    " tasks.multi_label tasks.multiple_choice tasks.next_sentence"
+    " tasks.question_answering tasks.regression tasks.summarization"
+    " tasks.tagging",
+    9: "export model_folder tasks.feature_tagging tasks.token_classification",
     10: "convert inference",
-    11: "progress",
-    12: "training",
+    11: "embedder progress",
+    12: "features text_search training",
     13: "cli",
     14: "__main__",
 }

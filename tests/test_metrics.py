@@ -16,6 +16,7 @@ from bert_keras.metrics import (
     macro_f1,
     matthews_correlation,
     precision_recall_f1,
+    reliability,
 )
 
 LABELS = np.array([0, 0, 0, 1, 1, 2], np.int32)
@@ -114,6 +115,7 @@ def test_classification_scores_are_json():
         "expected_calibration_error",
         "per_class",
         "confusion_matrix",
+        "reliability",
     ]
     assert scores["num_examples"] == 6 and scores["accuracy"] == 4 / 6
     loss = -(4 * math.log(0.8) + 2 * math.log(0.1)) / 6
@@ -137,7 +139,26 @@ def test_order_of_rows_does_not_matter():
     two = classification_scores(labels[order], p[order], class_names=names)
     for key in ("loss", "expected_calibration_error"):
         assert one.pop(key) == pytest.approx(two.pop(key))
+    for mine, other in zip(one.pop("reliability"), two.pop("reliability"), strict=True):
+        assert mine == pytest.approx(other)
     assert one == two
+
+
+def test_reliability_by_hand():
+    p = [[0.9, 0.1], [0.94, 0.06], [0.6, 0.4], [0.1, 0.9]]
+    low, high = reliability([0, 0, 1, 0], p, num_bins=5)
+    assert low == {"confidence": 0.6, "accuracy": 0.0, "support": 1}
+    assert high["confidence"] == pytest.approx((0.9 + 0.94 + 0.9) / 3)
+    assert (high["accuracy"], high["support"]) == (pytest.approx(2 / 3), 3)
+
+
+def test_the_f1_of_the_positive_class():
+    p = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]
+    scores = classification_scores([0, 0, 1], p, class_names=["no", "yes"])
+    assert (scores["f1"], scores["positive_class"]) == (pytest.approx(2 / 3), "yes")
+    settings = {"class_names": ["no", "yes"], "positive_class": "no"}
+    scores = classification_scores([0, 0, 1, 1, 1], [*p, [0, 1], [0, 1]], **settings)
+    assert scores["f1"] == scores["per_class"]["no"]["f1"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(

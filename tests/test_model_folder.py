@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import files_of, refused
 
 from bert_keras import model_folder
@@ -223,3 +224,11 @@ def test_other_files_are_never_replaced(spam_model: Any, tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match="thesis.tex"):
         save_model(spam_model, tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_a_task_that_a_folder_does_not_tell(spam_folder: Path) -> None:
+    task = Classification(("ham", "promo", "spam"), pairs=True, temperature=2)
+    model = load_model(spam_folder, task=task)
+    assert model.task == task
+    answers = model.answer((tf.constant(["win"]), tf.constant(["now"])))
+    assert answers["label"].shape == (1,)

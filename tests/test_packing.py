@@ -18,6 +18,7 @@ from bert_keras.packing import (
     pack_rows,
     pad_rows,
     truncate_pair,
+    unpack,
 )
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TRUNCATIONS
@@ -214,6 +215,21 @@ def test_short_texts_fill_rows_well() -> None:
     sizes = np.random.default_rng(3).integers(4, 40, size=128)
     mask = pack_rows(of_sizes(*sizes), of_sizes(*sizes))["padding_mask"].numpy()
     assert mask.mean() > 0.9
+
+
+@pytest.mark.parametrize("sizes", [[3, 9, 1, 4, 4], [5], []])
+@pytest.mark.parametrize("lay", [pad_rows, pack_rows])
+def test_unpack_is_the_way_back(lay: Any, sizes: list[int]) -> None:
+    ids = of_sizes(*sizes)
+    others = ids * 10
+    batch = lay(ids, tf.zeros_like(ids), targets=others)
+    assert batch["targets"].shape == batch["token_ids"].shape
+    hidden = batch["padding_mask"].numpy() == 0
+    assert (batch["targets"].numpy()[hidden] == -1).all()
+    assert unpack(batch["token_ids"], batch).to_list() == ids.to_list()
+    both = tf.stack([batch["token_ids"], batch["targets"]], axis=-1)
+    found = unpack(both, batch)
+    assert found.to_list() == tf.stack([ids, others], axis=-1).to_list()
 
 
 @pytest.fixture(scope="module")

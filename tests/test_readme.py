@@ -73,6 +73,33 @@ def test_task_example_runs(
     assert said in run(command, encoder=long_encoder, folder=tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("entailment", "science   accuracy"),
+        ("multi_label", "service  is answered from"),
+        ("next_sentence", "expected_calibration_error"),
+        ("regression", "stars  Never again"),
+    ],
+)
+def test_examples_of_training_run(
+    long_encoder: Path, tmp_path: Path, name: str, part: str
+) -> None:
+    command = [sys.executable, str(ROOT / f"examples/{name}.py"), str(long_encoder)]
+    assert part in run(command, encoder=long_encoder, folder=tmp_path)
+    assert len(list(tmp_path.glob("models/*/report.html"))) == 1
+
+
+@pytest.mark.slow
+def test_summarization_example_runs(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder", max_position_embeddings=256)
+    command = [sys.executable, str(ROOT / "examples/summarization.py"), str(encoder)]
+    lines = run(command, encoder=encoder, folder=tmp_path).splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["chosen", "lead_2", "oracle"]
+    assert len(lines) in (4, 5)
+
+
 def test_examples_are_short() -> None:
     sizes = {
         path.name: len(path.read_text(encoding="utf-8").splitlines())

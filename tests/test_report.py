@@ -29,6 +29,7 @@ class Page(HTMLParser):
     def __init__(self, source):
         super().__init__()
         self.open, self.tags, self.words = [], [], []
+        self.terms = []  # the names on the cards
         self.feed(source)
         self.close()
         assert not self.open
@@ -47,6 +48,8 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] != "style":
             self.words.append(data)
+            if self.open[-1] == "dt":
+                self.terms.append(data)
 
     def count(self, tag):
         return sum(name == tag for name, _ in self.tags)
@@ -98,10 +101,11 @@ def test_a_whole_run(report):
     for word in ("Run", "Macro F1", "400 examples", "4,400", "23.4100", "5e-05",
                  "12345", '{"text": 1}', "3,828", "Results on test", "bert_keras train",
                  "3.15.0", "Loss by step", "Loss by epoch", "Learning rate by step",
+                 "Accuracy by confidence",
                  "Scores by epoch", "Dev accuracy", "folds"):  # fmt: skip
         assert word in text, word
     assert text.index("more") < text.index("less")
-    assert page.count("svg") == 4 and page.count("h1") == 1
+    assert page.count("svg") == 6 and page.count("h1") == 1
 
 
 def test_nothing_given_makes_a_page(report):
@@ -172,6 +176,36 @@ def test_scores_of_other_tasks_are_shown(report):
     for word in ("0.8700", "a word", "short", "Count", "inner", "[0.25, 0.5]", "–",
                  "[[1, 2], [3]]"):  # fmt: skip
         assert word in text, word
+
+
+@pytest.mark.parametrize(
+    ("best", "scores", "shown"),
+    [
+        ("spearman", {"num_examples": 9, "loss": 2.0, "pearson": 0.5, "spearman": 0.4},
+         ["Spearman", "Pearson"]),
+        ("f1", {"num_examples": 9, "exact": 81.5, "num_answerable": 7, "f1": 88.25},
+         ["F1", "Exact"]),
+        ("f1", {"token_accuracy": 0.9, "precision": 0.5, "recall": 0.6, "f1": 0.55},
+         ["F1", "Token accuracy", "Precision"]),
+        ("", {"num_examples": 9, "mlm_loss": 1.5}, ["Mlm loss"]),
+        ("", {"num_examples": 9}, []),
+    ],
+)  # fmt: skip
+def test_the_best_score_is_on_the_first_card(report, best, scores, shown):
+    page = report(scores={"dev": scores}, best_score=best)
+    assert page.terms == shown
+
+
+def test_mistakes_of_other_tasks_keep_their_order(report):
+    rows = [
+        {"line": 7, "document": "d" * 200, "prediction": "", "rouge1": 0.1},
+        {"line": 3, "document": "x", "prediction": ["a", "b"], "rouge1": 0.05},
+    ]
+    page = report(mistakes=rows)
+    assert "Mistakes" in page.text and "Most confident" not in page.text
+    assert page.text.index("d" * 200) < page.text.index('["a", "b"]')
+    wide = [a for tag, a in page.tags if tag == "td" and a.get("class") == "text"]
+    assert len(wide) == 1
 
 
 def test_history_with_odd_values(report):

@@ -1,12 +1,16 @@
 """Columns of files by role: selection, headers, and errors that name their lines."""
 
+import gzip
 import json
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import refused
 
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.table import read_columns
+from bert_keras.table import Columns, read_columns, stream_columns
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
@@ -213,3 +217,94 @@ def test_real_files(name, roles, rows, first, last):
     for place, starts in ((0, first), (-1, last)):
         cells = [columns[role][place] for role in roles]
         assert all(c.startswith(s) for c, s in zip(cells, starts, strict=True)), cells
+
+
+def streamed(path: Path, columns: dict[str, str | int], **settings: Any) -> Columns:
+    """Return what `stream_columns` gives in small parts, joined."""
+    parts = list(stream_columns(path, columns, rows_at_once=2, **settings))
+    assert len(parts) > 1
+    cells = {role: sum((part[role] for part in parts), []) for role in columns}
+    return Columns(str(path), cells, sum((part.lines for part in parts), []))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "header"),
+    [
+        ("a.tsv", "id\ttext\n1\ta\n2\tb \n3\tc\n4\td\n\n\n", {"text": "text"}, "auto"),
+        ("a.tsv", "x y\t1\nz\t2\nu\t3\nv\t4\nw\t5", {"text": 0, "label": 1}, "auto"),
+        ("a.tsv", "text\na\nb\nc\nd\ne\n", {"text": 0}, "yes"),
+        ("a.txt", "one\r\ntwo\r\nthree\r\nfour\u2028\r\n", {"text": "0"}, "no"),
+        ("a.csv", 'n,text\n1,"a\nb, ""c"""\n2,d\n3,e\n4,"f"\n', {"text": 1}, "yes"),
+        (
+            "a.jsonl",
+            '{"text": "a", "n": 1}\n{"text": "b"}\n{"text": "ü"}\n',
+            {"text": "text"},
+            "auto",
+        ),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_stream_gives_what_the_whole_file_gives(
+    tmp_path: Path,
+    name: str,
+    text: str,
+    columns: dict[str, str | int],
+    header: str,
+    packed: bool,
+) -> None:
+    path, data = tmp_path / name, b"\xef\xbb\xbf" + text.encode()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    wanted = read_columns(path, columns, header=header)
+    assert streamed(path, columns, header=header) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "parts"),
+    [
+        ("a.tsv", b"text\na\nb\nc\td\n", ["a.tsv:4:", "2 columns"]),
+        ("a.tsv", b"text\tn\na\t1\nb\t2\nc\t3\n\t4\n", ["a.tsv:5:", "`text`", "empty"]),
+        ("a.tsv", b"text\na\nb\n\nc\n", ["a.tsv:4:", "empty"]),
+        ("a.csv", b'n,text\n1,a\n2,b\n3,"c\n', ["a.csv:4:", "not CSV"]),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "b"}\n[1]\n', ["a.jsonl:3:", "object"]),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "b"}\n{"t": 1}\n', ["`text`"]),
+        ("a.tsv", b"text\na\nb\n\xff\n", ["a.tsv:4:", "UTF-8", "0xff"]),
+        ("a.tsv", b"text\na\nb\nc\0\n", ["a.tsv:4:", "NUL"]),
+        ("a.tsv", b"\n\n", ["a.tsv", "empty"]),
+        ("a.tsv", b"", ["a.tsv", "empty"]),
+        ("a.tsv", b"text\n", ["a.tsv", "no rows"]),
+        ("a.tsv", b"\xff\xfea\0", ["a.tsv:1:", "UTF-16"]),
+        ("a.tsv", b"\x1f\x8b\x08broken", ["a.tsv", "cannot be read"]),
+    ],
+)
+def test_a_stream_refuses_what_the_whole_file_refuses(
+    tmp_path: Path, name: str, data: bytes, parts: list[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    refused(lambda: streamed(path, {"text": "text"}), *parts)
+    refused(lambda: read_columns(path, {"text": "text"}), *parts)
+
+
+def test_a_stream_of_no_file_is_refused(tmp_path: Path) -> None:
+    for path, part in ((tmp_path, "folder"), (tmp_path / "none.tsv", "no such file")):
+        refused(lambda path=path: streamed(path, {"text": "text"}), part)
+
+
+def test_later_parts_have_the_width_of_the_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a\t1\nb\t2\nc\t3\nd\ne\n")
+    refused(lambda: streamed(path, {"text": 0}, header="no"), "a.tsv:4:", "1 column")
+
+
+def test_a_stream_holds_a_part_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "large.tsv"
+    line = "x" * 999 + "\n"
+    with open(path, "w") as file:
+        for _ in range(200):
+            file.write(line * 100)  # 20 MB together
+    tracemalloc.start()
+    count = sum(len(part) for part in stream_columns(path, {"text": 0}, header="no"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 20_000
+    assert peak < 8e6

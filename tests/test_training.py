@@ -190,6 +190,13 @@ def test_an_unknown_label_at_evaluation_is_named_by_line(spam_folder: Path) -> N
     refused(lambda: evaluate(load(spam_folder), rows), "dev.tsv:7:", "'Spam'")
 
 
+@pytest.mark.parametrize("name", ["train", "dev"])
+def test_a_test_set_has_a_name_of_its_own(run: Any, name: str, tmp_path: Path) -> None:
+    rows = as_columns(text=TEXTS, label=LABELS)
+    refused(lambda: run(test={name: rows}), "`test`", f"received {name}")
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("role", ["dev", "test"])
 def test_an_unknown_label_is_found_before_training(
     run: Any, role: str, tmp_path: Path

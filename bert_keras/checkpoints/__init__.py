@@ -39,6 +39,8 @@ HUB_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "*/config.json",
     "bert_keras.json",
 )

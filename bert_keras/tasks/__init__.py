@@ -20,13 +20,45 @@ TASKS = {
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
     ),
+    "embedding": (
+        "bert_keras.tasks.embedding:Embedding",
+        "a vector for a text, trained on pairs (search, similarity, features …)",
+    ),
+    "feature-tagging": (
+        "bert_keras.tasks.feature_tagging:FeatureTagging",
+        "a tag for each word, by a BiLSTM on features of the frozen encoder",
+    ),
     "masked-lm": (
         "bert_keras.tasks.masked_lm:MaskedLM",
         "the words that fit at each [MASK]; adapts BERT to your own plain text",
     ),
+    "multi-label": (
+        "bert_keras.tasks.multi_label:MultiLabel",
+        "any number of classes for a text or a pair of texts (topics, emotions …)",
+    ),
     "multiple-choice": (
         "bert_keras.tasks.multiple_choice:MultipleChoice",
         "the choice that fits a context best (SWAG, COPA, exam questions …)",
+    ),
+    "next-sentence": (
+        "bert_keras.tasks.next_sentence:NextSentence",
+        "whether a text follows another, as BERT learned it in pretraining",
+    ),
+    "question-answering": (
+        "bert_keras.tasks.question_answering:QuestionAnswering",
+        "the span of a text that answers a question (SQuAD 1.1 and 2.0)",
+    ),
+    "regression": (
+        "bert_keras.tasks.regression:Regression",
+        "one number for a text or a pair of texts (similarity, rating …)",
+    ),
+    "summarization": (
+        "bert_keras.tasks.summarization:Summarization",
+        "the sentences of a document that make its summary",
+    ),
+    "token-classification": (
+        "bert_keras.tasks.token_classification:TokenClassification",
+        "a tag for each word: names of persons, places, products … in a text",
     ),
 }
 

@@ -11,7 +11,8 @@ import abc
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
@@ -19,13 +20,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder, batch_inputs
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.heads import PooledHead
 from bert_keras.packing import Preprocessor
 from bert_keras.table import Columns, read_columns
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
+
+_SINGLE_LABEL = "single_label_classification"
 
 
 class Task(abc.ABC):
@@ -37,11 +40,13 @@ class Task(abc.ABC):
     Attributes:
         name: how the command line calls it.
         summary: one line for `bert-keras tasks`.
-        architecture: Hugging Face's class name of the same model.
+        architecture: Hugging Face's class name of the same model; `BertModel` where
+            its tools have no such head.
         roles: roles of the texts that the model reads, in their order; a property of
             the instance where it depends on the settings.
         columns: role to the default name of its column.
         optional_roles: roles that a file may lack.
+        empty_roles: roles whose cells may be empty, or lists in JSONL.
         best_score: the score by which the best epoch is chosen; higher is better.
         pooler: whether the encoder has the pooler.
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
@@ -53,14 +58,16 @@ class Task(abc.ABC):
             label depends on them.
         answers_ids: whether the answers can be given without the texts, so that the
             signature `ids` of an export gives them; it gives `logits` if not.
+        max_length: most tokens of a text where the user does not say.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    architecture: ClassVar[str]
+    architecture: ClassVar[str] = "BertModel"
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()
+    empty_roles: ClassVar[tuple[str, ...]] = ()
     best_score: ClassVar[str]
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
@@ -68,6 +75,7 @@ class Task(abc.ABC):
     passed_scopes: ClassVar[tuple[str, ...]] = ()
     free_settings: ClassVar[tuple[str, ...]] = ()
     answers_ids: ClassVar[bool] = True
+    max_length: ClassVar[int] = 128
 
     # Data of files and of memory.
 
@@ -81,10 +89,12 @@ class Task(abc.ABC):
     ) -> Columns:
         """Return the labelled rows of a file; `columns` overrides default names."""
         chosen = dict(columns or {})
-        # A role that the user names must be there; a default one may be missing.
-        optional = [role for role in cls.optional_roles if role not in chosen]
         wanted = {**cls.columns, **chosen}
-        return read_columns(path, wanted, optional=optional, header=header)
+        # A role that the user names must be there; a default one may be missing.
+        optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
+        return read_columns(
+            path, wanted, optional=optional, empty=cls.empty_roles, header=header
+        )
 
     def read_texts(
         self,
@@ -135,9 +145,9 @@ class Task(abc.ABC):
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     @classmethod
-    @abc.abstractmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with what the training data settles, such as the classes."""
+        return cls(**settings)
 
     def texts(self, columns: Columns) -> tuple[list[Any], ...]:
         """Return the texts of each role: N strings, or N lists of strings, each."""
@@ -150,6 +160,14 @@ class Task(abc.ABC):
                 path=columns.path,
             )
         return tuple(columns[role] for role in self.roles)
+
+    def training_texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return the texts that `examples` takes, those of `texts` if no others."""
+        return self.texts(columns)
+
+    def scored_texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return the texts of each role whose answers `score` takes."""
+        return self.texts(columns)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return what `predict` was given, an item a text, as one list a role.
@@ -178,6 +196,10 @@ class Task(abc.ABC):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return what the model learns, [N, …]; bad values are named by line."""
 
+    def notes(self, columns: Columns) -> list[str]:
+        """Return lines that a user should read before training on these rows."""
+        return []
+
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each example in the loss, float32 [N], or `None`."""
         return None
@@ -187,6 +209,14 @@ class Task(abc.ABC):
     def signature(self) -> tuple[tf.TensorSpec, ...]:
         """Return name, dtype and shape of each input of the SavedModel."""
         return tuple(tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
+
+    def more_signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return other forms of the inputs, by the name of their signature.
+
+        `features` takes them too. They differ from `signature` in their ranks, as texts
+        [B] and lists of words [B, W] do: prediction chooses by that.
+        """
+        return {}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of texts, in graph.
@@ -240,6 +270,20 @@ class Task(abc.ABC):
 
     # Answers and scores.
 
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers of texts, in graph; `run` computes a batch's outputs.
+
+        A task whose texts may fill more rows than memory has room for runs several
+        batches.
+        """
+        batch = self.features(preprocessor, texts)
+        return self.answer(run(batch), batch)
+
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return what a person or a program wants to know, in graph; [B, …] each."""
@@ -266,6 +310,14 @@ class Task(abc.ABC):
         """Return the task with settings that dev answers tell, such as a threshold."""
         return self
 
+    def settle(self, model: keras.Model) -> Self:
+        """Return the task for good, once training is over and `model` is at its best.
+
+        It may move a setting into the weights of the head, so that other tools that
+        read the model folder get the same answers.
+        """
+        return self
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers of a batch as one dict a text, fit for JSON."""
         plain = {key: plain_values(value) for key, value in answers.items()}
@@ -289,16 +341,26 @@ class Task(abc.ABC):
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
         """Say whether a Hugging Face `config.json` that is not ours is of this task."""
-        return cls.architecture in (config.get("architectures") or ())
+        named = cls.architecture in (config.get("architectures") or ())
+        return named and cls.architecture != "BertModel"  # which has no head
 
     @classmethod
-    @abc.abstractmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the task of a Hugging Face `config.json` that is not ours."""
+        raise CheckpointError(
+            f"config.json: says nothing of the task {cls.name}: train it on this "
+            "model first"
+        )
 
     def model_config(self) -> dict[str, Any]:
         """Return the entries of `config.json` that Hugging Face reads."""
         return {}
+
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write into a model folder what other tools want, files of `folder.FILES`."""
+        return
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -315,13 +377,19 @@ class Task(abc.ABC):
 class PooledTask(Task):
     """A task of one linear layer on the pooled output of a text, or of a pair.
 
-    A subclass has a setting `pairs` and says in `units` how many outputs it needs.
+    A subclass says in `units` how many outputs it needs; one that reads pairs, too, has
+    a setting `pairs`.
+
+    Attributes:
+        problem_type: Hugging Face's word for what the outputs mean, which tells apart
+            the tasks of one architecture; empty where there is one.
     """
 
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles = ("text_pair",)
+    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
     architecture = "BertForSequenceClassification"
-    pairs: bool
+    problem_type: ClassVar[str] = ""
+    pairs: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -347,6 +415,37 @@ class PooledTask(Task):
             dtype=encoder.dtype_policy,
         )
         return head(encoder.pool(inputs))
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        if not super().reads(config) or not cls.problem_type:
+            return super().reads(config)
+        # What `BertForSequenceClassification` takes a config without the word for.
+        single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
+        return cls.problem_type == (config.get("problem_type") or single)
+
+
+def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the classes in a Hugging Face `config.json`, by number.
+
+    Raises:
+        CheckpointError: they are no mapping from 0, 1 … to different names.
+    """
+    names = config.get("id2label")
+    if names is None:  # Hugging Face's default; it left `num_labels` out later
+        count = config.get("num_labels", 2)
+        names = {i: f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
+    try:
+        by_id = {int(key): str(value) for key, value in names.items()}
+        found = tuple(by_id[index] for index in range(len(by_id)))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        found = ()
+    if not found or len(set(found)) != len(found):
+        raise CheckpointError(
+            "config.json: `id2label` must map 0, 1 … to different class names; "
+            f"received {str(names)[:200]}"
+        )
+    return found
 
 
 def as_columns(**roles: Sequence[Any]) -> Columns:

@@ -1,6 +1,7 @@
 """Classification of a text, or of a pair of texts, into one of C classes.
 
-Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T).
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T). What makes
+the confidence fit is in `bert_keras.calibration`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.calibration import (
+    abstention_scores,
+    abstention_threshold,
+    check_calibration,
+    check_share,
+    fit_temperature,
+    scaled,
+    uncalibrated_scores,
+)
+from bert_keras.errors import ConfigError
 from bert_keras.metrics import classification_scores
 from bert_keras.table import Columns
-from bert_keras.tasks.base import PooledTask
+from bert_keras.tasks.base import PooledTask, class_names
 
 CLASS_WEIGHTS = ("none", "balanced")
 
@@ -32,6 +42,13 @@ class Classification(PooledTask):
         class_weights: `none`, or `balanced`: an example weighs N / (C * N of its class)
             in the training loss, so that rare classes count as much as frequent ones.
         pairs: whether a row is a pair of texts.
+        positive_class: the class whose F1 is among the scores; by default the second
+            of two.
+        calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
+        temperature: divides the logits; above 1 the model is less sure.
+        abstain_below: a text whose score is below it gets the label "" and `abstained`.
+        answered_accuracy: above 0, `abstain_below` is the lowest threshold with which
+            the answers to dev rows are right so often; 0 keeps it as it is.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -39,14 +56,22 @@ class Classification(PooledTask):
 
     name = "classification"
     summary = "one class for a text or a pair of texts (spam, sentiment, paraphrase …)"
+    problem_type = "single_label_classification"
     best_score = "accuracy"
 
     classes: tuple[str, ...]
     class_weights: str = "none"
     pairs: bool = False
+    positive_class: str = ""
+    calibration: str = "none"
+    temperature: float = 1.0
+    abstain_below: float = 0.0
+    answered_accuracy: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
+        # The command line gives the class `1` as a number.
+        object.__setattr__(self, "positive_class", str(self.positive_class))
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise ConfigError(
                 "`classes` must be two or more different names; "
@@ -57,6 +82,14 @@ class Classification(PooledTask):
                 f"`class_weights` must be one of {', '.join(CLASS_WEIGHTS)}; "
                 f"received {self.class_weights!r}"
             )
+        if self.positive_class and self.positive_class not in self.classes:
+            raise ConfigError(
+                f"`positive_class` must be one of {_shown(self.classes)}; "
+                f"received {self.positive_class!r}"
+            )
+        check_calibration(self.calibration, self.temperature)
+        check_share("abstain_below", self.abstain_below)
+        check_share("answered_accuracy", self.answered_accuracy)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
@@ -67,27 +100,18 @@ class Classification(PooledTask):
             raise columns.error([(0, message)])
         numeric = all(name.isdecimal() for name in found)
         order = sorted(found, key=int) if numeric else sorted(found)
-        return cls(tuple(order), pairs="text_pair" in columns, **settings)
+        learned = {"classes": tuple(order), "pairs": "text_pair" in columns}
+        return cls(**{**learned, **settings})
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Classification:
-        names = config.get("id2label")
-        if names is None:  # the two of Hugging Face's default
-            names = {0: "LABEL_0", 1: "LABEL_1"}
-        try:
-            by_id = {int(key): str(value) for key, value in names.items()}
-            return cls(tuple(by_id[index] for index in range(len(by_id))))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise CheckpointError(
-                "config.json: `id2label` must map 0, 1 … to different class names; "
-                f"received {str(names)[:200]}"
-            ) from None
+        return cls(class_names(config))
 
     def model_config(self) -> dict[str, Any]:
         return {
             "id2label": {str(i): name for i, name in enumerate(self.classes)},
             "label2id": {name: i for i, name in enumerate(self.classes)},
-            "problem_type": "single_label_classification",
+            "problem_type": self.problem_type,
         }
 
     def targets(self, columns: Columns) -> np.ndarray:
@@ -138,37 +162,72 @@ class Classification(PooledTask):
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `label` string [B], `score` float32 [B] (its probability),
-        `probabilities` float32 [B, C] and `classes` string [B, C] beside them.
+        `probabilities` float32 [B, C] and `classes` string [B, C] beside them; where
+        the task may abstain also `abstained` bool [B].
         """
-        probabilities = tf.nn.softmax(tf.cast(outputs, tf.float32))
+        logits = tf.cast(outputs, tf.float32) / self.temperature
+        probabilities = tf.nn.softmax(logits)
         names = tf.constant(self.classes)
-        return {
+        answers = {
             "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
             "score": tf.reduce_max(probabilities, axis=-1),
             "probabilities": probabilities,
             # Tiled: server-side batching wants the batch first in every output.
             "classes": tf.tile(names[tf.newaxis], [tf.shape(outputs)[0], 1]),
         }
+        if self.abstain_below or self.answered_accuracy:
+            abstained = answers["score"] < self.abstain_below
+            answers["label"] = tf.where(abstained, "", answers["label"])
+            answers["abstained"] = abstained
+        return answers
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `label`, `score` and `probabilities`, by class, of each text."""
+        shown = {key: value for key, value in answers.items() if key != "classes"}
         return [
             {
-                "label": row["label"],
-                "score": row["score"],
+                **row,
                 "probabilities": dict(
                     zip(self.classes, row["probabilities"], strict=True)
                 ),
             }
-            for row in super().rows(answers)
+            for row in super().rows(shown)
         ]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        return classification_scores(
-            self.targets(columns), answers["probabilities"], class_names=self.classes
-        )
+        labels, p = self.targets(columns), answers["probabilities"]
+        correct = p.argmax(axis=1) == labels
+        return {
+            **classification_scores(
+                labels,
+                p,
+                class_names=self.classes,
+                positive_class=self.positive_class or None,
+            ),
+            **uncalibrated_scores(labels, p, self.temperature),
+            **abstention_scores(answers["score"], correct, self.abstain_below),
+        }
+
+    def tune(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> Classification:
+        """Return the task with the temperature and the threshold that dev rows tell."""
+        labels, p = self.targets(columns), answers["probabilities"]
+        task = self
+        if self.calibration == "temperature":
+            factor = fit_temperature(labels, p)
+            p = scaled(p, factor)
+            task = dataclasses.replace(task, temperature=self.temperature * factor)
+        if self.answered_accuracy:
+            below = abstention_threshold(
+                p.max(axis=1),
+                p.argmax(axis=1) == labels,
+                accuracy=self.answered_accuracy,
+            )
+            task = dataclasses.replace(task, abstain_below=below)
+        return task
 
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

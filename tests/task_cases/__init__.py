@@ -24,5 +24,7 @@ class Case:
     outputs: tuple[int | None, ...]  # shape of the outputs; None: of no fixed size
     loss: float  # of the batch after STEPS updates, at most
     others: tuple[list[Any], ...]  # more texts, a list a role, met by no training row
-    wrong: tuple[str, str]  # a role and a cell that `targets` refuses
+    # A role and a cell that `targets` refuses; None: no text is a wrong label.
+    wrong: tuple[str, str] | None
     target: str = "label"  # the role whose cells `fit` takes as they are, or ""
+    compares: bool = False  # whether the loss compares the rows of a batch

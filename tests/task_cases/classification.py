@@ -35,4 +35,17 @@ CASES = {
         wrong=("label", "no such label"),
     ),
     "pairs": _pairs(),
+    "calibrated": Case(
+        Classification(
+            ("ham", "promo", "spam"),
+            calibration="temperature",
+            temperature=1.5,
+            abstain_below=0.6,
+        ),
+        as_columns(text=TEXTS, label=LABELS),
+        outputs=(12, 3),
+        loss=0.1,
+        others=(OTHERS,),
+        wrong=("label", "no such label"),
+    ),
 }

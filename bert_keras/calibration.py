@@ -1,0 +1,148 @@
+"""Confidence that can be trusted: temperature, abstention, and what they change.
+
+Probabilities are float [N, C], labels integer [N]; NumPy float64, no TensorFlow. What
+is fitted here on dev rows becomes a setting of the task, and is applied in its graph.
+
+Sources: Guo et al. 2017 (arXiv:1706.04599), section 4.2 (temperature scaling); Geifman
+and El-Yaniv 2017 (arXiv:1705.08500) for a threshold that keeps an accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_keras.errors import ConfigError
+from bert_keras.metrics import cross_entropy, expected_calibration_error
+
+CALIBRATIONS = ("none", "temperature")
+# Few dev rows that are all answered rightly would ask for a temperature of 0.
+LEAST, MOST = 0.1, 10.0
+_TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
+
+
+def check_calibration(calibration: str, temperature: float) -> None:
+    """Raise a ConfigError unless these settings of a task are in their range."""
+    if calibration not in CALIBRATIONS:
+        raise ConfigError(
+            f"`calibration` must be one of {', '.join(CALIBRATIONS)}; "
+            f"received {calibration!r}"
+        )
+    check_number("temperature", temperature)
+    if not 0 < temperature < math.inf:
+        raise ConfigError(f"`temperature` must be above 0; received {temperature}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise a ConfigError unless a setting is a number from 0 to 1."""
+    check_number(name, value)
+    if not 0 <= value <= 1:
+        raise ConfigError(f"`{name}` must be from 0 to 1; received {value}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise a ConfigError unless a setting is a number, as JSON has them."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"`{name}` must be a number; received {value!r}")
+
+
+def fit_temperature(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+    """Return the temperature that gives the labels the least mean -log p.
+
+    It divides the logits; above 1 it makes a model less sure. The loss is convex in its
+    inverse, so bisection of the slope finds the minimum. Kept from 0.1 to 10.
+
+    Args:
+        labels: integer [N], from 0 to C - 1.
+        probabilities: float [N, C] of a softmax; their logarithms are its logits.
+
+    Example:
+        >>> round(fit_temperature([0, 0, 0, 1], [[0.9, 0.1]] * 4), 3)  # right: 0.75
+        2.0
+    """
+    true, logits = np.asarray(labels), _logits(probabilities)
+    of_label = logits[np.arange(len(true)), true].mean()
+
+    def slope(inverse: float) -> float:
+        expected = (_softmax(logits * inverse) * logits).sum(axis=1)
+        return float(expected.mean() - of_label)
+
+    low, high = math.log(1 / MOST), math.log(1 / LEAST)
+    for _ in range(60):  # to the last digits of a double
+        middle = (low + high) / 2
+        low, high = (low, middle) if slope(math.exp(middle)) > 0 else (middle, high)
+    return math.exp(-(low + high) / 2)
+
+
+def scaled(probabilities: npt.ArrayLike, temperature: float) -> npt.NDArray[np.float64]:
+    """Return the probabilities [N, C] of logits divided by a temperature."""
+    return _softmax(_logits(probabilities) / temperature)
+
+
+def uncalibrated_scores(
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, temperature: float
+) -> dict[str, Any]:
+    """Return loss and calibration error as they were before the temperature."""
+    if temperature == 1:
+        return {}
+    before = scaled(probabilities, 1 / temperature)
+    error = expected_calibration_error(labels, before)
+    return {
+        "uncalibrated_loss": cross_entropy(labels, before),
+        "uncalibrated_calibration_error": error,
+    }
+
+
+def abstention_threshold(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, accuracy: float
+) -> float:
+    """Return the lowest confidence from which answers are right often enough.
+
+    Args:
+        confidence: float [N], 0 to 1.
+        correct: bool [N].
+        accuracy: wanted share of right answers among those that are given.
+
+    Returns:
+        A threshold between two rows: 0 where all may be answered, and 1 where no
+        threshold reaches the accuracy, so that only full certainty is answered.
+    """
+    scores = np.asarray(confidence, np.float64)
+    order = np.argsort(-scores, kind="stable")
+    scores, right = scores[order], np.asarray(correct, np.float64)[order]
+    shares = np.cumsum(right) / np.arange(1, len(right) + 1)
+    # Rows of one score are answered together, or none of them.
+    ends = np.append(scores[1:] < scores[:-1], True)
+    kept = np.flatnonzero(ends & (shares >= accuracy))
+    if not kept.size:
+        return 1.0
+    last = kept[-1]
+    if last == len(scores) - 1:
+        return 0.0
+    return float((scores[last] + scores[last + 1]) / 2)
+
+
+def abstention_scores(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, below: float
+) -> dict[str, Any]:
+    """Return the share of rows that are answered, and how many of those are right."""
+    if not below:
+        return {}
+    answered = np.asarray(confidence) >= below
+    right = np.asarray(correct)[answered]
+    return {
+        "coverage": float(answered.mean()),
+        "answered_accuracy": float(right.mean()) if right.size else 0.0,
+    }
+
+
+def _logits(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    return np.log(np.maximum(np.asarray(probabilities, np.float64), _TINY))
+
+
+def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)

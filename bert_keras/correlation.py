@@ -1,0 +1,85 @@
+"""Pearson's and Spearman's correlation, in NumPy float64; no TensorFlow.
+
+The values equal those of SciPy, but for one that is undefined, because either side is
+constant: it is 0 here, and NaN there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_keras.errors import BertKerasError
+
+
+def pearson(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Return the linear correlation, from -1 to 1.
+
+    Args:
+        targets: numbers [N].
+        predictions: numbers [N].
+
+    Raises:
+        BertKerasError: the arrays are empty, not finite or not of one length.
+
+    Example:
+        >>> pearson([1, 2, 3], [2, 4, 6])
+        1.0
+    """
+    x, y = check_numbers(targets, predictions)
+    return _linear(x, y)
+
+
+def spearman(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Return the correlation of the ranks, from -1 to 1; equals share their mean rank.
+
+    Args and errors are those of `pearson`.
+
+    Example:
+        >>> spearman([1, 2, 3], [1, 10, 100])
+        1.0
+    """
+    x, y = check_numbers(targets, predictions)
+    return _linear(_ranks(x), _ranks(y))
+
+
+def check_numbers(
+    targets: npt.ArrayLike, predictions: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return both as float64 [N]; raises a BertKerasError as `pearson` says."""
+    x, y = np.asarray(targets), np.asarray(predictions)
+    for name, values in (("targets", x), ("predictions", y)):
+        if values.ndim != 1 or not values.size:
+            raise BertKerasError(
+                f"`{name}` must be of shape [N], N at least 1; "
+                f"received shape {list(values.shape)}"
+            )
+        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+            raise BertKerasError(f"`{name}` must be finite numbers")
+    if len(x) != len(y):
+        raise BertKerasError(
+            "`targets` and `predictions` must be of one length; "
+            f"received {len(x)} and {len(y)}"
+        )
+    return x.astype(np.float64), y.astype(np.float64)
+
+
+def _linear(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+    if (x == x[0]).all() or (y == y[0]).all():
+        return 0.0
+    x, y = _unit(x), _unit(y)
+    return float(np.clip(x @ y, -1.0, 1.0))  # rounding may pass 1 by a little
+
+
+def _unit(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the distances from the mean, of length 1; large ones do not overflow."""
+    values = values / np.abs(values).max()
+    values = values - values.mean()
+    values = values / np.abs(values).max()
+    return values / np.linalg.norm(values)
+
+
+def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    return mean_ranks[place]

@@ -1,0 +1,169 @@
+"""Scores where a text may have any number of classes, in NumPy float64; no TensorFlow.
+
+Targets are 0 or 1, probabilities float, both [N, C]. The values equal those of
+scikit-learn with `zero_division=0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_keras.errors import BertKerasError
+
+_Floats = npt.NDArray[np.float64]
+# The nearest float32 to 1 that a sigmoid can give is so far from it.
+_LEAST = 2.0**-24
+
+
+def multi_label_scores(
+    targets: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    *,
+    thresholds: npt.ArrayLike,
+    class_names: Sequence[str],
+) -> dict[str, Any]:
+    """Return every score as one dict that `json.dump` takes.
+
+    Args:
+        targets: 0 or 1, [N, C].
+        probabilities: float [N, C], each from 0 to 1.
+        thresholds: [C]; a class is predicted from its threshold on.
+        class_names: C names.
+
+    Returns:
+        `micro_f1`, `macro_f1` (of all classes), `exact_match` (share of the rows with
+        all classes right), `label_ranking_average_precision`,
+        `mean_average_precision` (of the classes that occur), `loss` (mean binary
+        cross-entropy, nats), `num_examples` and `per_class`: name to `precision`,
+        `recall`, `f1`, `average_precision`, `threshold`, `support`.
+
+    Raises:
+        BertKerasError: shapes do not fit, or a value is out of its range.
+    """
+    true, p = _check(targets, probabilities)
+    limits = np.asarray(thresholds, np.float64)
+    if not len(class_names) == len(limits) == p.shape[1]:
+        raise BertKerasError(
+            f"`thresholds` and `class_names` must have {p.shape[1]} entries; "
+            f"received {len(limits)} and {len(class_names)}"
+        )
+    found = p >= limits
+    hits, support = (found & true).sum(axis=0), true.sum(axis=0)
+    predicted = found.sum(axis=0)
+    columns = {
+        "precision": hits / np.maximum(predicted, 1),
+        "recall": hits / np.maximum(support, 1),
+        "f1": 2 * hits / np.maximum(predicted + support, 1),
+        "average_precision": _average_precisions(true, p),
+        "threshold": limits,
+        "support": support,
+    }
+    occurs = support > 0
+    precisions = columns["average_precision"][occurs]
+    return {
+        "micro_f1": float(2 * hits.sum() / max(predicted.sum() + support.sum(), 1)),
+        "macro_f1": float(columns["f1"].mean()),
+        "exact_match": float((found == true).all(axis=1).mean()),
+        "label_ranking_average_precision": _ranking(true, p),
+        "mean_average_precision": float(precisions.mean()) if occurs.any() else 0.0,
+        "loss": _cross_entropy(true, p),
+        "num_examples": len(true),
+        "per_class": {
+            name: {key: values[i].item() for key, values in columns.items()}
+            for i, name in enumerate(class_names)
+        },
+    }
+
+
+def best_thresholds(
+    targets: npt.ArrayLike, probabilities: npt.ArrayLike
+) -> list[float]:
+    """Return the threshold of each class that gives its F1 the highest value.
+
+    It lies half-way between two rows' probabilities; of equals the one nearest to 0.5
+    is taken. A class without a positive row keeps 0.5.
+
+    Args and errors are those of `multi_label_scores`.
+    """
+    true, p = _check(targets, probabilities)
+    return [_best_threshold(true[:, i], p[:, i]) for i in range(p.shape[1])]
+
+
+def _best_threshold(true: npt.NDArray[np.bool_], p: _Floats) -> float:
+    if not true.any():
+        return 0.5
+    hits, counts, levels = _cuts(true, p)
+    f1 = 2 * hits / (counts + true.sum())
+    below = np.append(levels[1:], 0.0)  # the next probability, which is not predicted
+    best = np.flatnonzero(f1 >= f1.max() - 1e-12)
+    # From just above `below` to `levels` every threshold predicts the same rows.
+    middles = (levels[best] + below[best]) / 2
+    return float(middles[np.abs(middles - 0.5).argmin()])
+
+
+def _cuts(
+    true: npt.NDArray[np.bool_], p: _Floats
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], _Floats]:
+    """Return right and all predictions if each distinct level of p were the threshold.
+
+    Levels fall.
+    """
+    order = np.argsort(-p, kind="stable")
+    levels = p[order]
+    ends = np.flatnonzero(np.append(levels[1:] < levels[:-1], True))
+    hits: npt.NDArray[np.int64] = np.cumsum(true[order], dtype=np.int64)[ends]
+    counts: npt.NDArray[np.int64] = ends + 1
+    return hits, counts, levels[ends]
+
+
+def _average_precisions(true: npt.NDArray[np.bool_], p: _Floats) -> _Floats:
+    """Return the sum of precision times gain in recall, by class; 0 if it is new."""
+    found = np.zeros(p.shape[1])
+    for i in np.flatnonzero(true.any(axis=0)):
+        hits, counts, _ = _cuts(true[:, i], p[:, i])
+        gains = np.diff(hits, prepend=0) / hits[-1]
+        found[i] = float((hits / counts * gains).sum())
+    return found
+
+
+def _ranking(true: npt.NDArray[np.bool_], p: _Floats) -> float:
+    """Return how high the classes of a row rank in it, on average.
+
+    For each class of a row: the share of right ones among those that rank no lower. A
+    row with no class, or with all, counts as 1.
+    """
+    total = 0.0
+    for row, scores in zip(true, p, strict=True):
+        if row.all() or not row.any():
+            total += 1.0
+            continue
+        own, every = np.sort(scores[row]), np.sort(scores)
+        no_lower = len(own) - np.searchsorted(own, own)
+        ranks = len(every) - np.searchsorted(every, own)
+        total += float((no_lower / ranks).mean())
+    return total / len(true)
+
+
+def _cross_entropy(true: npt.NDArray[np.bool_], p: _Floats) -> float:
+    p = np.clip(p, _LEAST, 1 - _LEAST)
+    return float(-np.where(true, np.log(p), np.log1p(-p)).mean())
+
+
+def _check(
+    targets: npt.ArrayLike, probabilities: npt.ArrayLike
+) -> tuple[npt.NDArray[np.bool_], _Floats]:
+    true, p = np.asarray(targets), np.asarray(probabilities, np.float64)
+    if true.shape != p.shape or p.ndim != 2 or not p.size:
+        raise BertKerasError(
+            "`targets` and `probabilities` must be of one shape [N, C]; "
+            f"received {list(true.shape)} and {list(p.shape)}"
+        )
+    if not np.isin(true, (0, 1)).all():
+        raise BertKerasError("`targets` must be 0 or 1")
+    if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
+        raise BertKerasError("`probabilities` must be numbers from 0 to 1")
+    return true.astype(bool), p

@@ -1,0 +1,79 @@
+"""Documents to rows of the batch, with a `[CLS]` before each sentence.
+
+Source: Liu 2019 (arXiv:1903.10318), section 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.packing import Preprocessor
+from bert_keras.sentences import Sentences, split_sentences
+
+
+def some_sentences(texts: Any) -> Sentences:
+    """Return the sentences of documents; an empty document has one, an empty one."""
+    found = split_sentences(texts)
+    none = tf.cast(found.texts.row_lengths() == 0, tf.int64)
+    size = [tf.reduce_sum(none)]
+
+    def filled(values: Any, fill: Any) -> Any:
+        more = tf.RaggedTensor.from_row_lengths(tf.fill(size, fill), none)
+        return tf.concat([values, more], axis=1)
+
+    return Sentences(
+        filled(found.texts, ""), filled(found.starts, 0), filled(found.ends, 0)
+    )
+
+
+def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, Any]:
+    """Return documents as windows of whole sentences, `max_length` tokens at most.
+
+    Args:
+        preprocessor: lays the windows; a sentence too long for one is cut.
+        sentences: ragged string [B, None], one at least in each document.
+
+    Returns:
+        The batch dict, and `numbers` int32 [R, T]: at each [CLS] the number of its
+        sentence among all of the batch, elsewhere -1.
+    """
+    ids, _ = preprocessor.join(sentences.flat_values)
+    sizes = tf.cast(ids.row_lengths(), tf.int32)
+    windows = _window_of_each(sentences.with_values(sizes), preprocessor.max_length)
+    numbers = tf.range(tf.shape(sizes)[0])
+    ranks = numbers - tf.gather(tf.math.segment_min(numbers, windows), windows)
+    first = tf.ragged.range(sizes).flat_values == 0
+    tokens = tf.math.segment_sum(sizes, windows)
+
+    def ragged(values: Any) -> Any:
+        return tf.RaggedTensor.from_row_lengths(values, tokens)
+
+    return preprocessor.lay(
+        ragged(ids.flat_values),
+        ragged(tf.repeat(ranks % 2, sizes)),
+        numbers=ragged(tf.where(first, tf.repeat(numbers, sizes), -1)),
+    )
+
+
+def _window_of_each(sizes: Any, most: int) -> Any:
+    """Return the window of each sentence, int32 [N], counted through the batch.
+
+    Args:
+        sizes: ragged int32 [B, None], tokens of each sentence.
+        most: tokens of a window.
+    """
+
+    def add(state: tuple[Any, Any], size: Any) -> tuple[Any, Any]:
+        used, window = state
+        is_full = used + size > most
+        used = tf.where(is_full, size, used + size)
+        return used, window + tf.cast(is_full, tf.int32)
+
+    by_place = tf.transpose(sizes.to_tensor(0))  # [S, B]: all documents in one step
+    none = tf.zeros([tf.shape(by_place)[1]], tf.int32)
+    _, windows = tf.scan(add, by_place, (none, none))
+    counts = tf.reduce_max(windows, axis=0) + 1
+    windows = tf.transpose(windows) + tf.cumsum(counts, exclusive=True)[:, tf.newaxis]
+    return tf.RaggedTensor.from_tensor(windows, sizes.row_lengths()).flat_values

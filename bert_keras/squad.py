@@ -1,0 +1,162 @@
+"""Questions and answers in the format of SQuAD 1.1 and 2.0: `read_squad`.
+
+Sources: Rajpurkar et al. 2016 (arXiv:1606.05250); Rajpurkar et al. 2018
+(arXiv:1806.03822), which adds `is_impossible` and `plausible_answers`; the latter are
+passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_keras.errors import DataError
+from bert_keras.rows import read_text
+from bert_keras.table import Columns
+
+NO_ANSWER, UNKNOWN = -1, -2  # what `place_of` returns where there is no place
+_MOST_SHOWN = 10  # bad questions that an error names
+
+
+def is_squad(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file is one JSON object, as SQuAD is and a table of rows is not.
+
+    Raises:
+        DataError: it cannot be read, or begins like JSON and is broken.
+    """
+    return isinstance(_load(os.fspath(path)), dict)
+
+
+def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Columns:
+    """Return the questions of a SQuAD file, one a row, in their order.
+
+    Args:
+        path: the file, perhaps gzipped.
+        with_answers: whether each question must have `answers`; they are left out if
+            not.
+
+    Returns:
+        Columns of `id`, `question`, `context` and `answers`: of each question the list
+        of its (text, first character), empty where it has no answer. Offsets are as
+        the file says, right or wrong. `lines` count the questions, from 1.
+
+    Raises:
+        DataError: the file is missing, no SQuAD, or has broken questions: all are
+            counted and the first ten named by their id.
+    """
+    place = os.fspath(path)
+    content = _load(place)
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        raise DataError("must be SQuAD's JSON: an object with a list `data`", path=path)
+    cells: dict[str, Any] = {"id": [], "question": [], "context": []}
+    if with_answers:
+        cells["answers"] = []
+    problems = []
+    seen: set[str] = set()
+    for name, question, context in _questions(place, content["data"]):
+        problem = _problem(question, context, with_answers)
+        if name in seen:
+            problem = problem or "stands twice in the file"
+        if problem:
+            problems.append(f"question {name!r} {problem}")
+            continue
+        seen.add(name)
+        cells["id"].append(name)
+        cells["question"].append(question["question"])
+        cells["context"].append(context)
+        if with_answers:
+            given = [] if question.get("is_impossible") else question["answers"]
+            pairs = [(answer["text"], answer["answer_start"]) for answer in given]
+            cells["answers"].append(pairs)
+    if problems:
+        more = len(problems) - _MOST_SHOWN
+        shown = "; ".join(problems[:_MOST_SHOWN])
+        shown += f"; and {more} more" if more > 0 else ""
+        count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
+        raise DataError(f"{count}{shown}", path=path)
+    if not cells["id"]:
+        raise DataError("holds no questions", path=path)
+    return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
+
+
+def is_answers(cell: Any) -> bool:
+    """Say whether a cell is a list of (text, first character)."""
+    return isinstance(cell, list | tuple) and all(
+        isinstance(answer, list | tuple)
+        and [type(part) for part in answer] == [str, int]
+        for answer in cell
+    )
+
+
+def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
+    """Return first character and end of the first answer that stands where it says.
+
+    `NO_ANSWER` twice where there are no answers, `UNKNOWN` where none stands there.
+    """
+    for text, start in answers:
+        if start >= 0 and text and context.startswith(text, start):
+            return start, start + len(text)
+    code = UNKNOWN if answers else NO_ANSWER
+    return code, code
+
+
+def _load(path: str) -> Any:
+    """Return the JSON of a file, or `None` where it holds several values, or none."""
+    text = read_text(path)
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # JSONL
+            return None
+        message = f"is not JSON: {error.msg}"
+        raise DataError(message, path=path, line=error.lineno) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"is not JSON: {error}", path=path) from None
+
+
+def _questions(
+    path: str, articles: list[Any]
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield the id, the object and the context of each question."""
+    for number, article in enumerate(articles, 1):
+        for paragraph in _list(path, article, "paragraphs", f"article {number}"):
+            where = f"a paragraph of article {number}"
+            for question in _list(path, paragraph, "qas", where):
+                name = question.get("id") if isinstance(question, dict) else None
+                if not isinstance(name, str | int) or isinstance(name, bool):
+                    message = f"a question of article {number} has no `id`"
+                    raise DataError(message, path=path)
+                yield str(name), question, paragraph.get("context")
+
+
+def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:
+    values = parent.get(key) if isinstance(parent, dict) else None
+    if not isinstance(values, list):
+        raise DataError(f"{name} must hold a list `{key}`", path=path)
+    return values
+
+
+def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
+    """Return what is wrong with a question, empty if nothing is."""
+    for key, value in (("question", question.get("question")), ("context", context)):
+        if not isinstance(value, str):
+            return f"must have a text `{key}`"
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            return f"has half of a surrogate pair in its `{key}`"
+    if not with_answers:
+        return ""
+    answers = question.get("answers")
+    if not isinstance(answers, list):
+        return "has no list `answers`" if not question.get("is_impossible") else ""
+    for answer in answers:
+        text = answer.get("text") if isinstance(answer, dict) else None
+        start = answer.get("answer_start") if isinstance(answer, dict) else None
+        if not isinstance(text, str) or type(start) is not int:
+            return "must have `text` and a whole number `answer_start` in each answer"
+    if answers and question.get("is_impossible"):
+        return "is said to be impossible and has answers"
+    return ""

@@ -1,0 +1,303 @@
+"""One vector for each text, near for texts that mean the same: a bi-encoder.
+
+Trained on pairs: both texts of a pair go through the same encoder, in one batch.
+
+Sources: Reimers and Gurevych 2019 (arXiv:1908.10084); Devlin et al. 2018
+(arXiv:1810.04805), section 5.3, for layers other than the last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints.sentence_files import write_sentence_files
+from bert_keras.contrastive import RankingLoss, SimilarityOrderLoss
+from bert_keras.encoder import BertEncoder
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.layer_choice import (
+    COMBINATIONS,
+    POOLINGS,
+    Layers,
+    parse_layers,
+    resolve_layers,
+)
+from bert_keras.packing import Preprocessor
+from bert_keras.pooling import LayerMix, TextPooling
+from bert_keras.similarity import (
+    cosines,
+    pair_places,
+    ranks,
+    retrieval_scores,
+    similarity_scores,
+)
+from bert_keras.table import Columns
+from bert_keras.tasks.base import Task
+
+OBJECTIVES = ("ranking", "similarity")
+_FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
+_LAST = (-1,)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class Embedding(Task):
+    """One vector for each text.
+
+    Args:
+        pooling: `mean` or `max` over a text's tokens, or `cls`, the vector of `[CLS]`.
+        normalize: whether vectors have length 1.
+        layers: hidden states that vectors are made of: 0 is the embedding layer, -1 the
+            last block; or a name of `layer_choice.NAMED_LAYERS`, or `all`. Blocks above
+            the highest are not trained.
+        combine: several layers become one by `sum`, by `concat`, or `weighted`: the sum
+            with learned weights.
+        objective: `ranking`: the rows are pairs that belong together, and the other
+            texts of the batch are negatives, in both directions; `similarity`: the rows
+            have a label, higher for nearer texts, whose order the cosines learn.
+        scale: what the loss multiplies cosines by.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "embedding"
+    summary = "a vector for a text, trained on pairs (search, similarity, features …)"
+    architecture = "BertModel"
+    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
+    optional_roles = ("label",)
+    pooler = False
+
+    pooling: str = "mean"
+    normalize: bool = True
+    layers: Layers = _LAST
+    combine: str = "sum"
+    objective: str = "ranking"
+    scale: float = 20.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", parse_layers(self.layers))
+        for setting, allowed in (
+            ("pooling", POOLINGS),
+            ("normalize", (True, False)),
+            ("combine", COMBINATIONS),
+            ("objective", OBJECTIVES),
+        ):
+            value = getattr(self, setting)
+            if value not in allowed or isinstance(value, bool) != (allowed[0] is True):
+                raise ConfigError(
+                    f"`{setting}` must be one of {', '.join(map(str, allowed))}; "
+                    f"received {value!r}"
+                )
+        number = isinstance(self.scale, int | float) and type(self.scale) is not bool
+        if not number or not 0 < self.scale < math.inf:
+            raise ConfigError(f"`scale` must be above 0; received {self.scale!r}")
+
+    @property
+    def best_score(self) -> str:  # type: ignore[override]
+        return "mrr" if self.objective == "ranking" else "spearman"
+
+    @property
+    def encoder_outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return () if self.layers == _LAST else ("hidden_states",)
+
+    # Data.
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:
+        """Return the task; the objective is `similarity` where rows have a label."""
+        objective = "similarity" if "label" in columns else "ranking"
+        return cls(**{"objective": objective, **settings})
+
+    def training_texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        if "text_pair" not in columns:
+            raise DataError(
+                "training reads pairs of texts, the column of `text_pair` is missing: "
+                "name it",
+                path=columns.path,
+            )
+        return columns["text"], columns["text_pair"]
+
+    def scored_texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return the first texts of all pairs, then the second ones."""
+        first, second = self.training_texts(columns)
+        return (first + second,)
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return what the loss compares.
+
+        For `similarity` the labels, float32 [N]; for `ranking` int32 [N, 2], a number
+        for each text, the same for equal ones: they are no negatives of each other.
+        """
+        if self.objective == "similarity":
+            return _similarities(columns)
+        numbers: dict[str, int] = {}
+        first, second = self.training_texts(columns)
+        rows = [
+            [numbers.setdefault(text, len(numbers)) for text in pair]
+            for pair in zip(first, second, strict=True)
+        ]
+        return np.array(rows, np.int32).reshape(-1, 2)
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return one batch of both texts of each pair, one after the other."""
+        if not isinstance(texts, tuple | list) or len(texts) != 2:
+            raise ConfigError("`x` must be a pair of texts to train embeddings")
+        both = tf.reshape(tf.stack(texts, axis=1), [-1])
+        batch = self.features(preprocessor, both)
+        return batch, self.encode_targets(targets), weights
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return numbers for labels as they stand in a file."""
+        if getattr(targets, "dtype", None) != tf.string:
+            return targets
+        return tf.strings.to_number(targets, tf.float32)
+
+    # The model.
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
+        return pool(
+            self.token_vectors(encoder, inputs),
+            inputs["padding_mask"],
+            inputs["position_ids"],
+            inputs["cls_positions"],
+        )
+
+    def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
+        """Return the Keras tensor of each token's vector of the chosen layers."""
+        outputs = encoder(inputs)
+        if self.layers == _LAST:
+            return outputs["sequence_output"]
+        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
+        for block in encoder.blocks[max(chosen) :]:
+            block.trainable = False  # nothing that the loss sees depends on it
+        states = [outputs["hidden_states"][place] for place in chosen]
+        mix = LayerMix(self.combine, dtype=encoder.dtype_policy)
+        return mix(states) if len(states) > 1 else states[0]
+
+    def loss(self) -> keras.losses.Loss:
+        if self.objective == "ranking":
+            return RankingLoss(self.scale)
+        return SimilarityOrderLoss(self.scale)
+
+    # Answers and scores.
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `embedding`, float32 [B, D]."""
+        return {"embedding": outputs}
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return correlations where rows have labels, and how well pairs are found.
+
+        The latter is left out for the objective `similarity`, whose pairs need not
+        belong together, unless there is no label.
+        """
+        scores: dict[str, Any] = {}
+        if "label" in columns:
+            first, second = np.split(answers["embedding"], 2)
+            scores |= similarity_scores(first, second, _similarities(columns))
+        if self.objective == "ranking" or not scores:
+            scores |= retrieval_scores(self._places(columns, answers)[0])
+        return scores
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return texts whose pair is not the nearest, or pairs that are far off."""
+        first, second = np.split(answers["embedding"], 2)
+        found = cosines(first, second)
+        texts, pairs = self.training_texts(columns)
+        if self.objective == "similarity":
+            gold = _similarities(columns)
+            off = (ranks(found) - ranks(gold)) / len(gold)
+            rows = np.flatnonzero(abs(off) > _FAR)
+            return [
+                {
+                    "line": columns.lines[row],
+                    "text": f"{texts[row]}  |  {pairs[row]}",
+                    "label": columns["label"][row],
+                    "cosine": float(found[row]),
+                }
+                for row in rows[np.argsort(-abs(off[rows]), kind="stable")]
+            ]
+        places, nearest = self._places(columns, answers)
+        rows = np.flatnonzero(places > 1)
+        return [
+            {
+                "line": columns.lines[row],
+                "text": texts[row],
+                "label": pairs[row],
+                "place": int(places[row]),
+                "prediction": pairs[nearest[row]],
+            }
+            for row in rows[np.argsort(-places[rows], kind="stable")]
+        ]
+
+    def _places(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Any:
+        first, second = np.split(answers["embedding"], 2)
+        texts, pairs = self.training_texts(columns)
+        return pair_places(first, second, texts=texts, pairs=pairs)
+
+    # What is saved.
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        return "sentence_transformers" in config
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Embedding:
+        """Return the task of a folder of sentence-transformers, or of a plain encoder.
+
+        A plain encoder's vectors keep their length.
+        """
+        said = config.get("sentence_transformers") or {}
+        return cls(
+            pooling=said.get("pooling", "mean"), normalize=said.get("normalize", False)
+        )
+
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write what sentence-transformers wants; it knows the last layer alone."""
+        if self.layers == _LAST:
+            write_sentence_files(
+                folder,
+                hidden_size=hidden_size,
+                pooling=self.pooling,
+                normalize=self.normalize,
+                max_length=preprocessor.max_length,
+            )
+
+
+def _similarities(columns: Columns) -> np.ndarray:
+    """Return the labels as numbers, float32 [N]; bad ones are named by line."""
+    if "label" not in columns:
+        raise DataError(
+            "the model learned similarities, the column of `label` is missing: name it",
+            path=columns.path,
+        )
+    values, wrong = [], []
+    for row, cell in enumerate(columns["label"]):
+        try:
+            values.append(float(cell))
+        except ValueError:
+            values.append(math.nan)
+        if not math.isfinite(values[-1]):
+            wrong.append((row, f"`label` must be a number; received {cell!r}"))
+    if wrong:
+        raise columns.error(wrong)
+    return np.array(values, np.float32)

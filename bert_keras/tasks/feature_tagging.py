@@ -1,0 +1,88 @@
+"""A tag for each word from the features of an encoder that stays as it is.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 and table 7: hidden layers
+without fine-tuning, a BiLSTM of two layers, a linear layer on the first piece.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from bert_keras.encoder import BertEncoder
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.packing import Preprocessor
+from bert_keras.recurrent_head import FEATURES, RecurrentHead
+from bert_keras.tasks.tagging import TaggingTask
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class FeatureTagging(TaggingTask):
+    """Tags of words by a small BiLSTM on a frozen encoder.
+
+    Only the head is trained, and from nothing: it wants a rate of about 1e-3, far above
+    that of fine-tuning. Rows hold one sentence each, in either layout, since a
+    recurrent layer must not run from one sentence into the next.
+
+    Args:
+        classes: the tags in the order of the outputs, such as `O`, `B-person`,
+            `I-person`.
+        layers: which hidden layers the BiLSTM reads, see `recurrent_head.FEATURES`.
+        units: width of each direction of each of its two layers.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "feature-tagging"
+    summary = "a tag for each word, by a BiLSTM on features of the frozen encoder"
+    architecture = "BertModel"  # Hugging Face has the encoder, but no such head
+    encoder_outputs = ("hidden_states",)
+
+    classes: tuple[str, ...]
+    layers: str = "concat_last_four"
+    units: int = 768
+
+    def __post_init__(self) -> None:
+        self.check_classes()
+        if self.layers not in FEATURES:
+            raise ConfigError(
+                f"`layers` must be one of {', '.join(FEATURES)}; "
+                f"received {self.layers!r}"
+            )
+        if not isinstance(self.units, int) or self.units < 1:
+            raise ConfigError(
+                f"`units` must be an integer of at least 1; received {self.units!r}"
+            )
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        return super().features(preprocessor.replace(layout="padded"), texts)
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the logits of each token, float32 [B, T, C]."""
+        encoder.trainable = False
+        head = RecurrentHead(
+            len(self.classes),
+            features=self.layers,
+            units=self.units,
+            dropout_rate=encoder.config.hidden_dropout_prob,
+            initializer_range=encoder.config.initializer_range,
+            seed=seed,
+            dtype=encoder.dtype_policy,
+        )
+        states = encoder(inputs, training=False)["hidden_states"]
+        return head(states, inputs["padding_mask"])
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        return False  # Hugging Face has no such models
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> FeatureTagging:
+        raise CheckpointError("config.json: holds no model of feature-tagging")

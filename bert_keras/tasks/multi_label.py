@@ -1,0 +1,269 @@
+"""Multi-label classification: any number of C classes for a text or a pair.
+
+One sigmoid a class on the pooled output, binary cross-entropy; a class is answered from
+its threshold on.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.calibration import (
+    check_calibration,
+    check_share,
+    fit_temperature,
+    scaled,
+    uncalibrated_scores,
+)
+from bert_keras.errors import ConfigError
+from bert_keras.metrics import expected_calibration_error, reliability
+from bert_keras.multi_label_metrics import best_thresholds, multi_label_scores
+from bert_keras.table import Columns
+from bert_keras.tasks.base import PooledTask, class_names
+
+THRESHOLD_TUNINGS = ("f1", "none")
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class MultiLabel(PooledTask):
+    """Any number of classes, or none, for each text or pair.
+
+    A cell of the file holds names with a separator between, or nothing; in JSONL it may
+    be a list.
+
+    Args:
+        classes: names of the classes, in the order of the outputs.
+        separator: what stands between names in a cell; spaces around names are dropped.
+        thresholds: probability from which a class is answered, one for each class or
+            one for all; empty: 0.5, until dev rows tell better ones.
+        threshold_tuning: `f1`: thresholds that are not given are those with the highest
+            F1 of each class on dev rows; `none`: they stay 0.5.
+        pairs: whether a row is a pair of texts.
+        calibration: `temperature` fits `temperature`, one for all classes, on dev rows.
+        temperature: divides the logits.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "multi-label"
+    summary = "any number of classes for a text or a pair of texts (topics, emotions …)"
+    problem_type = "multi_label_classification"
+    best_score = "micro_f1"
+    empty_roles = ("label",)
+
+    classes: tuple[str, ...]
+    separator: str = ","
+    thresholds: tuple[float, ...] = ()
+    threshold_tuning: str = "f1"
+    pairs: bool = False
+    calibration: str = "none"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(self.classes))
+        given = self.thresholds
+        if not isinstance(given, str | Sequence):
+            given = (given,) * len(self.classes)
+        object.__setattr__(self, "thresholds", tuple(given))
+        if not self.classes or len(set(self.classes)) != len(self.classes):
+            raise ConfigError(
+                "`classes` must be one or more different names; "
+                f"received {', '.join(map(repr, self.classes)) or 'none'}"
+            )
+        if not isinstance(self.separator, str) or not self.separator:
+            raise ConfigError(
+                f"`separator` must be a string, not empty; received {self.separator!r}"
+            )
+        if len(self.thresholds) not in (0, len(self.classes)):
+            raise ConfigError(
+                f"`thresholds` must be one number, or one for each of the "
+                f"{len(self.classes)} classes; received {len(self.thresholds)}"
+            )
+        for value in self.thresholds:
+            check_share("thresholds", value)
+        if self.threshold_tuning not in THRESHOLD_TUNINGS:
+            raise ConfigError(
+                f"`threshold_tuning` must be one of {', '.join(THRESHOLD_TUNINGS)}; "
+                f"received {self.threshold_tuning!r}"
+            )
+        check_calibration(self.calibration, self.temperature)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
+        """Return the task with the classes of the data, sorted; numbers by value."""
+        blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
+        found = {name for cell in columns["label"] for name in blank.names(cell)}
+        if not found:
+            raise columns.error([(0, "`label` must have a class in some row")])
+        numeric = all(name.isdecimal() for name in found)
+        order = sorted(found, key=int) if numeric else sorted(found)
+        learned = {"classes": tuple(order), "pairs": "text_pair" in columns}
+        return cls(**{**learned, **settings})
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> MultiLabel:
+        return cls(class_names(config))
+
+    def model_config(self) -> dict[str, Any]:
+        return {
+            "id2label": {str(i): name for i, name in enumerate(self.classes)},
+            "label2id": {name: i for i, name in enumerate(self.classes)},
+            "problem_type": self.problem_type,
+        }
+
+    def names(self, cell: Any) -> list[str]:
+        """Return the names in a cell: text with separators, or a list, also as JSON."""
+        if not isinstance(cell, str):
+            return list(cell)
+        if cell.startswith("["):
+            try:
+                return list(map(str, json.loads(cell)))
+            except ValueError:
+                pass  # a name may begin so
+        parts = (part.strip() for part in cell.split(self.separator))
+        return [part for part in parts if part]
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return 0 or 1 for each class, float32 [N, C]; unknown ones named by line."""
+        index = {name: i for i, name in enumerate(self.classes)}
+        targets = np.zeros((len(columns), len(self.classes)), "float32")
+        unknown = []
+        for row, cell in enumerate(columns["label"]):
+            for name in self.names(cell):
+                if name in index:
+                    targets[row, index[name]] = 1
+                else:
+                    known = ", ".join(self.classes[:12])
+                    message = f"`label` must be of {known}; received {name!r}"
+                    unknown.append((row, message))
+        if unknown:
+            raise columns.error(unknown)
+        return targets
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return 0 or 1 for each class for cells with separators, in graph."""
+        if getattr(targets, "dtype", None) != tf.string:
+            return targets
+        names = tf.strings.strip(tf.strings.split(targets, self.separator))
+        same = names[..., tf.newaxis] == tf.constant(self.classes)
+        known = tf.reduce_any(same, -1) | (names == "")
+        check = tf.debugging.Assert(
+            tf.reduce_all(known.flat_values),
+            ["a label is none of the classes", targets],
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.reduce_max(tf.cast(same, tf.float32), axis=1)
+
+    @property
+    def units(self) -> int:
+        return len(self.classes)
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The threshold of each class."""
+        return self.thresholds or (0.5,) * len(self.classes)
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `labels` string [B, C], "" for a class that does not apply;
+        `probabilities` float32 [B, C] and `classes` string [B, C].
+        """
+        probabilities = tf.sigmoid(tf.cast(outputs, tf.float32) / self.temperature)
+        names = tf.tile(tf.constant([self.classes]), [tf.shape(outputs)[0], 1])
+        applies = probabilities >= tf.constant(self.limits, tf.float32)
+        return {
+            "labels": tf.where(applies, names, ""),
+            "probabilities": probabilities,
+            "classes": names,
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `labels`, a list, and `probabilities`, by class, of each text."""
+        return [
+            {
+                "labels": [name for name in row["labels"] if name],
+                "probabilities": dict(
+                    zip(self.classes, row["probabilities"], strict=True)
+                ),
+            }
+            for row in super().rows(answers)
+        ]
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return `multi_label_scores`, and the calibration of all yes-or-no answers."""
+        targets, p = self.targets(columns), answers["probabilities"]
+        flat, pairs = _yes_or_no(targets, p)
+        return {
+            **multi_label_scores(
+                targets,
+                p,
+                thresholds=np.array(self.limits, "float32"),
+                class_names=self.classes,
+            ),
+            "expected_calibration_error": expected_calibration_error(flat, pairs),
+            **uncalibrated_scores(flat, pairs, self.temperature),
+            "reliability": reliability(flat, pairs),
+        }
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> MultiLabel:
+        """Return the task with the temperature and thresholds that dev rows tell."""
+        targets, p = self.targets(columns), answers["probabilities"]
+        task = self
+        if self.calibration == "temperature":
+            flat, pairs = _yes_or_no(targets, p)
+            factor = fit_temperature(flat, pairs)
+            p = scaled(pairs, factor)[:, 1].reshape(p.shape)
+            task = dataclasses.replace(task, temperature=self.temperature * factor)
+        if self.threshold_tuning == "f1" and not self.thresholds:
+            limits = tuple(best_thresholds(targets, p))
+            task = dataclasses.replace(task, thresholds=limits)
+        return task
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return the rows with a wrong class, those with most wrong ones first."""
+        targets = self.targets(columns) > 0
+        found = answers["labels"] != b""
+        wrong = (found != targets).sum(axis=1)
+        order = np.argsort(-wrong, kind="stable")[: int((wrong > 0).sum())]
+        texts, classes = self.texts(columns), np.array(self.classes)
+        return [
+            {
+                "line": columns.lines[row],
+                "text": "  |  ".join(part[row] for part in texts),
+                "label": ", ".join(classes[targets[row]]) or "none",
+                "prediction": ", ".join(classes[found[row]]) or "none",
+                "wrong_classes": int(wrong[row]),
+            }
+            for row in order
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        counts = collections.Counter(
+            name for cell in columns["label"] for name in self.names(cell)
+        )
+        return {
+            "rows": len(columns),
+            "classes": {name: counts.get(name, 0) for name in self.classes},
+        }
+
+
+def _yes_or_no(targets: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the N * C decisions as labels 0 or 1, [NC], and distributions [NC, 2]."""
+    p = np.clip(p.reshape(-1).astype("float64"), 2.0**-24, 1 - 2.0**-24)
+    return targets.reshape(-1).astype("int64"), np.stack([1 - p, p], axis=1)

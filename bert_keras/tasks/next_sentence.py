@@ -1,0 +1,278 @@
+"""Next sentence: does the second text follow the first? BERT is pretrained on it.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 2: half of the pairs
+are neighbours in a document, half end with a sentence of another one. The head is that
+of the pretraining, so a checkpoint that has it answers without more training.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.calibration import (
+    check_calibration,
+    fit_temperature,
+    uncalibrated_scores,
+)
+from bert_keras.encoder import BertEncoder
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.heads import PooledHead
+from bert_keras.metrics import classification_scores
+from bert_keras.rows import read_text
+from bert_keras.table import Columns
+from bert_keras.tasks.base import PooledTask
+
+NEXT, NOT_NEXT = "next", "not_next"
+_SEED = 42  # of the pairs of a file, which are the same whenever it is read
+Sentence = tuple[int, str]  # its line in the file, and the text
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class NextSentence(PooledTask):
+    """Whether the second text of a pair follows the first.
+
+    Output 0 means that it does, as in Google's code and Hugging Face's
+    `BertForNextSentencePrediction`.
+
+    Args:
+        labels: how the file writes the two cases: follows, does not follow.
+        calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
+        temperature: divides the logits.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "next-sentence"
+    summary = "whether a text follows another, as BERT learned it in pretraining"
+    architecture = "BertForNextSentencePrediction"
+    optional_roles = ()
+    best_score = "accuracy"
+    pretrained_scopes = ("cls/seq_relationship/",)
+    passed_scopes = ("cls/predictions/",)  # of the masked-LM head of the pretraining
+    pairs = True
+
+    labels: tuple[str, str] = (NEXT, NOT_NEXT)
+    calibration: str = "none"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        # The command line gives the label `1` as a number.
+        object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+        if len(self.labels) != 2 or len(set(self.labels)) != 2:
+            raise ConfigError(
+                "`labels` must be two different words, for a pair that follows and one "
+                f"that does not; received {list(self.labels)}"
+            )
+        check_calibration(self.calibration, self.temperature)
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the labelled pairs of a file, or pairs made of a file of documents.
+
+        A `.txt` file without tabs is of documents: a sentence a line, blank lines
+        between documents; see `pairs_of_documents`.
+        """
+        place = os.fspath(path)
+        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
+            text = read_text(place)
+            if "\t" not in text:
+                return pairs_of_documents(_documents(text), path=place)
+        return super().read(path, columns=columns, header=header)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> NextSentence:
+        return cls(**settings)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
+        return cls()
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return 0 where the second text follows, else 1, int32 [N]."""
+        known = f"{self.labels[0]} or {self.labels[1]}"
+        unknown = [
+            (row, f"`label` must be {known}; received {label!r}")
+            for row, label in enumerate(columns["label"])
+            if label not in self.labels
+        ]
+        if unknown:
+            raise columns.error(unknown)
+        return np.array(
+            [self.labels.index(label) for label in columns["label"]], "int32"
+        )
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return 0 and 1 for the two labels; numbers pass unchanged."""
+        if getattr(targets, "dtype", None) != tf.string:
+            return targets
+        same = tf.expand_dims(targets, -1) == tf.constant(self.labels)
+        check = tf.debugging.Assert(
+            tf.reduce_all(tf.reduce_any(same, -1)),
+            [f"a label is neither {' nor '.join(self.labels)}; labels:", targets],
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
+
+    @property
+    def units(self) -> int:
+        return 2
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        with keras.name_scope("cls"):
+            head = PooledHead(
+                self.units,
+                dropout_rate=0.0,  # the pretraining has none here
+                initializer_range=encoder.config.initializer_range,
+                seed=seed,
+                dtype=encoder.dtype_policy,
+                name="seq_relationship",
+            )
+            return head(encoder.pool(inputs))
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def metrics(self) -> list[Any]:
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `is_next` bool [B] and `probability` float32 [B] that it is so."""
+        logits = tf.cast(outputs, tf.float32) / self.temperature
+        probability = tf.nn.softmax(logits)[:, 0]
+        return {"is_next": probability >= 0.5, "probability": probability}
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        labels, p = self.targets(columns), _both(answers["probability"])
+        return {
+            **classification_scores(
+                labels, p, class_names=self.labels, positive_class=self.labels[0]
+            ),
+            **uncalibrated_scores(labels, p, self.temperature),
+        }
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> NextSentence:
+        """Return the task with the temperature that dev rows tell."""
+        if self.calibration == "none":
+            return self
+        factor = fit_temperature(self.targets(columns), _both(answers["probability"]))
+        return dataclasses.replace(self, temperature=self.temperature * factor)
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        targets, p = self.targets(columns), _both(answers["probability"])
+        wrong = np.flatnonzero(p.argmax(axis=1) != targets)
+        wrong = wrong[np.argsort(-p.max(axis=1)[wrong], kind="stable")]
+        return [
+            {
+                "line": columns.lines[row],
+                "text": columns["text"][row],
+                "text_pair": columns["text_pair"][row],
+                "label": self.labels[targets[row]],
+                "prediction": self.labels[1 - targets[row]],
+                "probability": float(p[row].max()),
+            }
+            for row in wrong
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        counts = collections.Counter(columns["label"])
+        classes = {label: counts.get(label, 0) for label in self.labels}
+        return {"rows": len(columns), "classes": classes}
+
+
+def pairs_of_documents(
+    documents: Sequence[Sequence[str] | Sequence[Sentence]],
+    *,
+    path: str = "documents in memory",
+    seed: int = _SEED,
+) -> Columns:
+    """Return each two neighbours of a document, half of them with a false second one.
+
+    The false ones are drawn from the other documents: a document, then a sentence.
+
+    Args:
+        documents: sentences of each, or (line, sentence).
+        path: the file, for errors.
+        seed: of which pairs are false, and of what is drawn.
+
+    Raises:
+        DataError: there are fewer than two documents, or none has two sentences.
+
+    Example:
+        >>> made = pairs_of_documents([["It rains.", "I stay in."], ["Two eggs."]])
+        >>> made["text"], made["label"] in (["next"], ["not_next"])
+        (['It rains.'], True)
+    """
+    numbered = [_numbered(document) for document in documents]
+    numbered = [document for document in numbered if document]
+    if len(numbered) < 2:
+        raise DataError(
+            "must hold two documents or more, a sentence a line, blank lines between; "
+            f"holds {len(numbered)}",
+            path=path,
+        )
+    places = [(d, i) for d, each in enumerate(numbered) for i in range(len(each) - 1)]
+    if not places:
+        raise DataError("must have a document of two sentences or more", path=path)
+    draw = np.random.default_rng(seed)
+    is_false = set(draw.permutation(len(places))[: len(places) // 2].tolist())
+    cells: dict[str, list[str]] = {"text": [], "text_pair": [], "label": []}
+    lines = []
+    for number, (d, i) in enumerate(places):
+        line, first = numbered[d][i]
+        second = numbered[d][i + 1][1]
+        if number in is_false:
+            other = int(draw.integers(len(numbered) - 1))
+            other += other >= d  # any document but this one
+            second = numbered[other][int(draw.integers(len(numbered[other])))][1]
+        cells["text"].append(first)
+        cells["text_pair"].append(second)
+        cells["label"].append(NOT_NEXT if number in is_false else NEXT)
+        lines.append(line)
+    return Columns(path, cells, lines)
+
+
+def _numbered(document: Sequence[Any]) -> list[Sentence]:
+    return [
+        (number, item) if isinstance(item, str) else (item[0], item[1])
+        for number, item in enumerate(document, 1)
+    ]
+
+
+def _documents(text: str) -> list[list[Sentence]]:
+    """Return the sentences of each document, with their lines."""
+    documents: list[list[Sentence]] = [[]]
+    for line, sentence in enumerate(text.split("\n"), 1):
+        if sentence.strip():
+            documents[-1].append((line, sentence.strip()))
+        else:
+            documents.append([])
+    return [document for document in documents if document]
+
+
+def _both(probability: np.ndarray) -> np.ndarray:
+    """Return [N, 2]: that the second text follows, and that it does not."""
+    # Between 0 and 1 as far as float32 can say: 1 - p is lost where p rounds to 1.
+    p = np.clip(probability.astype("float64"), 2.0**-24, 1 - 2.0**-24)
+    return np.stack([p, 1 - p], axis=1)

@@ -1,0 +1,398 @@
+"""Question answering: the span of a text that answers a question, or that none does.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 2.0).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.encoder import BertEncoder
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.heads import PooledHead
+from bert_keras.packing import Preprocessor, unpack
+from bert_keras.span_metrics import (
+    best_threshold,
+    question_score,
+    squad1_scores,
+    squad2_scores,
+)
+from bert_keras.spans import (
+    NEVER,
+    SpanLoss,
+    Spans,
+    cut_out,
+    span_accuracy,
+    text_spans,
+    window_spans,
+)
+from bert_keras.squad import UNKNOWN, is_answers, is_squad, place_of, read_squad
+from bert_keras.table import Columns
+from bert_keras.tasks.base import Task, plain_values
+from bert_keras.windows import Windows, cut_windows, mark_windows
+
+_AT_ONCE = 32  # windows computed together, however long the texts are
+_MOST_SHOWN = 10
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class QuestionAnswering(Task):
+    """The answer to a question, cut out of a context of any length.
+
+    A context that does not fit beside its question is read in windows that overlap.
+
+    Args:
+        no_answer: whether a question may have no answer in its context (SQuAD 2.0).
+        threshold: "no answer" is given where its score is above that of the best span
+            by more than this, in logits; `train` finds it on dev.
+        stride: context tokens from the start of a window to that of the next; half of
+            a window at most.
+        max_answer_tokens: longest answer.
+        max_question_tokens: longer questions are cut.
+        n_best: how many spans are listed.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "question-answering"
+    summary = "the span of a text that answers a question (SQuAD 1.1 and 2.0)"
+    architecture = "BertForQuestionAnswering"
+    roles = ("question", "context")
+    columns = {role: role for role in ("question", "context", "answers", "id")}
+    optional_roles = ("id",)
+    pooler = False
+    answers_ids = False
+    max_length = 384
+
+    no_answer: bool = False
+    threshold: float = 0.0
+    stride: int = 128
+    max_answer_tokens: int = 30
+    max_question_tokens: int = 64
+    n_best: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("stride", "max_answer_tokens", "max_question_tokens", "n_best"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(
+                    f"`{name}` must be a whole number of at least 1; received {value!r}"
+                )
+        if not isinstance(self.no_answer, bool):
+            raise ConfigError(f"`no_answer` must be a bool; received {self.no_answer}")
+        value = self.threshold
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ConfigError(f"`threshold` must be a finite number; received {value}")
+
+    @property
+    def best_score(self) -> str:  # type: ignore[override]
+        return "best_f1" if self.no_answer else "f1"
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the questions of a file in SQuAD's JSON, with their answers."""
+        if columns:
+            raise ConfigError(
+                "`columns` must be left out: SQuAD's JSON has its own names; "
+                f"received {dict(columns)}"
+            )
+        return read_squad(path)
+
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the questions of SQuAD's JSON, or of a table of two columns."""
+        if not columns and is_squad(path):
+            return read_squad(path, with_answers=False)
+        return super().read_texts(path, columns=columns, header=header)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:
+        """Return the task; some question without an answer makes it `no_answer`."""
+        task = cls(no_answer=not all(columns["answers"]))
+        targets = task.targets(columns)
+        if not (targets >= 0).any():
+            wrong = task.notes(columns)
+            message = wrong[0] if wrong else "no question has an answer to learn from"
+            raise DataError(message, path=None if wrong else columns.path)
+        return dataclasses.replace(task, **settings)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> QuestionAnswering:
+        # Nothing there tells whether it learned to give no answer.
+        return cls()
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        # One character for half of a surrogate pair, so that offsets stay right.
+        return tuple(
+            [text.encode("utf-8", "replace").decode("utf-8") for text in part]
+            for part in super().parts(items)
+        )
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return first character and end of an answer of each question, int32 [N, 2].
+
+        Of several the first whose text stands where it is said to; -1 for no answer, -2
+        where no answer does: such a row is not trained on, see `notes`.
+        """
+        problems = [
+            (row, f"`answers` must be a list of (text, start); received {answers!r}")
+            for row, answers in enumerate(columns["answers"])
+            if not is_answers(answers)
+        ]
+        if problems:
+            raise columns.error(problems)
+        pairs = zip(columns["context"], columns["answers"], strict=True)
+        return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
+
+    def notes(self, columns: Columns) -> list[str]:
+        wrong = np.flatnonzero(self.targets(columns)[:, 0] == UNKNOWN)
+        if not len(wrong):
+            return []
+        names = columns["id"] if "id" in columns else columns.lines
+        shown = ", ".join(str(names[row]) for row in wrong[:_MOST_SHOWN])
+        more = len(wrong) - _MOST_SHOWN
+        return [
+            f"{columns.path}: {len(wrong):,} of {len(columns):,} questions are not "
+            "trained on: none of their answers stands where `answer_start` says: "
+            f"{shown}" + (f" and {more:,} more" if more > 0 else "")
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        answered = sum(bool(answers) for answers in columns["answers"])
+        return {
+            "rows": len(columns),
+            "contexts": len(set(columns["context"])),
+            "with_answer": answered,
+            "without_answer": len(columns) - answered,
+            "wrong_offsets": int((self.targets(columns) == UNKNOWN).any(1).sum()),
+        }
+
+    # From strings to windows, in graph.
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        windows, starts, ends = self._windows(preprocessor, texts)
+        return {
+            **preprocessor.lay(windows.ids, windows.segments),
+            "windows": windows,
+            "texts": texts[1],
+            "token_starts": starts,
+            "token_ends": ends,
+        }
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return windows, and for each token its window, and if it is start or end."""
+        if weights is not None:
+            raise ConfigError("`sample_weight` must be None for question answering")
+        windows, starts, ends = self._windows(preprocessor, texts)
+        start, end = mark_windows(windows, starts, ends, targets)
+        batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
+        marked = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
+        own = batch.get("sequence_ids", batch["padding_mask"])
+        return batch, tf.stack([own, *marked], axis=-1), None
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return tokens of question and context, and whether the question is cut."""
+        sizes = [preprocessor.tokenizer(text).row_lengths() for text in texts]
+        asked, size = (tf.cast(each, tf.int32) for each in sizes)
+        room = (preprocessor.max_length - 3) // 2
+        return asked + size + 3, asked > min(self.max_question_tokens, room)
+
+    def _windows(
+        self, preprocessor: Preprocessor, texts: Any
+    ) -> tuple[Windows, Any, Any]:
+        """Return windows, and where each context token starts and ends, [B, None]."""
+        question, context = texts
+        tokenizer = preprocessor.tokenizer
+        pieces, starts, ends = tokenizer.tokenize_with_offsets(
+            context, unit="characters"
+        )
+        windows = cut_windows(
+            tokenizer(question),
+            pieces,
+            max_length=preprocessor.max_length,
+            stride=self.stride,
+            max_question_tokens=self.max_question_tokens,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+        )
+        return windows, starts, ends
+
+    # The model.
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        head = PooledHead(
+            2,
+            dropout_rate=0.0,
+            initializer_range=encoder.config.initializer_range,
+            seed=seed,
+            name="qa_outputs",
+            dtype=encoder.dtype_policy,
+        )
+        return head(encoder(inputs)["sequence_output"])
+
+    def loss(self) -> keras.losses.Loss:
+        return SpanLoss()
+
+    def metrics(self) -> list[Any]:
+        return [keras.metrics.MeanMetricWrapper(span_accuracy, name="span_accuracy")]
+
+    # Answers and scores.
+
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers of texts; some windows at a time, those of one length."""
+        windows, starts, ends = self._windows(preprocessor, texts)
+        order = tf.argsort(windows.ids.row_lengths(), stable=True)
+
+        def more(done: Any, found: Spans) -> tuple[Any, Spans]:
+            part = windows.take(order[done : done + _AT_ONCE])
+            batch = preprocessor.lay(part.ids, part.segments)
+            spans = self._spans(run(batch), batch, part)
+            return done + _AT_ONCE, found.followed_by(spans)
+
+        none = Spans.none(self.n_best)
+        _, spans = tf.while_loop(
+            lambda done, _: done < tf.size(order),
+            more,
+            (0, none),
+            shape_invariants=(tf.TensorShape([]), none.shapes()),
+            parallel_iterations=1,
+        )
+        spans = spans.take(tf.math.invert_permutation(order))
+        return self._answers(spans, windows.text, texts[1], starts, ends)
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the answers of windows that were computed at once.
+
+        `answer` string [B], an exact part of the context, empty for none; `start` and
+        `end` int32 [B], its characters as Python counts them, -1 for none; `score`
+        float32 [B], its probability among all spans; `null_score` float32 [B], by how
+        much no answer scores above the best span, in logits. `n_best_answers`,
+        `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best spans, best
+        first; where there are fewer: "", -1, -1 and 0.
+        """
+        windows = batch["windows"]
+        spans = self._spans(outputs, batch, windows)
+        places = batch["token_starts"], batch["token_ends"]
+        return self._answers(spans, windows.text, batch["texts"], *places)
+
+    def _spans(self, outputs: Any, batch: Mapping[str, Any], windows: Windows) -> Spans:
+        logits = unpack(outputs, batch).to_tensor(NEVER)
+        return window_spans(
+            logits, windows, max_tokens=self.max_answer_tokens, n_best=self.n_best
+        )
+
+    def _answers(
+        self, spans: Spans, text: Any, contexts: Any, starts: Any, ends: Any
+    ) -> dict[str, tf.Tensor]:
+        best = text_spans(spans, text, texts=tf.size(contexts))
+        there = best.scores > NEVER / 2
+        answers, start, end = cut_out(best, contexts, starts, ends)
+        null_score = best.null - best.scores[:, 0]
+        total, none = best.total, ~there[:, 0]
+        if self.no_answer:
+            total = tf.reduce_logsumexp(tf.stack([total, best.null], 1), axis=1)
+            none |= null_score > self.threshold
+        scores = tf.where(there, tf.exp(best.scores - total[:, tf.newaxis]), 0.0)
+        null = tf.exp(best.null - total) if self.no_answer else tf.zeros_like(total)
+        return {
+            "answer": tf.where(none, "", answers[:, 0]),
+            "start": tf.where(none, -1, start[:, 0]),
+            "end": tf.where(none, -1, end[:, 0]),
+            "score": tf.where(none, null, scores[:, 0]),
+            "null_score": null_score,
+            "n_best_answers": answers,
+            "n_best_starts": start,
+            "n_best_ends": end,
+            "n_best_scores": scores,
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
+        keys = ("answer", "start", "end", "score")
+        found = []
+        for row in super().rows(answers):
+            spans = zip(*(row.pop(f"n_best_{key}s") for key in keys), strict=True)
+            named = (dict(zip(keys, span, strict=True)) for span in spans)
+            found.append({**row, "n_best": [each for each in named if each["answer"]]})
+        return found
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return the scores of the official script: 2.0 where some have no answer."""
+        golds, best, null_scores = _judged(columns, answers)
+        if not self.no_answer and all(golds):
+            return squad1_scores(golds, best)
+        threshold = self.threshold if self.no_answer else math.inf
+        return squad2_scores(golds, best, null_scores=null_scores, threshold=threshold)
+
+    def tune(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> QuestionAnswering:
+        """Return the task with the threshold that gives the best F1."""
+        if not self.no_answer:
+            return self
+        threshold = best_threshold(*_judged(columns, answers))
+        return dataclasses.replace(self, threshold=threshold)
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        golds, _, _ = _judged(columns, answers)
+        given = plain_values(answers["answer"])
+        scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]
+        names = columns["id"] if "id" in columns else columns.lines
+        wrong = [row for row, score in enumerate(scores) if score.exact < 1]
+        wrong.sort(key=lambda row: -answers["score"][row])
+        return [
+            {
+                "id": names[row],
+                "text": columns["question"][row],
+                "answers": " | ".join(dict.fromkeys(golds[row])),
+                "prediction": given[row],
+                "f1": scores[row].f1,
+                "probability": float(answers["score"][row]),
+            }
+            for row in wrong
+        ]
+
+
+def _judged(
+    columns: Columns, answers: Mapping[str, np.ndarray]
+) -> tuple[list[list[str]], list[str], list[float]]:
+    """Return gold answers, the best span of each question, and its null score."""
+    golds = [[answer[0] for answer in given] for given in columns["answers"]]
+    best = [spans[0] for spans in plain_values(answers["n_best_answers"])]
+    return golds, best, answers["null_score"].tolist()

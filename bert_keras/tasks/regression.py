@@ -1,0 +1,219 @@
+"""Regression: one number for a text, or for a pair of texts (similarity, rating …).
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1 (STS-B): one output, mean
+squared error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from bert_keras.correlation import check_numbers, pearson, spearman
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.heads import PooledHead
+from bert_keras.table import Columns
+from bert_keras.tasks.base import PooledTask, class_names
+
+SCALINGS = ("standard", "none")
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class ScaledSquaredError(keras.losses.Loss):
+    """Mean of ((target - mean) / std - output)^2, in float32.
+
+    Args:
+        mean: subtracted from the targets.
+        std: divides them, above 0.
+
+    Call: targets [B], outputs [B, 1].
+    """
+
+    def __init__(self, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**{"name": "scaled_squared_error", **kwargs})
+        self.mean = mean
+        self.std = std
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        scaled = (ops.cast(y_true, "float32") - self.mean) / self.std
+        return ops.square(ops.reshape(scaled, [-1]) - ops.reshape(y_pred, [-1]))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "mean": self.mean, "std": self.std}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class Regression(PooledTask):
+    """One number for each text or pair, in the units of the training file.
+
+    The head learns (target - mean) / std, prices as quickly as grades; the answer is
+    output * std + mean. When training ends, `mean` and `std` are moved into the head
+    and become 0 and 1: the output of a finished model folder is the answer, as Hugging
+    Face understands a regression.
+
+    Args:
+        scaling: `standard`: `mean` and `std` are those of the training targets, unless
+            they are given; `none`: 0 and 1.
+        mean: see above.
+        std: see above; above 0.
+        pairs: whether a row is a pair of texts.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "regression"
+    summary = "one number for a text or a pair of texts (similarity, rating …)"
+    problem_type = "regression"
+    best_score = "spearman"
+
+    scaling: str = "standard"
+    mean: float = 0.0
+    std: float = 1.0
+    pairs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scaling not in SCALINGS:
+            raise ConfigError(
+                f"`scaling` must be one of {', '.join(SCALINGS)}; "
+                f"received {self.scaling!r}"
+            )
+        for name, least in (("mean", -math.inf), ("std", 0.0)):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not least < value < math.inf:
+                rule = "a number above 0" if name == "std" else "a number"
+                raise ConfigError(f"`{name}` must be {rule}; received {value!r}")
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> Regression:
+        """Return the task with mean and standard deviation of the targets."""
+        task = cls(**{"pairs": "text_pair" in columns, **settings})
+        values = task.targets(columns).astype("float64")
+        if (values == values[0]).all():
+            message = f"`label` must have two values or more; has {values[0]:g} only"
+            raise columns.error([(0, message)])
+        if task.scaling == "none":
+            return task
+        learned = {"mean": float(values.mean()), "std": float(values.std())}
+        return dataclasses.replace(task, **{**learned, **settings})
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Regression:
+        count = len(class_names(config))
+        if count != 1:
+            raise CheckpointError(
+                "config.json: a regression must have one output (`id2label`); "
+                f"received {count}"
+            )
+        return cls()
+
+    def model_config(self) -> dict[str, Any]:
+        return {
+            "id2label": {"0": "score"},
+            "label2id": {"score": 0},
+            "problem_type": self.problem_type,
+        }
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the number of each row, float32 [N]; bad ones are named by line."""
+        values = [_number(cell) for cell in columns["label"]]
+        wrong = [
+            (row, f"`label` must be a number; received {columns['label'][row]!r}")
+            for row, value in enumerate(values)
+            if not math.isfinite(value)
+        ]
+        if wrong:
+            raise columns.error(wrong)
+        return np.array(values, "float32")
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return numbers for strings; numbers pass unchanged."""
+        if getattr(targets, "dtype", None) != tf.string:
+            return targets
+        return tf.strings.to_number(targets, tf.float32)
+
+    @property
+    def units(self) -> int:
+        return 1
+
+    def outputs(
+        self, encoder: Any, inputs: dict[str, Any], seed: int | None
+    ) -> (
+        Any
+    ):  # as of every pooled task, but in float32: it is a number that people read
+        head = PooledHead(
+            1,
+            dropout_rate=encoder.config.hidden_dropout_prob,
+            initializer_range=encoder.config.initializer_range,
+            seed=seed,
+            dtype="float32",
+        )
+        return head(encoder.pool(inputs))
+
+    def loss(self) -> keras.losses.Loss:
+        return ScaledSquaredError(self.mean, self.std)
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `score` float32 [B], in the units of the training file."""
+        return {"score": tf.cast(outputs, tf.float32)[:, 0] * self.std + self.mean}
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        targets, found = check_numbers(self.targets(columns), answers["score"])
+        return {
+            "spearman": spearman(targets, found),
+            "pearson": pearson(targets, found),
+            "root_mean_squared_error": float(np.sqrt(np.mean((found - targets) ** 2))),
+            "mean_absolute_error": float(np.mean(np.abs(found - targets))),
+            "num_examples": len(targets),
+        }
+
+    def settle(self, model: keras.Model) -> Regression:
+        """Return the task of mean 0 and std 1; the head then gives the same answers."""
+        head = model.get_layer("classifier")
+        head.kernel.assign(head.kernel * self.std)
+        head.bias.assign(head.bias * self.std + self.mean)
+        return dataclasses.replace(self, mean=0.0, std=1.0)
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return the rows that are off by more than the targets' standard deviation."""
+        targets = self.targets(columns)
+        errors = np.abs(answers["score"] - targets)
+        order = np.argsort(-errors, kind="stable")
+        texts = self.texts(columns)
+        return [
+            {
+                "line": columns.lines[row],
+                "text": "  |  ".join(part[row] for part in texts),
+                "label": float(targets[row]),
+                "prediction": float(answers["score"][row]),
+                "error": float(errors[row]),
+            }
+            for row in order[: int((errors > targets.std()).sum())]
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        targets = self.targets(columns).astype("float64")
+        facts = {"least": targets.min(), "mean": targets.mean(), "most": targets.max()}
+        return {"rows": len(columns), **{k: float(v) for k, v in facts.items()}}
+
+
+def _number(cell: Any) -> float:
+    """Return the number of a cell, NaN if it is none or too large for float32."""
+    try:
+        value = math.nan if "_" in str(cell) else float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+    return value if abs(value) < 3e38 else math.nan

@@ -1,0 +1,291 @@
+"""Extractive summarization: the sentences of a document that tell most of it.
+
+A `[CLS]` stands before each sentence and a `[SEP]` after it, the segment of sentences
+alternates, and a linear layer on the hidden state of each `[CLS]` scores the sentence.
+
+Source: Liu 2019 (arXiv:1903.10318), sections 2 and 3, with the simple classifier; Liu
+and Lapata 2019 (arXiv:1908.08345). Other than there, documents that are longer than the
+encoder takes are no longer cut but split into windows of whole sentences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.encoder import BertEncoder
+from bert_keras.errors import ConfigError
+from bert_keras.heads import PooledHead
+from bert_keras.packing import Preprocessor
+from bert_keras.rouge import STEMMERS, Rouge
+from bert_keras.sentence_windows import sentence_windows, some_sentences
+from bert_keras.sentences import choose_sentences, list_sentences
+from bert_keras.table import Columns
+from bert_keras.tasks.base import Task, plain_values
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class Summarization(Task):
+    """The sentences of a document that make its summary.
+
+    Learns from documents with a reference summary: the sentences that together raise
+    ROUGE-1 and ROUGE-2 against the reference, chosen greedily, are to be found.
+
+    Args:
+        max_sentences: sentences of a summary at most.
+        trigram_blocking: whether a sentence that shares three words in a row with one
+            chosen before is passed over.
+        stemmer: of the ROUGE scores, `porter` for English or `none`.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "summarization"
+    summary = "the sentences of a document that make its summary"
+    roles = ("document",)
+    columns = {"document": "document", "summary": "summary"}
+    best_score = "rougeLsum"
+    pooler = False
+    answers_ids = False
+
+    max_sentences: int = 3
+    trigram_blocking: bool = False
+    stemmer: str = "porter"
+
+    def __post_init__(self) -> None:
+        most = self.max_sentences
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise ConfigError(
+                "`max_sentences` must be a whole number of at least 1; "
+                f"received {most!r}"
+            )
+        if not isinstance(self.trigram_blocking, bool):
+            raise ConfigError(
+                "`trigram_blocking` must be true or false; "
+                f"received {self.trigram_blocking!r}"
+            )
+        if self.stemmer not in STEMMERS:
+            raise ConfigError(
+                f"`stemmer` must be one of {', '.join(STEMMERS)}; "
+                f"received {self.stemmer!r}"
+            )
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return 1 for each sentence to be found, else 0, int32 [N, S] filled with -1.
+
+        Raises:
+            DataError: a document or a summary has no word; named by line.
+            ConfigError: rouge-score is not installed.
+        """
+        rouge = Rouge(self.stemmer)
+        problems = [
+            (row, f"`{role}` must hold a word; received {cell[:80]!r}")
+            for role in self.columns
+            for row, cell in enumerate(columns[role])
+            if not rouge.tokenize(cell)
+        ]
+        if problems:
+            raise columns.error(sorted(problems))
+        documents = list_sentences(columns["document"])
+        most = max(map(len, documents))
+        targets = np.full((len(documents), most), -1, "int32")
+        for row, sentences in enumerate(documents):
+            targets[row, : len(sentences)] = 0
+            targets[row, self._best(rouge, sentences, columns["summary"][row])] = 1
+        return targets
+
+    def _best(self, rouge: Rouge, sentences: Sequence[str], summary: str) -> list[int]:
+        return rouge.best_sentences(sentences, summary, most=self.max_sentences)
+
+    # From documents to windows of sentences, in graph.
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch dict of windows, with the sentences of the documents."""
+        found = some_sentences(texts)
+        batch = sentence_windows(preprocessor, found.texts)
+        return {**batch, **found._asdict()}
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return the batch, targets int32 [R, T, 1] and weights [R, T], 0 but at [CLS].
+
+        Args:
+            preprocessor: lays the windows.
+            texts: documents, tf.string [B].
+            targets: int32 [B, S], as `targets` returns.
+            weights: of the documents, float32 [B], or `None`.
+        """
+        sentences = some_sentences(texts).texts
+        batch = sentence_windows(preprocessor, sentences)
+        numbers = batch.pop("numbers")
+        rows = sentences.value_rowids()
+        places = tf.ragged.range(sentences.row_lengths()).flat_values
+        wanted = tf.gather_nd(targets, tf.stack([rows, places], axis=1))
+        weight = tf.cast(numbers >= 0, tf.float32)
+        numbers = tf.maximum(numbers, 0)
+        if weights is not None:
+            weight *= tf.gather(tf.gather(tf.cast(weights, tf.float32), rows), numbers)
+        return batch, tf.gather(wanted, numbers)[..., tf.newaxis], weight
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return each document's tokens in all windows, and if a sentence is cut."""
+        sentences = some_sentences(texts).texts
+        sizes, cut = preprocessor.lengths(sentences.flat_values)
+        return (
+            tf.reduce_sum(sentences.with_values(sizes), axis=1),
+            tf.reduce_any(sentences.with_values(cut), axis=1),
+        )
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return logits [R, T, 1]; those of the sentences' [CLS]s have a meaning."""
+        head = PooledHead(
+            1,
+            dropout_rate=encoder.config.hidden_dropout_prob,
+            initializer_range=encoder.config.initializer_range,
+            seed=seed,
+            name="summarizer",
+            dtype=encoder.dtype_policy,
+        )
+        return head(encoder(inputs)["sequence_output"])
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.BinaryCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+
+    # Answers and scores.
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `summary` string [B] and the sentences of which it is made.
+
+        `sentences` string, `starts` and `ends` int32 (where they stand, in characters)
+        and `scores` float32 (probability of each) are [B, max_sentences], in the order
+        of the document, filled up with empty strings, -1 and 0.
+        """
+        texts, numbers = batch["texts"], batch["numbers"]
+        # Windows may lie in another order than their documents.
+        places = tf.where(numbers >= 0)
+        flat = tf.scatter_nd(
+            tf.gather_nd(numbers, places)[:, tf.newaxis],
+            tf.gather_nd(tf.cast(outputs[..., 0], tf.float32), places),
+            [tf.shape(texts.flat_values)[0]],
+        )
+        scores = texts.with_values(tf.sigmoid(flat)).to_tensor(-1.0)
+        chosen = choose_sentences(
+            scores,
+            texts,
+            most=self.max_sentences,
+            trigram_blocking=self.trigram_blocking,
+        )
+        found = chosen >= 0
+        index = tf.maximum(chosen, 0)
+
+        def pick(values: Any, fill: Any) -> tf.Tensor:
+            return tf.where(found, tf.gather(values, index, batch_dims=1), fill)
+
+        sentences = pick(texts.to_tensor(""), "")
+        joined = tf.strings.reduce_join(sentences, axis=1, separator=" ")
+        return {
+            "summary": tf.strings.strip(joined),
+            "sentences": sentences,
+            "starts": pick(batch["starts"].to_tensor(0), -1),
+            "ends": pick(batch["ends"].to_tensor(0), -1),
+            "scores": pick(scores, 0.0),
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `summary` and `sentences`: `text`, `start`, `end`, `score` each."""
+        keys = {"text": "sentences", "start": "starts", "end": "ends"}
+        keys["score"] = "scores"
+        return [
+            {
+                "summary": row["summary"],
+                "sentences": [
+                    dict(zip(keys, values, strict=True))
+                    for values in zip(*(row[key] for key in keys.values()), strict=True)
+                    if values[0]
+                ],
+            }
+            for row in super().rows(answers)
+        ]
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return mean ROUGE F-measures, and those of two others in `baselines`.
+
+        `lead_3` (for three sentences) is the beginning of each document, `oracle` what
+        a perfect model would choose.
+        """
+        rouge, most = Rouge(self.stemmer), self.max_sentences
+        documents = list_sentences(columns["document"])
+        best = [
+            [sentences[index] for index in self._best(rouge, sentences, summary)]
+            for sentences, summary in zip(documents, columns["summary"], strict=True)
+        ]
+        references = _lines(list_sentences(columns["summary"]))
+        lead = [sentences[:most] for sentences in documents]
+        return {
+            "num_examples": len(columns),
+            **rouge.score(references, _lines(_chosen(answers))),
+            "baselines": {
+                f"lead_{most}": rouge.score(references, _lines(lead)),
+                "oracle": rouge.score(references, _lines(best)),
+            },
+        }
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return the summaries that lack a sentence they should have, worst first."""
+        rouge, chosen = Rouge(self.stemmer), _chosen(answers)
+        documents, summaries = list_sentences(columns["document"]), columns["summary"]
+        wrong = [
+            row
+            for row, sentences in enumerate(documents)
+            for best in [self._best(rouge, sentences, summaries[row])]
+            if not {sentences[index] for index in best} <= set(chosen[row])
+        ]
+        scores = rouge.score_each(
+            _lines(list_sentences([summaries[row] for row in wrong])),
+            _lines([chosen[row] for row in wrong]),
+        )
+        found = [
+            {
+                "line": columns.lines[row],
+                "text": columns["document"][row],
+                "summary": summaries[row],
+                "prediction": " ".join(chosen[row]),
+                **of_row,
+            }
+            for row, of_row in zip(wrong, scores, strict=True)
+        ]
+        return sorted(found, key=lambda row: row[self.best_score])
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        counts = [len(each) for each in list_sentences(columns["document"])]
+        return {
+            "rows": len(columns),
+            "mean_sentences": round(float(np.mean(counts)), 1),
+        }
+
+
+def _chosen(answers: Mapping[str, np.ndarray]) -> list[list[str]]:
+    return [
+        [text for text in row if text] for row in plain_values(answers["sentences"])
+    ]
+
+
+def _lines(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Return sentences a line each, as `rougeLsum` wants them."""
+    return ["\n".join(text.replace("\n", " ") for text in each) for each in texts]

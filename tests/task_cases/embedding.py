@@ -1,0 +1,48 @@
+"""Embeddings trained on pairs, and on similarities, of one layer and of several."""
+
+from __future__ import annotations
+
+from bert_keras.tasks.base import as_columns
+from bert_keras.tasks.embedding import Embedding
+from task_cases import OTHERS, TEXTS, Case
+
+# None is among the texts: a text that is near two others ranks neither first.
+PAIRS = [
+    *("be there, six", "eat at home", "are you in", "see you for lunch at six"),
+    *("cash", "a free prize", "prize for you", "now win free cash"),
+    *("half off sale", "shoes, half price", "sale now", "all at half off"),
+]
+
+
+def _ranking(task: Embedding, width: int) -> Case:
+    return Case(
+        task,
+        as_columns(text=TEXTS, text_pair=PAIRS),
+        outputs=(12, width),
+        loss=0.5,
+        others=(OTHERS,),
+        wrong=None,
+        target="",
+        compares=True,
+    )
+
+
+def _similarity() -> Case:
+    labels = [f"{(5 * row) % 12 / 2}" for row in range(12)]
+    return Case(
+        Embedding(objective="similarity", pooling="max", layers=(1, -1)),
+        as_columns(text=TEXTS, text_pair=PAIRS, label=labels),
+        outputs=(12, 16),
+        loss=1.0,
+        others=(OTHERS,),
+        wrong=("label", "very near"),
+        compares=True,
+    )
+
+
+CASES = {
+    "ranking": _ranking(Embedding(), 16),
+    "similarity": _similarity(),
+    "concat": _ranking(Embedding("cls", False, "all", "concat"), 32),
+    "weighted": _ranking(Embedding(layers=(0, 1), combine="weighted"), 16),
+}

@@ -1,0 +1,132 @@
+"""The files of sentence-transformers: what is read, written and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import refused
+
+from bert_keras.checkpoints.sentence_files import (
+    read_sentence_files,
+    write_sentence_files,
+)
+
+
+def modules(*kinds: str, prefix: str = "sentence_transformers.models.") -> list[Any]:
+    places = ["", "1_Pooling", "2_Normalize", "3_More"]
+    return [
+        {"idx": i, "name": str(i), "path": place, "type": prefix + kind}
+        for i, (kind, place) in enumerate(zip(kinds, places, strict=False))
+    ]
+
+
+WHOLE = {
+    "modules.json": modules("Transformer", "Pooling", "Normalize"),
+    "1_Pooling/config.json": {
+        "word_embedding_dimension": 16,
+        "pooling_mode_cls_token": False,
+        "pooling_mode_mean_tokens": True,
+    },
+    "sentence_bert_config.json": {"max_seq_length": 24, "do_lower_case": False},
+}
+
+
+def write(folder: Path, files: dict[str, Any]) -> Path:
+    for name, values in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(values))
+    return folder
+
+
+def test_the_files_of_version_2(tmp_path: Path) -> None:
+    assert read_sentence_files(write(tmp_path, WHOLE)) == {
+        "pooling": "mean",
+        "normalize": True,
+        "max_length": 24,
+    }
+
+
+def test_the_files_of_version_6(tmp_path: Path) -> None:
+    kinds = ("base.modules.transformer.Transformer", "modules.pooling.Pooling")
+    files = {
+        "modules.json": modules(*kinds, prefix="sentence_transformers."),
+        "1_Pooling/config.json": {"embedding_dimension": 16, "pooling_mode": "cls"},
+        "sentence_bert_config.json": {"transformer_task": "feature-extraction"},
+        "tokenizer_config.json": {"model_max_length": 256},
+        "config_sentence_transformers.json": {"default_prompt_name": None},
+    }
+    assert read_sentence_files(write(tmp_path, files)) == {
+        "pooling": "cls",
+        "normalize": False,
+        "max_length": 256,
+    }
+
+
+def test_a_folder_without_modules_says_nothing(tmp_path: Path) -> None:
+    assert read_sentence_files(tmp_path) == {}
+
+
+def test_no_limit_is_none(tmp_path: Path) -> None:
+    files = {**WHOLE, "sentence_bert_config.json": {"max_seq_length": None}}
+    files["tokenizer_config.json"] = {"model_max_length": int(1e30)}
+    assert "max_length" not in read_sentence_files(write(tmp_path, files))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_what_is_written_reads_back(
+    tmp_path: Path, pooling: str, normalize: bool
+) -> None:
+    settings = {"pooling": pooling, "normalize": normalize, "max_length": 99}
+    write_sentence_files(tmp_path, hidden_size=16, **settings)
+    assert read_sentence_files(tmp_path) == settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"modules.json": {}}, ["modules.json", "list"]),
+        ({"modules.json": [{"idx": 0}]}, ["modules.json", "type"]),
+        ({"modules.json": modules("Transformer")}, ["modules.json", "Pooling"]),
+        (
+            {"modules.json": modules("Transformer", "Pooling", "Dense")},
+            ["modules.json", "Dense"],
+        ),
+        (
+            {
+                "modules.json": [
+                    {**row, "path": row["path"] and "../x"}
+                    for row in WHOLE["modules.json"]
+                ]
+            },
+            ["modules.json", "../x"],
+        ),
+        (
+            {"1_Pooling/config.json": {"pooling_mode": ["cls", "mean"]}},
+            ["1_Pooling", "cls", "mean"],
+        ),
+        (
+            {"1_Pooling/config.json": {"pooling_mode_lasttoken": True}},
+            ["1_Pooling", "lasttoken"],
+        ),
+        (
+            {"config_sentence_transformers.json": {"default_prompt_name": "query"}},
+            ["default_prompt_name", "query"],
+        ),
+        (
+            {
+                "sentence_bert_config.json": {"do_lower_case": True},
+                "tokenizer_config.json": {"do_lower_case": False},
+            },
+            ["sentence_bert_config.json", "do_lower_case"],
+        ),
+    ],
+)
+def test_what_is_not_computed_here_is_refused(
+    tmp_path: Path, changes: dict[str, Any], parts: list[str]
+) -> None:
+    folder = write(tmp_path, {**WHOLE, **changes})
+    refused(lambda: read_sentence_files(folder), str(folder), *parts)

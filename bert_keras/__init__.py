@@ -42,7 +42,7 @@ _PLACES = {
     "load": "inference",
     "load_embedder": "embedder",
     "load_model": "model_folder",
-    "pseudo_perplexity": "pseudo_perplexity",
+    "pseudo_perplexity": "pseudo_likelihood",
     "save_model": "model_folder",
     "search": "text_search",
     "train": "training",

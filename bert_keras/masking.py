@@ -234,16 +234,15 @@ def _whole_words(order: Any, continues: Any, wanted: Any) -> Any:
     def step(rank: Any, used: Any, taken: Any) -> Any:
         size = ranked_sizes[:, rank]
         fits = used + size <= wanted
-        return rank + 1, used + tf.where(fits, size, 0), taken.write(rank, fits)
+        here = tf.equal(tf.range(length), rank)
+        return rank + 1, used + tf.where(fits, size, 0), taken | fits[:, None] & here
 
-    taken = tf.TensorArray(tf.bool, most, element_shape=order.shape[:1])
-    _, _, taken = tf.while_loop(
+    _, _, by_rank = tf.while_loop(
         lambda rank, *_: rank < most,
         step,
-        (0, tf.zeros_like(wanted), taken),
+        (0, tf.zeros_like(wanted), tf.zeros_like(continues)),
         parallel_iterations=1,
     )
-    by_rank = tf.pad(tf.transpose(taken.stack()), [[0, 0], [0, length - most]])
     ranks = tf.argsort(ranked, stable=True)
     return tf.gather(tf.gather(by_rank, ranks, batch_dims=1), word, batch_dims=1)
 

@@ -26,7 +26,7 @@ FLOORS = {
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive masking packing squad"
     " tagged",
-    4: "checkpoints.google checkpoints.huggingface pseudo_perplexity"
+    4: "checkpoints.google checkpoints.huggingface pseudo_likelihood"
     " sentence_windows windows words",
     5: "checkpoints spans",
     6: "encoder info",
@@ -81,6 +81,13 @@ def imported(path: Path) -> set[str]:
 
 def test_every_module_has_a_floor() -> None:
     assert set(FLOOR) == set(MODULES)
+
+
+def test_no_public_name_is_a_module() -> None:
+    # Importing the module would put it in the place of the name.
+    from bert_keras import _PLACES
+
+    assert not set(_PLACES) & set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

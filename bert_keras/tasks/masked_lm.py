@@ -22,7 +22,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masking import Masking, mask_id_of
 from bert_keras.packing import Preprocessor, locate
-from bert_keras.pseudo_perplexity import pseudo_log_likelihoods
+from bert_keras.pseudo_likelihood import pseudo_log_likelihoods
 from bert_keras.rows import read_text
 from bert_keras.table import Columns, read_columns
 from bert_keras.tasks.base import Task, plain_values

@@ -13,7 +13,7 @@ from bert_keras.errors import CheckpointError
 from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.packing import Preprocessor
-from bert_keras.pseudo_perplexity import pseudo_perplexity
+from bert_keras.pseudo_likelihood import pseudo_perplexity
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tokenizer import WordPieceTokenizer

@@ -69,7 +69,7 @@ def test_questions_are_cut() -> None:
 
 
 @pytest.mark.parametrize("stride", [1, 2, 5, 100])
-@pytest.mark.parametrize("question", [0, 1, 3, 50])
+@pytest.mark.parametrize("question", [0, 3, 50])
 @pytest.mark.parametrize("max_length", [5, 6, 13])
 def test_each_piece_is_in_the_window_where_it_has_most_context(
     stride: int, question: int, max_length: int
@@ -81,12 +81,13 @@ def test_each_piece_is_in_the_window_where_it_has_most_context(
         getattr(windows, name).numpy()
         for name in ("text", "first", "count", "own_first", "own_end", "place")
     ]
+    ids = windows.ids.to_list()
     found: dict[int, list[tuple[int, ...]]] = {size: [] for size in sizes}
     for row, (text, *rest) in enumerate(zip(*fields, strict=True)):
         found[text].append(tuple(rest))
         first, count, _, _, place = rest
-        pieces = windows.ids[row].numpy()[place : place + count]
-        assert pieces.tolist() == list(range(10 + first, 10 + first + count))
+        pieces = ids[row][place : place + count]
+        assert pieces == list(range(10 + first, 10 + first + count))
     for size, mine in found.items():
         owned = [list(range(own, end)) for _, _, own, end, _ in mine]
         assert sum(owned, []) == list(range(size))

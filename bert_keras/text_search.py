@@ -269,7 +269,7 @@ def _read_index(
                 raise KeyError
             mark, vectors = str(stored["texts"]), stored["vectors"]
             graph = stored["graph"] if "graph" in stored else None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
         raise DataError("must be an index that `search` wrote", path=path) from None
     width = predictor.model.outputs[0].shape[-1]
     if mark != _mark(texts) or vectors.shape != (len(texts), width):

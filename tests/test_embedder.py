@@ -91,7 +91,7 @@ def test_what_is_saved_is_a_folder_of_sentence_transformers(
     task = Embedding("cls", False, objective="similarity", scale=5.0)
     folder = save_model(make_model(task), tmp_path / "model")
     assert {"modules.json", "1_Pooling/config.json"} < set(files_of(folder))
-    (config,) = (json.loads((folder / name).read_text()) for name in ["config.json"])
+    config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["BertModel"]
     wanted = embed(folder, TEXTS)
     del config["bert_keras"]

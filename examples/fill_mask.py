@@ -6,8 +6,8 @@ ENCODER_FOLDER is any BERT; one with a masked-LM head (bert-base-uncased, Google
 checkpoints) answers well at once. The default, all-MiniLM-L6-v2, is a sentence encoder
 without such a head: it starts with a random one, so its first answers are noise, and
 what it knows after some minutes is what the sentences of `examples/data/hospital`
-taught it. Prints the answers before and after, the perplexity of the six held-out sentences,
-and the pseudo-perplexity of a sentence with and without its word order.
+taught it. Prints the answers before and after, the perplexity of the six held-out
+sentences, and the pseudo-perplexity of a sentence with and without its word order.
 """
 
 import sys

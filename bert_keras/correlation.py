@@ -40,7 +40,19 @@ def spearman(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
         1.0
     """
     x, y = check_numbers(targets, predictions)
-    return _linear(_ranks(x), _ranks(y))
+    return _linear(ranks(x), ranks(y))
+
+
+def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the rank of each value [N], from 1; equal values get the mean of theirs.
+
+    Example:
+        >>> ranks([10, 20, 10]).tolist()
+        [1.5, 3.0, 1.5]
+    """
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    return mean_ranks[place]
 
 
 def check_numbers(
@@ -77,9 +89,3 @@ def _unit(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     values = values - values.mean()
     values = values / np.abs(values).max()
     return values / np.linalg.norm(values)
-
-
-def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
-    return mean_ranks[place]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bert_keras.errors import BertKerasError
+from bert_keras.correlation import pearson, spearman
 
 RECALL_AT = (5, 10)
 _ROWS = 1024  # texts compared with all candidates at once
@@ -33,27 +33,6 @@ def unit_rows(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
 def cosines(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
     """Return the cosine of each pair of rows, float64 [N]."""
     return np.sum(unit_rows(first) * unit_rows(second), axis=1, dtype=np.float64)
-
-
-def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return Pearson's correlation; 0 where it is undefined: one side is constant."""
-    x, y = _both(first, second)
-    x, y = x - x.mean(), y - y.mean()
-    spread = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / spread if spread else 0.0
-
-
-def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return Spearman's correlation: Pearson's of the ranks; equal values share one."""
-    x, y = _both(first, second)
-    return pearson(ranks(x), ranks(y))
-
-
-def ranks(values: npt.ArrayLike) -> Floats:
-    """Return the rank of each value from 1; equal values get the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[places]
 
 
 def similarity_scores(
@@ -129,13 +108,3 @@ def pair_places(
             best = int(cosine.argmax())
             nearest[row] = rows[best] if np.isfinite(cosine[best]) else row
     return places, nearest
-
-
-def _both(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Floats, Floats]:
-    x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if x.ndim != 1 or x.shape != y.shape or not x.size:
-        raise BertKerasError(
-            "both sides must be numbers of one length, at least 1; received shapes "
-            f"{list(x.shape)} and {list(y.shape)}"
-        )
-    return x, y

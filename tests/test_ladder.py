@@ -20,9 +20,10 @@ FLOORS = {
     0: "block characters choice_head drawing errors heads page quiet run_facts",
     1: "checkpoints.names config correlation entity_metrics folder layer_choice"
     " layers masked_lm_head metrics multi_label_metrics normalization"
-    " optimizers recurrent_head report rouge rows sentences similarity"
+    " optimizers recurrent_head report rouge rows sentences"
     " span_metrics train_config vocabulary",
-    2: "arguments calibration checkpoints.base feature_file pooling table tokenizer",
+    2: "arguments calibration checkpoints.base feature_file pooling similarity table"
+    " tokenizer",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive masking packing squad"
     " tagged",

@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import refused
 
 from bert_keras.similarity import (
     pair_places,
-    pearson,
-    ranks,
     retrieval_scores,
     similarity_scores,
-    spearman,
 )
-
-
-def test_equal_values_share_a_rank() -> None:
-    assert ranks([10.0, 20.0, 10.0, 30.0]).tolist() == [1.5, 3.0, 1.5, 4.0]
-
-
-def test_spearman_counts_the_order_alone() -> None:
-    assert spearman([1, 2, 3], [1, 10, 1000]) == pytest.approx(1.0)
-    assert spearman([1, 2, 3], [3, 2, -5]) == pytest.approx(-1.0)
-    # d = 0, 1, -1: 1 - 6 * 2 / (3 * 8)
-    assert spearman([1, 2, 3], [1, 3, 2]) == pytest.approx(0.5)
-
-
-def test_pearson_of_values() -> None:
-    # Deviations (-1, 0, 1) and (-2, -1, 3): 5 / sqrt(2 * 14)
-    assert pearson([1, 2, 3], [0, 1, 5]) == pytest.approx(5 / np.sqrt(28))
-    assert pearson([1, 1, 1], [0, 1, 5]) == 0.0
-
-
-def test_lengths_must_agree() -> None:
-    refused(lambda: pearson([1.0, 2.0], [1.0]), "[2]", "[1]")
 
 
 def test_similarity_ignores_the_length_of_vectors() -> None:

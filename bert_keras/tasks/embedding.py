@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.contrastive import RankingLoss, SimilarityOrderLoss
+from bert_keras.correlation import ranks
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.layer_choice import (
@@ -34,7 +35,6 @@ from bert_keras.pooling import LayerMix, TextPooling
 from bert_keras.similarity import (
     cosines,
     pair_places,
-    ranks,
     retrieval_scores,
     similarity_scores,
 )

@@ -32,11 +32,11 @@ FLOORS = {
     5: "checkpoints spans",
     6: "encoder info",
     7: "tasks.base",
-    8: "task_model tasks tasks.classification tasks.embedding tasks.masked_lm"
-    " tasks.multi_label tasks.multiple_choice tasks.next_sentence"
-    " tasks.question_answering tasks.regression tasks.summarization"
-    " tasks.tagging",
-    9: "export model_folder tasks.feature_tagging tasks.token_classification",
+    8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
+    " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
+    9: "export model_folder tasks.classification tasks.feature_tagging"
+    " tasks.multi_label tasks.next_sentence tasks.regression"
+    " tasks.token_classification",
     10: "convert inference",
     11: "embedder progress",
     12: "features text_search training",

@@ -21,14 +21,11 @@ import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder, batch_inputs
 from bert_keras.errors import CheckpointError, ConfigError, DataError
-from bert_keras.heads import PooledHead
 from bert_keras.packing import Preprocessor
 from bert_keras.table import Columns, read_columns
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
-
-_SINGLE_LABEL = "single_label_classification"
 
 
 class Task(abc.ABC):
@@ -372,80 +369,6 @@ class Task(abc.ABC):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config)
-
-
-class PooledTask(Task):
-    """A task of one linear layer on the pooled output of a text, or of a pair.
-
-    A subclass says in `units` how many outputs it needs; one that reads pairs, too, has
-    a setting `pairs`.
-
-    Attributes:
-        problem_type: Hugging Face's word for what the outputs mean, which tells apart
-            the tasks of one architecture; empty where there is one.
-    """
-
-    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
-    architecture = "BertForSequenceClassification"
-    problem_type: ClassVar[str] = ""
-    pairs: bool = False
-
-    @property
-    def roles(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("text", "text_pair") if self.pairs else ("text",)
-
-    def signature(self) -> tuple[tf.TensorSpec, ...]:
-        names = ("text_a", "text_b") if self.pairs else ("text",)
-        return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
-
-    @property
-    @abc.abstractmethod
-    def units(self) -> int:
-        """Return the number of outputs."""
-
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
-        head = PooledHead(
-            self.units,
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
-        return head(encoder.pool(inputs))
-
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        if not super().reads(config) or not cls.problem_type:
-            return super().reads(config)
-        # What `BertForSequenceClassification` takes a config without the word for.
-        single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
-        return cls.problem_type == (config.get("problem_type") or single)
-
-
-def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the classes in a Hugging Face `config.json`, by number.
-
-    Raises:
-        CheckpointError: they are no mapping from 0, 1 … to different names.
-    """
-    names = config.get("id2label")
-    if names is None:  # Hugging Face's default; it left `num_labels` out later
-        count = config.get("num_labels", 2)
-        names = {i: f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
-    try:
-        by_id = {int(key): str(value) for key, value in names.items()}
-        found = tuple(by_id[index] for index in range(len(by_id)))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        found = ()
-    if not found or len(set(found)) != len(found):
-        raise CheckpointError(
-            "config.json: `id2label` must map 0, 1 … to different class names; "
-            f"received {str(names)[:200]}"
-        )
-    return found
 
 
 def as_columns(**roles: Sequence[Any]) -> Columns:

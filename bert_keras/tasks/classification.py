@@ -27,7 +27,7 @@ from bert_keras.calibration import (
 from bert_keras.errors import ConfigError
 from bert_keras.metrics import classification_scores
 from bert_keras.table import Columns
-from bert_keras.tasks.base import PooledTask, class_names
+from bert_keras.tasks.pooled import PooledTask, class_names
 
 CLASS_WEIGHTS = ("none", "balanced")
 
@@ -58,6 +58,7 @@ class Classification(PooledTask):
     summary = "one class for a text or a pair of texts (spam, sentiment, paraphrase …)"
     problem_type = "single_label_classification"
     best_score = "accuracy"
+    free_settings = ("temperature", "abstain_below", "positive_class")
 
     classes: tuple[str, ...]
     class_weights: str = "none"

@@ -27,7 +27,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.metrics import expected_calibration_error, reliability
 from bert_keras.multi_label_metrics import best_thresholds, multi_label_scores
 from bert_keras.table import Columns
-from bert_keras.tasks.base import PooledTask, class_names
+from bert_keras.tasks.pooled import PooledTask, class_names
 
 THRESHOLD_TUNINGS = ("f1", "none")
 
@@ -59,6 +59,7 @@ class MultiLabel(PooledTask):
     summary = "any number of classes for a text or a pair of texts (topics, emotions …)"
     problem_type = "multi_label_classification"
     best_score = "micro_f1"
+    free_settings = ("temperature", "thresholds")
     empty_roles = ("label",)
 
     classes: tuple[str, ...]

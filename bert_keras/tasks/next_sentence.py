@@ -28,7 +28,7 @@ from bert_keras.heads import PooledHead
 from bert_keras.metrics import classification_scores
 from bert_keras.rows import read_text
 from bert_keras.table import Columns
-from bert_keras.tasks.base import PooledTask
+from bert_keras.tasks.pooled import PooledTask
 
 NEXT, NOT_NEXT = "next", "not_next"
 _SEED = 42  # of the pairs of a file, which are the same whenever it is read
@@ -57,6 +57,7 @@ class NextSentence(PooledTask):
     architecture = "BertForNextSentencePrediction"
     optional_roles = ()
     best_score = "accuracy"
+    free_settings = ("temperature",)
     pretrained_scopes = ("cls/seq_relationship/",)
     passed_scopes = ("cls/predictions/",)  # of the masked-LM head of the pretraining
     pairs = True

@@ -20,7 +20,7 @@ from bert_keras.correlation import check_numbers, pearson, spearman
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.heads import PooledHead
 from bert_keras.table import Columns
-from bert_keras.tasks.base import PooledTask, class_names
+from bert_keras.tasks.pooled import PooledTask, class_names
 
 SCALINGS = ("standard", "none")
 

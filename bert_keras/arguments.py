@@ -142,7 +142,8 @@ def _train(train: argparse.ArgumentParser) -> None:
     setting("weight-decay", "decoupled weight decay", type=float, metavar="RATE")
     setting(
         "max-length",
-        "longer texts are cut, in tokens; default: 128, for question answering 384",
+        "longer texts are cut, or read in windows, in tokens; default: 128, for "
+        "question-answering 384, for summarization 512",
         type=int,
         metavar="TOKENS",
     )

@@ -100,6 +100,7 @@ class RecurrentHead(keras.layers.Layer):
             # Its op has no kernel for CPUs: what is exported must run there, too.
             use_cudnn=False,
             dtype=self.dtype_policy,
+            name="lstm",  # else numbered by Keras, and a weight's name is its identity
         )
 
     def _chosen(self, states: list[Any]) -> list[Any]:

@@ -29,8 +29,9 @@ def show(title: str, predictor: Predictor) -> None:
     print(f"\n{title}")
     for question, answer in zip(QUESTIONS, predictor.predict(QUESTIONS), strict=True):
         print(f"  {question}")
-        words = [f"{w['token']} {w['probability']:.2f}" for w in answer["masks"][0]]
-        print(f"    {', '.join(words)}")
+        for mask in answer["masks"]:
+            words = [f"{word['token']} {word['probability']:.2f}" for word in mask]
+            print(f"    {', '.join(words)}")
 
 
 def main(encoder: str) -> None:

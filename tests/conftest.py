@@ -40,6 +40,7 @@ ROWS = [
 ]
 
 
+@pytest.hookimpl(tryfirst=True)  # before `pytest -n` reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share costly fixtures in one worker of `pytest -n`.
 

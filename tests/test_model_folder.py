@@ -58,6 +58,11 @@ def test_the_config_is_that_of_hugging_face_and_ours_beside(spam_folder: Path) -
         "settings": {
             "classes": ["ham", "promo", "spam"],
             "class_weights": "none",
+            "positive_class": "",
+            "calibration": "none",
+            "temperature": 1.0,
+            "abstain_below": 0.0,
+            "answered_accuracy": 0.0,
             "pairs": False,
         },
         "preprocessing": {

@@ -22,7 +22,6 @@ from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.question_answering import QuestionAnswering
-from bert_keras.training import train
 
 QUESTION = "when do I see you?"
 TEXTS = {
@@ -418,11 +417,10 @@ def test_from_file_to_answers(
 def test_the_default_length_is_that_of_the_paper(
     encoder_folder: Path, tmp_path: Path
 ) -> None:
-    columns = as_columns(question=["?"], context=["six"], answers=[[("six", 0)]])
-    given: dict[str, Any] = {"encoder": encoder_folder, "train": columns}
-    given |= {"dev": columns, "output": tmp_path / "m"}
-    line = refused(lambda: train(QuestionAnswering, **given), "`max_length`")
-    assert "received 384" in line
+    long = write_encoder(tmp_path / "long", max_position_embeddings=512)
+    for folder, length in ((long, 384), (encoder_folder, 40)):  # or all that fits
+        model = new_model(QuestionAnswering(), folder, TrainConfig())
+        assert model.preprocessor.max_length == length
 
 
 def test_a_folder_of_hugging_face_answers(model: TaskModel, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Summarization(Task):
     columns = {"document": "document", "summary": "summary"}
     best_score = "rougeLsum"
     pooler = False
+    max_length = 512
     answers_ids = False
 
     max_sentences: int = 3

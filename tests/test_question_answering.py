@@ -22,6 +22,8 @@ from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.question_answering import QuestionAnswering
+from bert_keras.train_config import TrainConfig
+from bert_keras.training import new_model
 
 QUESTION = "when do I see you?"
 TEXTS = {

@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
+PARALLEL := --numprocesses=auto --dist=loadgroup
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: demo test test-peers bench lint clean
+.PHONY: demo test test-thorough test-peers bench lint clean
 
 # A stamp of what an environment was made from; made again when that changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -28,10 +29,13 @@ demo: $(VENV)/.made
 	$(VENV)/bin/python examples/email_demo.py
 
 test: $(VENV)/.made
-	$(VENV)/bin/python -m pytest --numprocesses=auto --dist=loadgroup --ignore=tests/peers
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not thorough" --ignore=tests/peers
+
+test-thorough: $(VENV)/.made
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers
 
 test-peers: $(PEERS)/.made
-	$(PEERS)/bin/python -m pytest --numprocesses=auto --dist=loadgroup tests/peers
+	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers
 
 bench: $(PEERS)/.made
 	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done

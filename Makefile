@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
-PARALLEL := --numprocesses=auto --dist=loadgroup
+PARALLEL := --numprocesses=auto --dist=loadfile
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3

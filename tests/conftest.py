@@ -40,22 +40,6 @@ ROWS = [
 ]
 
 
-@pytest.hookimpl(tryfirst=True)  # before `pytest -n` reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share costly fixtures in one worker of `pytest -n`.
-
-    These are the tests of a file; of the contract, those of one form of a task; what
-    runs a command of its own shares nothing.
-    """
-    for item in items:
-        group = item.path.stem
-        if group == "test_task_contract":
-            group += item.callspec.id if hasattr(item, "callspec") else ""
-        elif group == "test_readme":
-            group = item.name
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def rows() -> list[tuple[str, str]]:
     """Return twelve short texts of three classes, each with its class."""

@@ -235,6 +235,16 @@ class Block(keras.layers.Layer):
         }
 
 
+def first_tokens(x: Any, cls_positions: Any = None) -> Any:
+    """Return the first token of each text, [B, H] or [S, H], of `x` [B, T, H].
+
+    `cls_positions` int32 [S] are their places in the B*T tokens, for packed rows.
+    """
+    if cls_positions is None:
+        return x[:, 0]
+    return ops.take(ops.reshape(x, (-1, x.shape[-1])), cls_positions, axis=0)
+
+
 class _Rows:
     """The first token of each text, `x` [S, H], and what it attends to.
 
@@ -243,12 +253,12 @@ class _Rows:
     """
 
     def __init__(self, x: Any, bias: Any, cls_positions: Any) -> None:
+        self.x = first_tokens(x, cls_positions)
         self.rows = None  # one text a row
         if cls_positions is None:
-            self.x, self.bias = x[:, 0], bias[:, :, :1]
+            self.bias = bias[:, :, :1]
             return
         length = ops.shape(x)[1]
-        self.x = ops.take(ops.reshape(x, (-1, x.shape[-1])), cls_positions, axis=0)
         self.rows = cls_positions // length
         if bias.shape[2] == 1:
             self.bias = ops.take(bias, self.rows, axis=0)

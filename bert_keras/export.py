@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_keras.encoder import PACKED_INPUTS
 from bert_keras.errors import BertKerasError, CheckpointError
-from bert_keras.task_model import TaskModel
+from bert_keras.task_model import TaskModel, one_or_all
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
 TEXT_OPS = frozenset(
@@ -130,7 +130,7 @@ def _signatures(model: TaskModel) -> dict[str, Any]:
     def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
         @tf.function(input_signature=signature)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(texts if len(texts) > 1 else texts[0])
+            return model.answer(one_or_all(texts))
 
         return answer
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.model_folder import load_model
 from bert_keras.table import Columns
-from bert_keras.task_model import TaskModel, as_tensors
+from bert_keras.task_model import TaskModel, as_tensors, one_or_all
 from bert_keras.tasks.base import Task
 from bert_keras.train_config import PRECISIONS
 
@@ -67,13 +67,13 @@ class Predictor:
         padded = model.preprocessor.replace(layout="padded")
 
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(_one_or_all(texts), preprocessor=padded)
+            return model.answer(one_or_all(texts), preprocessor=padded)
 
         def measure(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.measure(_one_or_all(texts), preprocessor=padded)
+            return model.measure(one_or_all(texts), preprocessor=padded)
 
         def lengths(*texts: Any) -> tf.Tensor:
-            return model.task.lengths(padded, _one_or_all(texts))[0]
+            return model.task.lengths(padded, one_or_all(texts))[0]
 
         self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
         # Mostly scores are of the answers, and one graph serves both.
@@ -160,10 +160,6 @@ class Predictor:
                 answers = _joined(list(pool.map(compute, batches)))
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
-
-
-def _one_or_all(texts: tuple[Any, ...]) -> Any:
-    return texts if len(texts) > 1 else texts[0]
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:

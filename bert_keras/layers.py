@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.block import initializer
+from bert_keras.block import first_tokens, initializer
 
 _MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
 
@@ -161,9 +161,7 @@ class FirstTokens(keras.layers.Layer):
     """
 
     def call(self, x: Any, cls_positions: Any = None) -> Any:
-        if cls_positions is None:
-            return x[:, 0]
-        return ops.take(ops.reshape(x, (-1, x.shape[-1])), cls_positions, axis=0)
+        return first_tokens(x, cls_positions)
 
     def compute_output_spec(self, x: Any, cls_positions: Any = None) -> Any:
         texts = x.shape[0] if cls_positions is None else cls_positions.shape[0]

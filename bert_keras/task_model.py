@@ -176,8 +176,12 @@ def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
         tf.string [N], or [N, M] for lists, shorter ones filled up with empty strings.
         Half a surrogate pair becomes broken UTF-8.
     """
-    tensors = tuple(_strings(part) for part in parts)
-    return tensors if len(tensors) > 1 else tensors[0]
+    return one_or_all(tuple(_strings(part) for part in parts))
+
+
+def one_or_all(texts: tuple[Any, ...]) -> Any:
+    """Return the texts of the only role as they are; those of several as a tuple."""
+    return texts if len(texts) > 1 else texts[0]
 
 
 def _strings(texts: Sequence[Any]) -> tf.Tensor:

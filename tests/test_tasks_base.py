@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from conftest import refused
 
+from bert_keras.class_names import class_names
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.tasks.pooled import class_names
 
 THREE = {"0": "a", "1": "b", "2": "c"}
 CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}

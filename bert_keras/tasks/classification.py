@@ -24,10 +24,11 @@ from bert_keras.calibration import (
     scaled,
     uncalibrated_scores,
 )
+from bert_keras.class_names import class_entries, class_names, sorted_names
 from bert_keras.errors import ConfigError
 from bert_keras.metrics import classification_scores
 from bert_keras.table import Columns
-from bert_keras.tasks.pooled import PooledTask, class_names
+from bert_keras.tasks.pooled import PooledTask
 
 CLASS_WEIGHTS = ("none", "balanced")
 
@@ -99,9 +100,7 @@ class Classification(PooledTask):
         if len(found) < 2:
             message = f"`label` must have two classes or more; has {found.pop()!r} only"
             raise columns.error([(0, message)])
-        numeric = all(name.isdecimal() for name in found)
-        order = sorted(found, key=int) if numeric else sorted(found)
-        learned = {"classes": tuple(order), "pairs": "text_pair" in columns}
+        learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
 
     @classmethod
@@ -110,8 +109,7 @@ class Classification(PooledTask):
 
     def model_config(self) -> dict[str, Any]:
         return {
-            "id2label": {str(i): name for i, name in enumerate(self.classes)},
-            "label2id": {name: i for i, name in enumerate(self.classes)},
+            **class_entries(self.classes),
             "problem_type": self.problem_type,
         }
 

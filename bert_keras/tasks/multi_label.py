@@ -23,11 +23,12 @@ from bert_keras.calibration import (
     scaled,
     uncalibrated_scores,
 )
+from bert_keras.class_names import class_entries, class_names, sorted_names
 from bert_keras.errors import ConfigError
 from bert_keras.metrics import expected_calibration_error, reliability
 from bert_keras.multi_label_metrics import best_thresholds, multi_label_scores
 from bert_keras.table import Columns
-from bert_keras.tasks.pooled import PooledTask, class_names
+from bert_keras.tasks.pooled import PooledTask
 
 THRESHOLD_TUNINGS = ("f1", "none")
 
@@ -106,9 +107,7 @@ class MultiLabel(PooledTask):
         found = {name for cell in columns["label"] for name in blank.names(cell)}
         if not found:
             raise columns.error([(0, "`label` must have a class in some row")])
-        numeric = all(name.isdecimal() for name in found)
-        order = sorted(found, key=int) if numeric else sorted(found)
-        learned = {"classes": tuple(order), "pairs": "text_pair" in columns}
+        learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
 
     @classmethod
@@ -117,8 +116,7 @@ class MultiLabel(PooledTask):
 
     def model_config(self) -> dict[str, Any]:
         return {
-            "id2label": {str(i): name for i, name in enumerate(self.classes)},
-            "label2id": {name: i for i, name in enumerate(self.classes)},
+            **class_entries(self.classes),
             "problem_type": self.problem_type,
         }
 

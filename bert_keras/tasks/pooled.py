@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from bert_keras.class_names import class_names
 from bert_keras.encoder import BertEncoder
-from bert_keras.errors import CheckpointError
 from bert_keras.heads import PooledHead
 from bert_keras.tasks.base import Task
 
@@ -68,26 +68,3 @@ class PooledTask(Task):
         # What `BertForSequenceClassification` takes a config without the word for.
         single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
         return cls.problem_type == (config.get("problem_type") or single)
-
-
-def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the classes in a Hugging Face `config.json`, by number.
-
-    Raises:
-        CheckpointError: they are no mapping from 0, 1 … to different names.
-    """
-    names = config.get("id2label")
-    if names is None:  # Hugging Face's default; it left `num_labels` out later
-        count = config.get("num_labels", 2)
-        names = {i: f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
-    try:
-        by_id = {int(key): str(value) for key, value in names.items()}
-        found = tuple(by_id[index] for index in range(len(by_id)))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        found = ()
-    if not found or len(set(found)) != len(found):
-        raise CheckpointError(
-            "config.json: `id2label` must map 0, 1 … to different class names; "
-            f"received {str(names)[:200]}"
-        )
-    return found

@@ -16,11 +16,12 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from bert_keras.class_names import class_entries, class_names
 from bert_keras.correlation import check_numbers, pearson, spearman
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.heads import PooledHead
 from bert_keras.table import Columns
-from bert_keras.tasks.pooled import PooledTask, class_names
+from bert_keras.tasks.pooled import PooledTask
 
 SCALINGS = ("standard", "none")
 
@@ -118,8 +119,7 @@ class Regression(PooledTask):
 
     def model_config(self) -> dict[str, Any]:
         return {
-            "id2label": {"0": "score"},
-            "label2id": {"score": 0},
+            **class_entries(["score"]),
             "problem_type": self.problem_type,
         }
 

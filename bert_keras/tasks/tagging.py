@@ -16,13 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import words
+from bert_keras.class_names import class_entries, class_names
 from bert_keras.entity_metrics import (
     entities_of,
     entity_scores,
     parse_tag,
     tags_of,
 )
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.packing import Preprocessor
 from bert_keras.rows import bad_lines
 from bert_keras.table import Columns
@@ -324,23 +325,10 @@ class TaggingTask(Task):
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        names = config.get("id2label")
-        if names is None:  # the two of Hugging Face's default
-            names = {0: "LABEL_0", 1: "LABEL_1"}
-        try:
-            by_id = {int(key): str(value) for key, value in names.items()}
-            return cls(**{"classes": [by_id[index] for index in range(len(by_id))]})
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise CheckpointError(
-                "config.json: `id2label` must map 0, 1 … to different tags; "
-                f"received {str(names)[:200]}"
-            ) from None
+        return cls(**{"classes": class_names(config)})
 
     def model_config(self) -> dict[str, Any]:
-        return {
-            "id2label": {str(i): tag for i, tag in enumerate(self.classes)},
-            "label2id": {tag: i for i, tag in enumerate(self.classes)},
-        }
+        return class_entries(self.classes)
 
 
 def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:

@@ -1,0 +1,51 @@
+"""The names of classes: their order, and their places in a `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bert_keras.errors import CheckpointError
+
+
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in order; by value where all are whole numbers.
+
+    Example:
+        >>> sorted_names({"10", "9"})
+        ('9', '10')
+    """
+    found = set(names)
+    numeric = all(name.isdecimal() for name in found)
+    return tuple(sorted(found, key=int) if numeric else sorted(found))
+
+
+def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the entries of `config.json` that Hugging Face reads the names from."""
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+
+
+def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the classes in a Hugging Face `config.json`, by number.
+
+    Raises:
+        CheckpointError: they are no mapping from 0, 1 … to different names.
+    """
+    names = config.get("id2label")
+    if names is None:  # Hugging Face's default; it left `num_labels` out later
+        count = config.get("num_labels", 2)
+        names = {i: f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
+    try:
+        by_id = {int(key): str(value) for key, value in names.items()}
+        found = tuple(by_id[index] for index in range(len(by_id)))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        found = ()
+    if not found or len(set(found)) != len(found):
+        raise CheckpointError(
+            "config.json: `id2label` must map 0, 1 … to different class names; "
+            f"received {str(names)[:200]}"
+        )
+    return found

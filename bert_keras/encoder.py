@@ -6,6 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -22,24 +23,38 @@ REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 
 
-def batch_inputs() -> dict[str, Any]:
-    """Return Keras inputs for one batch dict, those of packed rows optional."""
+def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
+    """Return Keras inputs for one batch dict, those of packed rows optional.
+
+    Args:
+        cls_positions: whether the model reads them; Keras 3.12 refuses a model with an
+            input that leads nowhere.
+    """
     inputs = {
         name: keras.Input((None,), dtype="int32", name=name) for name in REQUIRED_INPUTS
     }
     for name in PACKED_INPUTS:
-        shape = () if name == "cls_positions" else (None,)
-        inputs[name] = keras.Input(shape, dtype="int32", name=name, optional=True)
+        if name != "cls_positions":
+            inputs[name] = keras.Input(
+                (None,), dtype="int32", name=name, optional=True
+            )
+        elif cls_positions:
+            inputs[name] = keras.Input((), dtype="int32", name=name, optional=True)
     return inputs
 
 
-def complete(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the batch with the inputs of packed rows, which may be left out.
+def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return what a model takes of a batch, with what may be left out.
 
     Tensors get `None`: one text a row. In a functional model under construction Keras
     wants a tensor in each place, so the same meaning is computed.
+
+    Args:
+        inputs: a batch dict; what else is in it is for a task's answers.
+        names: the model's inputs.
     """
-    missing = [name for name in PACKED_INPUTS if name not in inputs]
+    inputs = {name: inputs[name] for name in names if name in inputs}
+    missing = [name for name in PACKED_INPUTS if name in names and name not in inputs]
     if not missing or "padding_mask" not in inputs:
         return inputs
     filled: dict[str, Any] = dict.fromkeys(missing)
@@ -145,7 +160,7 @@ class BertEncoder(keras.Model):
         name: str = "bert",
     ) -> None:
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        inputs = batch_inputs()
+        inputs = batch_inputs(cls_positions=pooler)
         # Layers are built inside these scopes, which gives weights Google's names.
         with keras.name_scope("bert"):
             embeddings = layers.Embeddings(
@@ -225,7 +240,7 @@ class BertEncoder(keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict):
-            inputs = complete(inputs)
+            inputs = complete(inputs, self._inputs_struct)
         return super().__call__(inputs, *args, **kwargs)
 
     def pool(self, inputs: dict[str, Any]) -> Any:
@@ -239,7 +254,7 @@ class BertEncoder(keras.Model):
         """
         if self.pooler is None:
             raise ConfigError("`pooler` must be True for a pooled output")
-        inputs = complete(inputs)
+        inputs = complete(inputs, self._inputs_struct)
         bias = self.attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
         x = self.embeddings(
             inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.embedder import Source, load_embedder
-from bert_keras.encoder import BertEncoder
+from bert_keras.encoder import BertEncoder, batch_inputs
 from bert_keras.errors import ConfigError
 from bert_keras.feature_file import Writer, check_output, feature_writer
 from bert_keras.inference import Predictor
@@ -58,6 +58,9 @@ class TokenVectors(Embedding):
         zero = tf.zeros([ids.nrows(), 1], tf.int32)
         starts, ends = (tf.concat([zero, x, zero], axis=1) for x in (starts, ends))
         return preprocessor.lay(ids, segments, starts=starts, ends=ends)
+
+    def inputs(self) -> dict[str, Any]:
+        return batch_inputs(cls_positions=False)
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None

@@ -62,10 +62,7 @@ class TaskModel(keras_hub.models.Task):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict):
-            # What else is in a batch is for the task's answers.
-            names = self._inputs_struct
-            known = {key: value for key, value in inputs.items() if key in names}
-            inputs = complete(known)
+            inputs = complete(inputs, self._inputs_struct)
         return super().__call__(inputs, *args, **kwargs)
 
     def fit(

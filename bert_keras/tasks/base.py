@@ -249,7 +249,7 @@ class Task(abc.ABC):
 
     def inputs(self) -> dict[str, Any]:
         """Return the Keras inputs of the model."""
-        return batch_inputs()
+        return batch_inputs(cls_positions=self.pooler)
 
     @abc.abstractmethod
     def outputs(

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.correlation import ranks
-from bert_keras.encoder import BertEncoder
+from bert_keras.encoder import BertEncoder, batch_inputs
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.layer_choice import (
     COMBINATIONS,
@@ -163,6 +163,9 @@ class Embedding(Task):
         return tf.strings.to_number(targets, tf.float32)
 
     # The model.
+
+    def inputs(self) -> dict[str, Any]:
+        return batch_inputs()
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masking import Masking, mask_id_of
@@ -220,7 +220,7 @@ class MaskedLM(Task):
 
     def inputs(self) -> dict[str, Any]:
         positions = keras.Input((None,), dtype="int32", name="masked_positions")
-        return {**batch_inputs(), "masked_positions": positions}
+        return {**super().inputs(), "masked_positions": positions}
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None

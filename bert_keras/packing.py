@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.normalization import segment_ids
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import LAYOUTS, TRUNCATIONS
 
@@ -61,9 +62,9 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
 
 def _first(pieces: Any, counts: Any) -> Any:
     """Return the first `counts[i]` pieces of row i."""
-    places = tf.ragged.range(_sizes(pieces))
-    keep = places < tf.expand_dims(counts, 1)
-    return tf.ragged.boolean_mask(pieces, keep)
+    starts = tf.cast(pieces.row_starts(), tf.int32)
+    where = tf.ragged.range(starts, starts + counts)
+    return where.with_values(tf.gather(pieces.values, where.values))
 
 
 def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
@@ -76,15 +77,28 @@ def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
     Returns:
         Two RaggedTensors int32 [B, None]; segment 0 up to the first `[SEP]`, then 1.
     """
-    rows = a.nrows()
-    sep = tf.fill([rows, 1], tf.constant(sep_id, tf.int32))
-    ids = tf.concat([tf.fill([rows, 1], tf.constant(cls_id, tf.int32)), a, sep], axis=1)
+    # By places in the flat values: ragged `concat` costs ten times the ops.
+    first = _sizes(a) + 2
+    sizes = first if b is None else first + _sizes(b) + 1
+    ends = tf.cumsum(sizes)
+    starts = ends - sizes
+    flat = tf.fill([tf.reduce_sum(sizes)], tf.constant(sep_id, tf.int32))
+    ids = _put(flat, starts, tf.fill(tf.shape(starts), tf.constant(cls_id, tf.int32)))
+    middle = starts + first
+    ids = _put(ids, tf.ragged.range(starts + 1, middle - 1).values, a.values)
     segments = tf.zeros_like(ids)
     if b is not None:
-        second = tf.concat([b, sep], axis=1)
-        ids = tf.concat([ids, second], axis=1)
-        segments = tf.concat([segments, tf.ones_like(second)], axis=1)
-    return ids, segments
+        ids = _put(ids, tf.ragged.range(middle, ends - 1).values, b.values)
+        second = tf.ragged.range(middle, ends).values
+        segments = _put(segments, second, tf.ones_like(second))
+    lengths = tf.cast(sizes, tf.int64)
+    joined = tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+    return joined, joined.with_values(segments)
+
+
+def _put(flat: Any, places: Any, values: Any) -> Any:
+    """Return int32 [N] with values [M] in their places [M]."""
+    return tf.tensor_scatter_nd_update(flat, places[:, tf.newaxis], values)
 
 
 def pad_rows(
@@ -152,8 +166,9 @@ def pack_rows(
     used = tf.reduce_max(tf.concat([columns + sizes, [1]], 0))
     length = _round_up(used, multiple)
     starts = rows * length + columns
-    positions = tf.ragged.range(sizes).flat_values
-    where = tf.expand_dims(tf.repeat(starts, sizes) + positions, 1)
+    positions = tf.ragged.range(sizes)
+    where = tf.ragged.range(starts, starts + sizes).values[:, tf.newaxis]
+    texts = segment_ids(positions.row_splits)
 
     def lay(values: Any, fill: int = 0) -> Any:
         flat = tf.fill([row_count * length], tf.constant(fill, tf.int32))
@@ -164,8 +179,8 @@ def pack_rows(
         "token_ids": lay(ids.flat_values, pad_id),
         "segment_ids": lay(segments.flat_values),
         "padding_mask": lay(tf.ones_like(ids.flat_values)),
-        "position_ids": lay(positions),
-        "sequence_ids": lay(tf.repeat(ranks, sizes)),
+        "position_ids": lay(positions.values),
+        "sequence_ids": lay(tf.gather(ranks, texts)),
         "cls_positions": starts,
         **{key: lay(each.flat_values, -1) for key, each in others.items()},
     }
@@ -192,9 +207,9 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
         text = tf.reshape(tf.range(rows)[:, tf.newaxis] * most + ranks, [-1])
         sizes = tf.math.unsorted_segment_sum(tf.ones_like(text), text, rows * most)
         counts = tf.gather(sizes, tf.gather(text, starts))
-    where = tf.repeat(starts, counts) + tf.ragged.range(counts).flat_values
+    where = tf.ragged.range(starts, starts + counts)
     flat = tf.reshape(values, tf.concat([[rows * length], tf.shape(values)[2:]], 0))
-    return tf.RaggedTensor.from_row_lengths(tf.gather(flat, where), counts)
+    return where.with_values(tf.gather(flat, where.values))
 
 
 def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -35,9 +35,7 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     }
     for name in PACKED_INPUTS:
         if name != "cls_positions":
-            inputs[name] = keras.Input(
-                (None,), dtype="int32", name=name, optional=True
-            )
+            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
         elif cls_positions:
             inputs[name] = keras.Input((), dtype="int32", name=name, optional=True)
     return inputs

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.ragged import count_true, keep, segment_ids
 from bert_keras.tokenizer import WordPieceTokenizer
 
 UNITS = ("piece", "word")
@@ -105,13 +106,13 @@ class Masking:
         """
         mask_id = mask_id_of(tokenizer)
         places = tf.ragged.range(ids.row_lengths()).flat_values
-        text_draws = tf.gather(tf.cast(draws, tf.int64), ids.value_rowids())
+        text_draws = tf.gather(tf.cast(draws, tf.int64), segment_ids(ids.row_splits))
         numbers = _Numbers(text_draws, places)
         candidates = ordinary(ids.flat_values, tokenizer)
         order = tf.where(candidates, numbers.order(_ORDER), _NEVER)
         dense = ids.with_flat_values(order).to_tensor(_NEVER)
-        ones = ids.with_flat_values(tf.cast(candidates, tf.float32))
-        exact = tf.math.floor(tf.reduce_sum(ones, axis=1) * self.rate + 0.5)
+        ones = tf.cast(count_true(candidates, ids.row_splits), tf.float32)
+        exact = tf.math.floor(ones * self.rate + 0.5)
         wanted = tf.clip_by_value(tf.cast(exact, tf.int32), 1, self.max_predictions)
         if self.unit == "piece":
             chosen = _first_in_order(dense, wanted)
@@ -119,7 +120,7 @@ class Masking:
             continues = ids.with_flat_values(_continues(ids.flat_values, tokenizer))
             chosen = _whole_words(dense, continues.to_tensor(False), wanted)
         inside = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
-        flat = tf.boolean_mask(chosen, inside) & candidates
+        flat = tf.gather_nd(chosen, tf.where(inside)) & candidates
         fate = numbers.uniform(_FATE)
         becomes_mask = flat & (fate < self.mask_share)
         moves = fate < self.mask_share + self.random_share
@@ -127,13 +128,9 @@ class Masking:
         hidden = tf.where(becomes_mask, mask_id, ids.flat_values)
         drawn = _random_tokens(numbers.uniform(_TOKEN), tokenizer)
         hidden = tf.where(becomes_random, drawn, hidden)
-        where = ids.with_flat_values(flat)
+        offsets = ids.with_flat_values(tf.cast(places, tf.int32))
         return Masked(
-            ids.with_flat_values(hidden),
-            tf.ragged.boolean_mask(
-                ids.with_flat_values(tf.cast(places, tf.int32)), where
-            ),
-            tf.ragged.boolean_mask(ids, where),
+            ids.with_flat_values(hidden), keep(offsets, flat), keep(ids, flat)
         )
 
 

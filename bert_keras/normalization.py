@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_keras import characters
+from bert_keras.ragged import rows_begun, segment_ids
 
 # Private-use characters are dropped from every text, so these can stand for something
 # else inside words: the special tokens (one each, from here on) ...
@@ -107,7 +108,7 @@ class WordSplitter(tf.Module):
         if self._specials:
             codes, kinds = self._mark_special_tokens(decoded, codes, kinds)
         sources = tf.range(tf.size(raw))
-        breaks = _row_starts(decoded.row_splits)
+        breaks = rows_begun(decoded.row_splits)
         codes, kinds, breaks, sources = tf.cond(
             tf.reduce_any(several),
             lambda: self._expand(several, numbers, codes, kinds, breaks),
@@ -235,21 +236,3 @@ def _unpack(cells: Any) -> tuple[Any, Any]:
 def utf8_bytes(codes: Any) -> Any:
     """Return how many bytes each code point takes in UTF-8, int32."""
     return 1 + sum(tf.cast(codes > most, tf.int32) for most in (0x7F, 0x7FF, 0xFFFF))
-
-
-def segment_ids(row_splits: Any) -> Any:
-    """Return the row that each value is in, int32.
-
-    `RaggedTensor.value_rowids` and `tf.repeat` take memory of rows times the longest
-    row: with one long text among many that is too much.
-    """
-    return tf.cumsum(_row_starts(row_splits))
-
-
-def _row_starts(row_splits: Any) -> Any:
-    """Return how many rows (but for the first) start at each value, int32."""
-    # One value more than there are, as empty rows at the end start there.
-    size = tf.reshape(row_splits[-1] + 1, [1])
-    starts = row_splits[1:, None]
-    ones = tf.ones_like(starts[:, 0], tf.int32)
-    return tf.scatter_nd(starts, ones, size)[:-1]

@@ -16,7 +16,14 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.normalization import segment_ids
+from bert_keras.ragged import (
+    put,
+    segment_ids,
+    sizes_of,
+    slices,
+    starts_of,
+    with_sizes,
+)
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import LAYOUTS, TRUNCATIONS
 
@@ -41,7 +48,7 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
     Raises:
         ConfigError: `how` is unknown.
     """
-    size_a, size_b = _sizes(a), _sizes(b)
+    size_a, size_b = sizes_of(a), sizes_of(b)
     if how == "round_robin":
         keep_a = tf.maximum(max_tokens - size_b, (max_tokens + 1) // 2)
     elif how == "longest_first":
@@ -62,9 +69,7 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
 
 def _first(pieces: Any, counts: Any) -> Any:
     """Return the first `counts[i]` pieces of row i."""
-    starts = tf.cast(pieces.row_starts(), tf.int32)
-    where = tf.ragged.range(starts, starts + counts)
-    return where.with_values(tf.gather(pieces.values, where.values))
+    return slices(pieces.values, starts_of(pieces), counts)
 
 
 def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
@@ -77,28 +82,21 @@ def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
     Returns:
         Two RaggedTensors int32 [B, None]; segment 0 up to the first `[SEP]`, then 1.
     """
-    # By places in the flat values: ragged `concat` costs ten times the ops.
-    first = _sizes(a) + 2
-    sizes = first if b is None else first + _sizes(b) + 1
+    first = sizes_of(a) + 2
+    sizes = first if b is None else first + sizes_of(b) + 1
     ends = tf.cumsum(sizes)
     starts = ends - sizes
     flat = tf.fill([tf.reduce_sum(sizes)], tf.constant(sep_id, tf.int32))
-    ids = _put(flat, starts, tf.fill(tf.shape(starts), tf.constant(cls_id, tf.int32)))
+    ids = put(flat, starts, tf.fill(tf.shape(starts), tf.constant(cls_id, tf.int32)))
     middle = starts + first
-    ids = _put(ids, tf.ragged.range(starts + 1, middle - 1).values, a.values)
+    ids = put(ids, tf.ragged.range(starts + 1, middle - 1).values, a.values)
     segments = tf.zeros_like(ids)
     if b is not None:
-        ids = _put(ids, tf.ragged.range(middle, ends - 1).values, b.values)
+        ids = put(ids, tf.ragged.range(middle, ends - 1).values, b.values)
         second = tf.ragged.range(middle, ends).values
-        segments = _put(segments, second, tf.ones_like(second))
-    lengths = tf.cast(sizes, tf.int64)
-    joined = tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+        segments = put(segments, second, tf.ones_like(second))
+    joined = with_sizes(ids, sizes)
     return joined, joined.with_values(segments)
-
-
-def _put(flat: Any, places: Any, values: Any) -> Any:
-    """Return int32 [N] with values [M] in their places [M]."""
-    return tf.tensor_scatter_nd_update(flat, places[:, tf.newaxis], values)
 
 
 def pad_rows(
@@ -116,7 +114,7 @@ def pad_rows(
         `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T], and the others,
         filled up with -1.
     """
-    sizes = _sizes(ids)
+    sizes = sizes_of(ids)
     length = _round_up(tf.reduce_max(tf.concat([sizes, [1]], 0)), multiple)
     shape = tf.stack([tf.shape(sizes)[0], length])
     return {
@@ -155,7 +153,7 @@ def pack_rows(
         `cls_positions` int32 [S], where each text starts in the R*T tokens; the others,
         int32 [R, T] with -1 where no token is.
     """
-    sizes = _sizes(ids)
+    sizes = sizes_of(ids)
     longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
     total = tf.reduce_sum(sizes)
     full_rows = tf.maximum(total // tf.maximum(longest, row_tokens), 1)
@@ -207,9 +205,8 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
         text = tf.reshape(tf.range(rows)[:, tf.newaxis] * most + ranks, [-1])
         sizes = tf.math.unsorted_segment_sum(tf.ones_like(text), text, rows * most)
         counts = tf.gather(sizes, tf.gather(text, starts))
-    where = tf.ragged.range(starts, starts + counts)
     flat = tf.reshape(values, tf.concat([[rows * length], tf.shape(values)[2:]], 0))
-    return where.with_values(tf.gather(flat, where.values))
+    return slices(flat, starts, counts)
 
 
 def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -277,11 +274,6 @@ def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
     )
     table = tf.scatter_nd(tf.expand_dims(order, 1), found.stack(), [count, 3])
     return table[:, 0], table[:, 1], table[:, 2]
-
-
-def _sizes(pieces: Any) -> Any:
-    """Return the number of pieces of each row, int32 [B]."""
-    return tf.cast(pieces.row_lengths(), tf.int32)
 
 
 def _round_up(length: Any, multiple: int) -> Any:
@@ -365,7 +357,7 @@ class Preprocessor:
     def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
         """Do what `join` does for pieces that are there, ragged int32 [B, None]."""
         if b is None:
-            a = _first(a, tf.minimum(_sizes(a), self.max_length - 2))
+            a = _first(a, tf.minimum(sizes_of(a), self.max_length - 2))
         else:
             a, b = truncate_pair(a, b, self.max_length - 3, how=self.truncation)
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
@@ -373,7 +365,7 @@ class Preprocessor:
     def lengths(self, texts: Any) -> tuple[Any, Any]:
         """Return each text's tokens, specials included, int32 [B], and if it is cut."""
         a, b = self._pieces(texts)
-        whole = _sizes(a) + 2 if b is None else _sizes(a) + _sizes(b) + 3
+        whole = sizes_of(a) + 2 if b is None else sizes_of(a) + sizes_of(b) + 3
         return tf.minimum(whole, self.max_length), whole > self.max_length
 
     def _pieces(self, texts: Any) -> tuple[Any, Any]:

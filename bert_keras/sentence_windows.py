@@ -10,21 +10,24 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.packing import Preprocessor
+from bert_keras.ragged import (
+    never_empty,
+    put,
+    segment_ids,
+    sizes_of,
+    starts_of,
+    with_sizes,
+)
 from bert_keras.sentences import Sentences, split_sentences
 
 
 def some_sentences(texts: Any) -> Sentences:
     """Return the sentences of documents; an empty document has one, an empty one."""
     found = split_sentences(texts)
-    none = tf.cast(found.texts.row_lengths() == 0, tf.int64)
-    size = [tf.reduce_sum(none)]
-
-    def filled(values: Any, fill: Any) -> Any:
-        more = tf.RaggedTensor.from_row_lengths(tf.fill(size, fill), none)
-        return tf.concat([values, more], axis=1)
-
     return Sentences(
-        filled(found.texts, ""), filled(found.starts, 0), filled(found.ends, 0)
+        never_empty(found.texts, ""),
+        never_empty(found.starts, 0),
+        never_empty(found.ends, 0),
     )
 
 
@@ -40,20 +43,17 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
         sentence among all of the batch, elsewhere -1.
     """
     ids, _ = preprocessor.join(sentences.flat_values)
-    sizes = tf.cast(ids.row_lengths(), tf.int32)
+    sizes = sizes_of(ids)
     windows = _window_of_each(sentences.with_values(sizes), preprocessor.max_length)
     numbers = tf.range(tf.shape(sizes)[0])
     ranks = numbers - tf.gather(tf.math.segment_min(numbers, windows), windows)
-    first = tf.ragged.range(sizes).flat_values == 0
-    tokens = tf.math.segment_sum(sizes, windows)
-
-    def ragged(values: Any) -> Any:
-        return tf.RaggedTensor.from_row_lengths(values, tokens)
-
+    sentence = segment_ids(ids.row_splits)
+    first = put(tf.fill(tf.shape(sentence), -1), starts_of(ids), numbers)
+    joined = with_sizes(ids.values, tf.math.segment_sum(sizes, windows))
     return preprocessor.lay(
-        ragged(ids.flat_values),
-        ragged(tf.repeat(ranks % 2, sizes)),
-        numbers=ragged(tf.where(first, tf.repeat(numbers, sizes), -1)),
+        joined,
+        joined.with_values(tf.gather(ranks % 2, sentence)),
+        numbers=joined.with_values(first),
     )
 
 

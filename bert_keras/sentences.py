@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_keras.ragged import keep, segment_ids, starts_of
+
 # Stand in for characters of the text, which keeps its length in bytes: a dot that ends
 # no sentence, and the place between two sentences. A text's own become spaces.
 _DOT, _END = "\x01", "\x1e"
@@ -81,14 +83,11 @@ def split_sentences(texts: Any) -> Sentences:
         bare = tf.strings.regex_replace(bare, f"{_SPACE}+$", "")
         starts = _starts(pieces.with_values(_sizes(flat))) + before
         sizes = _sizes(bare)
-        sources = tf.gather(texts, pieces.value_rowids())
+        sources = tf.gather(texts, segment_ids(pieces.row_splits))
         found = tf.strings.substr(sources, starts[:, 0], sizes[:, 0], unit="BYTE")
-        real = pieces.with_values(sizes[:, 0] > 0)
+        columns = (found, starts[:, 1], starts[:, 1] + sizes[:, 1])
         return Sentences(
-            *(
-                tf.ragged.boolean_mask(pieces.with_values(values), real)
-                for values in (found, starts[:, 1], starts[:, 1] + sizes[:, 1])
-            )
+            *(keep(pieces.with_values(each), sizes[:, 0] > 0) for each in columns)
         )
 
 
@@ -174,8 +173,8 @@ def _starts(sizes: Any) -> Any:
     flat = sizes.flat_values
     starts = tf.cumsum(flat, exclusive=True)
     # Of a text without pieces there is none to ask; split leaves one at least.
-    firsts = tf.gather(starts, sizes.row_starts())
-    return starts - tf.gather(firsts, sizes.value_rowids())
+    firsts = tf.gather(starts, starts_of(sizes))
+    return starts - tf.gather(firsts, segment_ids(sizes.row_splits))
 
 
 def _trigrams(texts: Any) -> Any:

@@ -25,9 +25,9 @@ from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.normalization import (
     FIRST_SPECIAL,
     WordSplitter,
-    segment_ids,
     utf8_bytes,
 )
+from bert_keras.ragged import segment_ids, sizes_of, slices
 
 # Text of these characters alone needs no table: tf-text itself splits it alike.
 _PLAIN = r"[\t\n\r -~]*"
@@ -242,14 +242,14 @@ class WordPieceTokenizer(tf.Module):
             plain &= ~tf.strings.regex_full_match(texts, _SPECIAL)
 
         def both_ways() -> Any:
-            parts = [
-                plain_way(tf.boolean_mask(texts, plain)),
-                full_way(tf.boolean_mask(texts, ~plain)),
-            ]
-            order = tf.concat([tf.where(plain), tf.where(~plain)], axis=0)[:, 0]
-            return tf.gather(
-                tf.concat(parts, axis=0), tf.math.invert_permutation(order)
-            )
+            short, long = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
+            first = plain_way(tf.gather(texts, short))
+            second = full_way(tf.gather(texts, long))
+            back = tf.math.invert_permutation(tf.concat([short, long], 0))
+            sizes = tf.concat([sizes_of(first), sizes_of(second)], 0)
+            starts = tf.gather(tf.cumsum(sizes, exclusive=True), back)
+            values = tf.concat([first.values, second.values], 0)
+            return slices(values, starts, tf.gather(sizes, back))
 
         return tf.cond(tf.reduce_all(plain), lambda: plain_way(texts), both_ways)
 

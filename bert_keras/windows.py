@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_keras.errors import ConfigError
 from bert_keras.packing import join
+from bert_keras.ragged import count_true, segment_ids, sizes_of, slices, starts_of
 
 _LEAST_LENGTH = 5  # three special tokens, one of the question, one of the context
 
@@ -75,24 +76,24 @@ def cut_windows(
             f"`max_length` must be at least {_LEAST_LENGTH} for a question and its "
             f"context; received {max_length}"
         )
-    question = question[:, : min(max_question_tokens, room // 2)]
-    sizes = tf.cast(context.row_lengths(), tf.int32)
-    asked = tf.cast(question.row_lengths(), tf.int32)
+    asked = tf.minimum(sizes_of(question), min(max_question_tokens, room // 2))
+    sizes = sizes_of(context)
     most = room - asked
     step = tf.minimum((most + 1) // 2, stride)
     # After the first, a window for each step that it takes to reach the end.
     counts = 1 + (tf.maximum(sizes - most, 0) + step - 1) // step
-    text = tf.repeat(tf.range(tf.size(sizes)), counts)
-    number = tf.ragged.range(counts).flat_values
+    numbers = tf.ragged.range(counts)
+    text, number = segment_ids(numbers.row_splits), numbers.values
     size, most, step = (tf.gather(each, text) for each in (sizes, most, step))
     first = number * step
     count = tf.minimum(most, size - first)
-    starts = tf.gather(tf.cast(context.row_starts(), tf.int32), text) + first
-    where = tf.repeat(starts, count) + tf.ragged.range(count).flat_values
-    part = tf.RaggedTensor.from_row_lengths(
-        tf.gather(context.values, where), tf.cast(count, context.row_splits.dtype)
+    asked = tf.gather(asked, text)
+    ids, segments = join(
+        slices(question.values, tf.gather(starts_of(question), text), asked),
+        slices(context.values, tf.gather(starts_of(context), text) + first, count),
+        cls_id=cls_id,
+        sep_id=sep_id,
     )
-    ids, segments = join(tf.gather(question, text), part, cls_id=cls_id, sep_id=sep_id)
     # A token belongs to the window whose middle is nearest: between two windows the
     # border is in the middle of their overlap.
     border = (first - 1 + first - step + most) // 2 + 1
@@ -104,7 +105,7 @@ def cut_windows(
         text,
         first,
         count,
-        place=tf.gather(asked, text) + 2,
+        place=asked + 2,
         own_first=tf.where(number == 0, 0, border),
         own_end=tf.where(last, size, following),
     )
@@ -127,18 +128,20 @@ def mark_windows(
         answer that is dropped as a whole, such as a control character.
     """
     targets = tf.cast(targets, tf.int32)
-    before = tf.reduce_sum(tf.cast(ends <= targets[:, :1], tf.int32), axis=1)
-    until = tf.reduce_sum(tf.cast(starts < targets[:, 1:], tf.int32), axis=1)
+    of_token = tf.gather(targets, segment_ids(ends.row_splits))
+    before = count_true(ends.values <= of_token[:, 0], ends.row_splits)
+    until = count_true(starts.values < of_token[:, 1], ends.row_splits)
     first, last = (tf.gather(place, windows.text) for place in (before, until - 1))
     target = tf.gather(targets[:, 0], windows.text)
     some = (target >= 0) & (first <= last)
     here = some & (first >= windows.first) & (last < windows.first + windows.count)
     shift = windows.place - windows.first
-    positions = tf.ragged.range(windows.ids.row_lengths())
+    positions = tf.ragged.range(sizes_of(windows.ids))
+    window = segment_ids(positions.row_splits)
 
     def marks(token: Any) -> Any:
         place = tf.where(here, token + shift, tf.where(some | (target == -1), 0, -1))
-        place = tf.cast(place, positions.dtype)[:, tf.newaxis]
-        return tf.cast(positions == place, tf.int32)
+        found = positions.values == tf.gather(place, window)
+        return positions.with_values(tf.cast(found, tf.int32))
 
     return marks(first), marks(last)

@@ -18,6 +18,14 @@ import tensorflow as tf
 from bert_keras import characters
 from bert_keras.entity_metrics import parse_tag
 from bert_keras.packing import Preprocessor, join
+from bert_keras.ragged import (
+    keep,
+    never_empty,
+    put,
+    segment_ids,
+    sizes_of,
+    starts_of,
+)
 from bert_keras.tokenizer import WordPieceTokenizer
 
 
@@ -47,16 +55,9 @@ def pieces_of_texts(tokenizer: WordPieceTokenizer, texts: Any) -> Pieces:
     inside = np.array([token.startswith("##") for token in tokenizer.vocabulary])
     first = ~tf.gather(tf.constant(inside), ids.flat_values)
     last = tf.concat([first[1:], [True]], 0)  # of its word; a text ends with a word
-    counts = tf.reduce_sum(tf.cast(ids.with_values(first), tf.int64), axis=1)
-
-    def dense(values: Any, where: Any) -> Any:
-        chosen = tf.boolean_mask(values.flat_values, where)
-        return tf.RaggedTensor.from_row_lengths(chosen, counts).to_tensor(-1)
-
-    starts = dense(starts, first)
-    return Pieces(
-        ids, ids.with_values(_numbered(first)), starts >= 0, starts, dense(ends, last)
-    )
+    starts = keep(starts, first).to_tensor(-1)
+    ends = keep(ends, last).to_tensor(-1)
+    return Pieces(ids, ids.with_values(_numbered(first)), starts >= 0, starts, ends)
 
 
 def pieces_of_words(tokenizer: WordPieceTokenizer, words: Any) -> Pieces:
@@ -66,17 +67,12 @@ def pieces_of_words(tokenizer: WordPieceTokenizer, words: Any) -> Pieces:
     `[UNK]`: it has a tag like every other.
     """
     mask = words != ""
-    pieces = tokenizer(tf.boolean_mask(words, mask))
-    lengths = pieces.row_lengths()
-    unknown = tf.fill([tf.size(lengths), 1], tf.constant(tokenizer.unk_id, tf.int32))
-    filled = tf.concat([pieces, unknown], axis=1)
-    # The added piece stays only where it is alone.
-    keep = tf.ragged.range(lengths + 1) < tf.maximum(lengths, 1)[:, tf.newaxis]
-    pieces = tf.ragged.boolean_mask(filled, keep)
-    first = tf.equal(tf.ragged.range(pieces.row_lengths()).flat_values, 0)
+    pieces = tokenizer(tf.gather_nd(words, tf.where(mask)))
+    pieces = never_empty(pieces, tokenizer.unk_id)
+    first = tf.equal(tf.ragged.range(sizes_of(pieces)).values, 0)
     counts = tf.reduce_sum(tf.cast(mask, tf.int64), axis=1)
-    by_row = tf.RaggedTensor.from_row_lengths(pieces, counts)
-    ids = by_row.merge_dims(1, 2)
+    row_splits = tf.gather(pieces.row_splits, tf.pad(tf.cumsum(counts), [[1, 0]]))
+    ids = tf.RaggedTensor.from_row_splits(pieces.values, row_splits, validate=False)
     return Pieces(ids, ids.with_values(_numbered(first)), mask)
 
 
@@ -96,10 +92,10 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     """
     room = preprocessor.max_length - 2
     step = room - room // 2
-    sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
+    sizes = sizes_of(pieces.ids)
     counts = 1 + (tf.maximum(sizes - room, 0) + step - 1) // step
-    row = tf.repeat(tf.range(tf.size(sizes)), counts)
-    index = tf.ragged.range(counts).flat_values
+    windows = tf.ragged.range(counts)
+    row, index = segment_ids(windows.row_splits), windows.values
     size = tf.gather(sizes, row)
     final = tf.maximum(size - room, 0)  # where the last window of a row begins
     start = tf.minimum(index * step, final)
@@ -107,26 +103,22 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     length = tf.minimum(size, room)
     lowest = tf.where(index > 0, (before + start + room) // 2, 0)
     highest = tf.where(start < final, (start + after + room) // 2, size)
-    places = tf.ragged.range(start, start + length).flat_values
-    row_starts = tf.cast(pieces.ids.row_splits[:-1], tf.int32)
-    where = places + tf.repeat(tf.gather(row_starts, row), length)
-    own = places >= tf.repeat(lowest, length)
-    own &= places < tf.repeat(highest, length)
-    words = tf.where(own, tf.gather(pieces.words.flat_values, where), -1)
-
-    def ragged(values: Any) -> Any:
-        return tf.RaggedTensor.from_row_lengths(values, tf.cast(length, tf.int64))
-
+    places = tf.ragged.range(start, start + length)
+    window = segment_ids(places.row_splits)
+    where = places.values + tf.gather(tf.gather(starts_of(pieces.ids), row), window)
+    own = places.values >= tf.gather(lowest, window)
+    own &= places.values < tf.gather(highest, window)
+    words = tf.where(own, tf.gather(pieces.words.values, where), -1)
     tokenizer = preprocessor.tokenizer
     ids, segments = join(
-        ragged(tf.gather(pieces.ids.flat_values, where)),
+        places.with_values(tf.gather(pieces.ids.values, where)),
         None,
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
     )
-    edge = tf.fill([tf.size(length), 1], -1)
-    words = tf.concat([edge, ragged(words), edge], axis=1)
-    return preprocessor.lay(ids, segments, words=words)
+    inside = tf.ragged.range(starts_of(ids) + 1, starts_of(ids) + 1 + length).values
+    words = put(tf.fill(tf.shape(ids.values), -1), inside, words)
+    return preprocessor.lay(ids, segments, words=ids.with_values(words))
 
 
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:

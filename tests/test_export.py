@@ -24,6 +24,7 @@ from bert_keras import export
 from bert_keras.errors import CheckpointError
 from bert_keras.export import TEXT_OPS, export_model, refuse_unknown_ops, versions
 from bert_keras.inference import Predictor
+from bert_keras.tasks.classification import Classification
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "é 日本 🎉", "Sale " * 40]
 PAIRS = [("win cash", "home"), ("", "é"), ("see " * 30, "you " * 30)]
@@ -198,6 +199,15 @@ def test_a_python_function_is_refused() -> None:
 
     graph = graph_of(calls_python, tf.TensorSpec([None], tf.int32))
     refused(lambda: refuse_unknown_ops([graph]), "EagerPyFunc")
+
+
+def test_a_model_with_an_unknown_op_is_not_published(
+    make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(Classification(("a", "b")))
+    monkeypatch.setattr(model, "answer", lambda texts: {"words": trimmed(texts)})
+    refused(lambda: export_model(model, tmp_path / "served"), "RoundRobin")
+    assert files_of(tmp_path) == {}
 
 
 def test_core_ops_pass() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, write_encoder
+
+from bert_keras.train_config import TrainConfig
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TOUR = re.findall(r"<!-- tour -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
@@ -38,21 +42,26 @@ def run(command: list[str], *, encoder: Path, folder: Path) -> str:
     return done.stdout
 
 
-def run_example(name: str, encoder: Path, folder: Path) -> str:
-    """Run an example for one epoch, which is enough to see that it runs."""
-    script = (
-        "import runpy, sys; from bert_keras.train_config import TrainConfig as Config\n"
-        "check = Config.__post_init__\n"
-        "def shorten(self):\n"
-        "    object.__setattr__(self, 'epochs', 1)\n"
-        "    check(self)\n"
-        "Config.__post_init__ = shorten\n"
-        "del sys.argv[0]\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    path = str(ROOT / f"examples/{name}.py")
-    command = [sys.executable, "-c", script, path, str(encoder)]
-    return run(command, encoder=encoder, folder=folder)
+@pytest.fixture
+def run_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str, Path], str]:
+    """Return a function that runs an example for one epoch and gives what it prints."""
+    check = TrainConfig.__post_init__
+
+    def shorten(config: TrainConfig) -> None:
+        object.__setattr__(config, "epochs", 1)  # enough to see that it runs
+        check(config)
+
+    def run_example(name: str, encoder: Path) -> str:
+        path = str(ROOT / f"examples/{name}.py")
+        monkeypatch.setattr(TrainConfig, "__post_init__", shorten)
+        monkeypatch.setattr(sys, "argv", [path, str(encoder)])
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(path, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_example
 
 
 @pytest.mark.slow
@@ -69,10 +78,10 @@ def test_tour_runs(long_encoder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fit_example_runs(long_encoder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples/keras_fit.py"), str(long_encoder)]
-    output = run(command, encoder=long_encoder, folder=tmp_path)
-    assert "('bad', 'good')" in output
+def test_fit_example_runs(
+    long_encoder: Path, run_example: Callable[[str, Path], str]
+) -> None:
+    assert "('bad', 'good')" in run_example("keras_fit", long_encoder)
 
 
 @pytest.mark.slow
@@ -87,9 +96,9 @@ def test_fit_example_runs(long_encoder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_task_example_runs(
-    long_encoder: Path, tmp_path: Path, name: str, said: str
+    long_encoder: Path, run_example: Callable[[str, Path], str], name: str, said: str
 ) -> None:
-    assert said in run_example(name, long_encoder, tmp_path)
+    assert said in run_example(name, long_encoder)
 
 
 @pytest.mark.slow
@@ -103,16 +112,22 @@ def test_task_example_runs(
     ],
 )
 def test_examples_of_training_run(
-    long_encoder: Path, tmp_path: Path, name: str, part: str
+    long_encoder: Path,
+    run_example: Callable[[str, Path], str],
+    tmp_path: Path,
+    name: str,
+    part: str,
 ) -> None:
-    assert part in run_example(name, long_encoder, tmp_path)
+    assert part in run_example(name, long_encoder)
     assert len(list(tmp_path.glob("models/*/report.html"))) == 1
 
 
 @pytest.mark.slow
-def test_summarization_example_runs(tmp_path: Path) -> None:
+def test_summarization_example_runs(
+    run_example: Callable[[str, Path], str], tmp_path: Path
+) -> None:
     encoder = write_encoder(tmp_path / "encoder", max_position_embeddings=256)
-    lines = run_example("summarization", encoder, tmp_path).splitlines()
+    lines = run_example("summarization", encoder).splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["chosen", "lead_2", "oracle"]
     assert len(lines) in (4, 5)
 

@@ -543,6 +543,7 @@ def test_a_functional_model_with_the_required_inputs_alone():
 
 
 def test_fit_a_functional_model_on_two_lengths():
+    keras.utils.set_random_seed(1)
     config = without_dropout(CONFIG).replace(num_hidden_layers=1)
     encoder, inputs = tiny(config), required_inputs()
     logits = keras.layers.Dense(2, name="mine")(encoder(inputs)["pooled_output"])
@@ -560,10 +561,10 @@ def test_fit_a_functional_model_on_two_lengths():
     table = encoder.embeddings.word_embeddings
     before = table.numpy()
     history = model.fit(
-        data.repeat(10), epochs=2, steps_per_epoch=10, shuffle=False, verbose=0
+        data.repeat(15), epochs=3, steps_per_epoch=10, shuffle=False, verbose=0
     )
     losses = history.history["loss"]
-    assert losses[1] < losses[0] / 2
+    assert losses[-1] < losses[0] / 2
     changed = np.abs(table.numpy() - before).max(axis=1) > 1e-3
     used = np.unique(np.concatenate(TEXTS))
     assert changed[used].all()

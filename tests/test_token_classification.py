@@ -220,9 +220,11 @@ def test_training_from_a_file(task: str, encoder_folder: Path, tmp_path: Path) -
     path.write_text(text, encoding="utf-8")
     command = ["train", task, "--encoder", str(encoder_folder), "--train", str(path)]
     command += ["--dev", str(path), "--output", str(tmp_path / "model")]
-    command += ["--epochs", "8", "--learning-rate", "1e-2", "--max-length", "24"]
-    if task == "feature-tagging":
-        command += ["--set", "layers=last", "--set", "units=16"]
+    command += ["--learning-rate", "1e-2", "--max-length", "24", "--epochs"]
+    if task == "feature-tagging":  # its encoder is frozen
+        command += ["24", "--set", "layers=last", "--set", "units=16"]
+    else:
+        command += ["8"]
     assert main([*command, "--batch-size", "8"]) == 0
     scores = json.loads((tmp_path / "model/scores.json").read_text(encoding="utf-8"))
     assert scores["dev"]["f1"] > 0.9

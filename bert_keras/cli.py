@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.arguments import parse
-from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.given_texts import batches, given_texts, lines, words
 from bert_keras.quiet import load_tensorflow
+from bert_keras.score_table import score_table
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.train_config import TrainConfig
 
@@ -91,7 +91,7 @@ def _train(options: argparse.Namespace) -> None:
     )
     for name, scores in result.scores.items():
         print(f"{name}:")
-        print(_score_table(scores))
+        print(score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
 
@@ -125,7 +125,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     task = _with_settings(predictor.model, options)
     columns = task.read(options.file, columns=_columns(options), header=options.header)
     scores = evaluate(predictor, columns, batch_size=options.batch_size)
-    print(json.dumps(scores) if options.json else _score_table(scores))
+    print(json.dumps(scores) if options.json else score_table(scores))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -136,7 +136,8 @@ def _predict(options: argparse.Namespace) -> None:
     task = _with_settings(predictor.model, options)
     _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
-    for batch in _batches(_given_texts(options, task), 32 * options.batch_size):
+    given = given_texts(options, task, _columns(options))
+    for batch in batches(given, 32 * options.batch_size):
         items = [item for _, item in batch]
         answers = predictor.predict(items, batch_size=options.batch_size)
         for (name, item), answer in zip(batch, answers, strict=True):
@@ -183,8 +184,8 @@ def _search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     _answer_in_utf8()
-    queries = _words(options.texts) or _lines(sys.stdin.buffer, 1)
-    for batch in _batches(iter(queries), 32):
+    queries = words(options.texts) or lines(sys.stdin.buffer, 1)
+    for batch in batches(iter(queries), 32):
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:
                 row = {"query": query, **row}
@@ -246,86 +247,10 @@ def _tasks(options: argparse.Namespace) -> None:
         print(f"{name:<{width}}  {summary}")
 
 
-def _given_texts(
-    options: argparse.Namespace, task: Task
-) -> Iterator[tuple[str | None, Any]]:
-    """Yield the texts on the command line, of a file, or of standard input.
-
-    Each comes with its `id` where the file has one. Of standard input, each line is a
-    text; a pair is two texts with a tab between.
-    """
-    count = len(task.roles)
-    names: Iterable[str | None] = itertools.repeat(None)
-    items: Iterable[Any]
-    if options.texts and options.input:
-        raise ConfigError("`TEXT` and `--input` cannot both be given")
-    if options.texts:
-        texts = _words(options.texts)
-        if len(texts) % count:
-            number = "an even number" if count == 2 else f"a multiple of {count}"
-            raise ConfigError(
-                f"the model reads {' and '.join(task.roles)}: give {number} of texts; "
-                f"received {len(texts)}"
-            )
-        groups = [texts[start::count] for start in range(count)]
-        items = zip(*groups, strict=True) if count > 1 else texts
-    elif options.input:
-        columns = task.read_texts(
-            options.input, columns=_columns(options), header=options.header
-        )
-        parts = task.texts(columns)
-        items = zip(*parts, strict=True) if count > 1 else parts[0]
-        names = columns["id"] if "id" in columns else names
-    else:
-        items = _lines(sys.stdin.buffer, count)
-    yield from zip(names, items)  # noqa: B905  # names without end, or one an item
-
-
-def _words(words: list[str]) -> list[str]:
-    """Return words of the command line as text.
-
-    Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
-    """
-    return [os.fsencode(word).decode("utf-8", "replace") for word in words]
-
-
 def _answer_in_utf8() -> None:
     """Let standard output be UTF-8, as JSON is, whatever the terminal."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
-
-
-def _lines(stream: Iterable[bytes], count: int) -> Iterator[Any]:
-    """Yield the texts of each line; `count` texts with tabs between."""
-    for number, line in enumerate(stream, 1):
-        try:
-            text = line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            message = f"must be UTF-8: {error}"
-            raise DataError(message, path="stdin", line=number) from None
-        if count == 1:
-            yield text
-            continue
-        parts = text.split("\t")
-        if len(parts) != count:
-            words = "two texts with a tab" if count == 2 else f"{count} texts with tabs"
-            raise DataError(
-                f"must hold {words} between; holds {len(parts)}",
-                path="stdin",
-                line=number,
-            )
-        yield tuple(parts)
-
-
-def _batches(texts: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    batch: list[Any] = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _columns(options: argparse.Namespace) -> dict[str, str]:
@@ -338,52 +263,6 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
             raise ConfigError(f"`--column` must be ROLE=COLUMN; received {given!r}")
         found[role] = column
     return found
-
-
-def _score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text: plain numbers, then the tables, such as classes.
-
-    What is neither stands in the JSON and in the report alone.
-    """
-    lines = [
-        f"  {key:<28}{_number(value):>10}"
-        for key, value in scores.items()
-        if _is_number(value)
-    ]
-    for key, table in scores.items():
-        if _is_row(table):  # a number a name: a table of one column
-            table = {name: {"": value} for name, value in table.items()}
-        if not (
-            isinstance(table, dict) and table and all(map(_is_row, table.values()))
-        ):
-            continue
-        columns = list(dict.fromkeys(name for row in table.values() for name in row))
-        widths = {name: max(11, len(name) + 2) for name in columns}
-        width = max(28, *(len(name) + 2 for name in (key, *table)))
-        heads = (f"{name:>{widths[name]}}" for name in columns)
-        lines.append((f"  {key:<{width}}" + "".join(heads)).rstrip())
-        for name, row in table.items():
-            cells = (
-                f"{_number(row[column]) if column in row else '-':>{widths[column]}}"
-                for column in columns
-            )
-            lines.append(f"  {name:<{width}}" + "".join(cells))
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_row(value: Any) -> bool:
-    """Say whether a score is numbers by name."""
-    return (
-        isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
-    )
 
 
 _VERBS = {

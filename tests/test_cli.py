@@ -489,7 +489,7 @@ def test_a_reader_that_has_seen_enough() -> None:
 
 
 def test_scores_of_any_task_are_aligned() -> None:
-    from bert_keras.cli import _score_table
+    from bert_keras.score_table import score_table
 
     scores = {
         "num_examples": 1234,
@@ -504,7 +504,7 @@ def test_scores_of_any_task_are_aligned() -> None:
         "confusion_matrix": [[1, 2], [3, 4]],
         "empty": {},
     }
-    assert _score_table(scores).splitlines() == [
+    assert score_table(scores).splitlines() == [
         "  num_examples                     1,234",
         "  rouge1                          0.5000",
         "  baselines                        rouge1  mean_absolute_error",

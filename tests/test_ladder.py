@@ -17,8 +17,10 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "block characters choice_head drawing errors heads page quiet ragged run_facts",
+    0: "block characters choice_head drawing errors heads page quiet ragged run_facts"
+    " score_table",
     1: "checkpoints.names class_names config correlation entity_metrics folder"
+    " given_texts"
     " layer_choice layers masked_lm_head metrics multi_label_metrics normalization"
     " optimizers recurrent_head report rouge rows sentences"
     " span_metrics train_config vocabulary",

@@ -52,6 +52,12 @@ class RawDocument:
     source: str
     silent: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ConfigError(
+                f"`form` must be one of {', '.join(FORMS)}; received {self.form!r}"
+            )
+
 
 @dataclasses.dataclass
 class CorpusReport:

@@ -3,7 +3,8 @@
 Sentences are told by the rules of `sentencex` (Wikimedia's, some 300 languages), which
 is compiled and splits tens of millions of characters a second. Its time grows with the
 square of a text's length (a line of 200,000 Chinese characters takes it 43 seconds), so
-that a long paragraph goes through it in windows. `bert_keras.sentences` splits in the
+that a paragraph of more than 4,096 characters goes through it in windows; a quotation
+that lies across two of them may be split inside. `bert_keras.sentences` splits in the
 TensorFlow graph, for tasks; here nothing has to be exported, and more languages count.
 """
 
@@ -15,7 +16,8 @@ from collections.abc import Callable
 from bert_keras.errors import ConfigError
 
 MOST_SENTENCE = 8192  # characters; far beyond what a row of 512 tokens holds
-_WINDOW = 4096  # characters that are split together
+_WINDOW = 2048  # characters that are split together, or twice as many
+_MOST_WAITING = MOST_SENTENCE - 2 * _WINDOW  # characters before the next window
 _WRAPPED = 120  # characters; lines of text that was wrapped by hand are shorter
 _INSTALL = "pip install 'bert_keras[corpus]'"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
@@ -48,25 +50,49 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 
     def split(paragraph: str) -> list[str]:
         sentences: list[str] = []
-        rest = ""
+        waiting: list[str] = []
         for window in _windows(paragraph):
-            *whole, rest = segment(language, rest + window) or [""]
-            sentences += whole
-            while len(rest) > MOST_SENTENCE - _WINDOW:
-                end = rest.rfind(" ", 0, MOST_SENTENCE - _WINDOW) + 1
-                end = end or MOST_SENTENCE - _WINDOW
-                sentences.append(rest[:end])
-                rest = rest[end:]
-        sentences.append(rest)
-        return [text for sentence in sentences if (text := sentence.strip())]
+            found = segment(language, "".join(waiting) + window)
+            complete = _complete(found)
+            sentences += found[:complete]
+            waiting = found[complete:]
+            while sum(map(len, waiting)) > _MOST_WAITING:
+                cut = _cut(waiting.pop(0))
+                sentences.append(cut[0])
+                waiting[:0] = cut[1:]
+        parts = (part for found in (sentences, waiting) for part in found)
+        return [text for part in parts if (text := part.strip())]
 
     return split
+
+
+def _cut(sentence: str) -> list[str]:
+    """Cut what is too long to wait at a space, or anywhere where there is none."""
+    if len(sentence) <= _MOST_WAITING:
+        return [sentence]
+    end = sentence.rfind(" ", 0, _MOST_WAITING) + 1 or _MOST_WAITING
+    return [sentence[:end], sentence[end:]]
+
+
+def _complete(found: list[str]) -> int:
+    """Return how many sentences of a window are whole: the last one may go on.
+
+    Nor those after a quotation mark that is not closed, since the next one would be
+    taken to open; unless they are long, as after the mark of 5" for inches.
+    """
+    complete = quotes = 0
+    for count, sentence in enumerate(found[:-1], 1):
+        quotes += sentence.count('"')
+        if quotes % 2 == 0:
+            complete = count
+    long = sum(map(len, found[complete:])) > _WINDOW
+    return max(len(found) - 1, 0) if long else complete
 
 
 def _windows(paragraph: str) -> list[str]:
     """Cut a long paragraph at spaces, or anywhere where there is none."""
     windows, start = [], 0
-    while len(paragraph) - start > _WINDOW:
+    while len(paragraph) - start > 2 * _WINDOW:
         end = paragraph.rfind(" ", start, start + _WINDOW) + 1 or start + _WINDOW
         windows.append(paragraph[start:end])
         start = end

@@ -15,14 +15,15 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
 
 from bert_keras.errors import ConfigError, DataError
 
 ERRORS = ("strict", "replace")
 HEAD_BYTES = 64 << 10  # what is looked at before a file is read
 MOST_BYTES = 32 << 20  # of a line, and characters of a document
+_PACKED_BYTES = 1 << 18  # that are read or unpacked together
 _MOST_STRANGE = 0.1  # share of the first characters that text may have broken
 _TEXT_CONTROLS = frozenset("\t\n\v\f\r\x1b\x85")
 _PLACES_KEPT = 10
@@ -76,16 +77,16 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
 def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
     start = file.peek(6)
     if start.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=file))  # type: ignore[return-value,type-var]
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if start.startswith(b"BZh"):
-        return io.BufferedReader(bz2.BZ2File(file))  # type: ignore[return-value,type-var]
+        return _Streams.buffered(file, bz2.BZ2Decompressor, OSError)
     if start.startswith(b"\xfd7zXZ\0"):
-        return io.BufferedReader(lzma.LZMAFile(file))  # type: ignore[return-value,type-var]
+        return _Streams.buffered(file, lzma.LZMADecompressor, lzma.LZMAError)
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         for module in ("compression.zstd", "backports.zstd"):
             with contextlib.suppress(ImportError):
                 zstd = importlib.import_module(module)
-                return io.BufferedReader(_OfZstd(zstd.ZstdFile(file), zstd.ZstdError))  # type: ignore[return-value]
+                return _Streams.buffered(file, zstd.ZstdDecompressor, zstd.ZstdError)
         raise DataError(
             "is packed with zstd, which needs Python 3.14 or a package: "
             "pip install backports.zstd",
@@ -94,21 +95,51 @@ def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
     return file
 
 
-class _OfZstd(io.RawIOBase):
-    """The bytes of a ZstdFile, whose own error is no OSError."""
+class _Streams(io.RawIOBase):
+    """Unpacks streams that follow each other in a file; zeros may lie between them.
 
-    def __init__(self, file: BinaryIO, error: type[Exception]) -> None:
+    Not `bz2.open` and `lzma.open`: they take a stream that is broken at its start for
+    the end of the file, and a dump of Wikipedia is thousands of streams.
+    """
+
+    def __init__(
+        self, file: BinaryIO, make: Callable[[], Any], error: type[Exception]
+    ) -> None:
         super().__init__()
-        self._file, self._error = file, error
+        self._file, self._make, self._error = file, make, error
+        self._decoder = make()
+
+    @classmethod
+    def buffered(cls, *arguments: Any) -> BinaryIO:
+        """Return the reader with a buffer."""
+        return io.BufferedReader(cls(*arguments), _PACKED_BYTES)
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        try:
-            return self._file.readinto(buffer)  # type: ignore[attr-defined]
-        except self._error as error:
-            raise OSError(f"Zstandard: {error}") from None
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer; 0 at the end of the last stream."""
+        while True:
+            data = b""
+            if self._decoder.eof:
+                data = self._decoder.unused_data.lstrip(b"\0")
+                while not data:
+                    more = self._file.read(_PACKED_BYTES)
+                    if not more:
+                        return 0
+                    data = more.lstrip(b"\0")
+                self._decoder = self._make()
+            elif self._decoder.needs_input:
+                data = self._file.read(_PACKED_BYTES)
+                if not data:
+                    raise EOFError
+            try:
+                unpacked = self._decoder.decompress(data, len(buffer))
+            except self._error as error:
+                raise OSError(f"broken packed data: {error}") from None
+            if unpacked:
+                buffer[: len(unpacked)] = unpacked
+                return len(unpacked)
 
 
 def head_of(path: str) -> str:
@@ -159,14 +190,14 @@ def lines_of(
                 data = data.removeprefix(b"\xef\xbb\xbf")
             data, rest = rest + data, b""
             if not begins:  # not in the middle of a character
-                end = _whole_characters(data)
+                end = whole_characters(data)
                 data, rest = data[:end], data[end:]
             yield number, decoded(path, number, data, errors, replaced)
         if rest:
             yield number, decoded(path, number, rest, errors, replaced)
 
 
-def _whole_characters(data: bytes) -> int:
+def whole_characters(data: bytes) -> int:
     """Return the end of the last whole UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         lead = data[-back]

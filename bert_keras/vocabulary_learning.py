@@ -32,7 +32,7 @@ from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.vocabulary import SPECIAL_TOKENS, check_tokens
 from bert_keras.word_counts import WordCounts, count_words
 
-_RARE = 10_000_000  # characters of the corpus for each time that a rare one must occur
+_CHARACTERS_A_COUNT = 10_000_000
 _LEAST_COUNT = 2
 # A folder with one of these holds a model, which stands on its own vocabulary.
 _OF_A_MODEL = ("model.safetensors", "config.json", "tokenizer.json")
@@ -63,8 +63,8 @@ def learn_vocabulary(
             `min_count` times in the corpus.
         lowercase, strip_accents, tokenize_chinese_chars: as of `WordPieceTokenizer`.
         min_count: how often a character, or a pair of pieces, must stand in the corpus
-            to get a token; words with another character are `[UNK]`. `None`: twice,
-            and once in ten million characters of the corpus.
+            to get a token; words with another character are `[UNK]`. `None`: 2, or
+            one for each ten million characters of the corpus where that is more.
         reserved: further tokens that must be there, such as words or `[unused0]`.
         max_words: distinct words that are held at most; see `word_counts`.
         say: is called with lines on what was read, left out and found.
@@ -117,15 +117,20 @@ def vocabulary_of(
     if not words.counts:
         raise DataError(f"the corpus must hold words; read {words.texts} texts")
     if min_count is None:
-        min_count = max(_LEAST_COUNT, words.characters // _RARE)
+        min_count = max(_LEAST_COUNT, words.characters // _CHARACTERS_A_COUNT)
     characters: Counter[str] = Counter()
     for word, count in words.counts.items():
         for character in word:
             characters[character] += count
     covered = {c for c, count in characters.items() if count >= min_count}
+    if not covered:
+        raise ConfigError(
+            "`min_count` must be at most that of the most frequent character; no "
+            f"character of the corpus stands in it {min_count} times"
+        )
     tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *sorted(covered))))
     tokens = list(dict.fromkeys((*tokens, *_inner(sorted(covered), splitter))))
-    if not covered or len(tokens) > size:
+    if len(tokens) > size:
         raise ConfigError(
             f"`size` must hold the special and reserved tokens and the {len(covered):,}"
             f" characters that stand in the corpus {min_count:,} times or more, "
@@ -141,35 +146,36 @@ def vocabulary_of(
     )
     vocabulary = [*tokens, *pieces]
     if say is not None:
-        unknown = sum(words.counts.values()) - sum(whole.values()) + words.too_long
-        for line in _lines(words, vocabulary, min_count, len(covered), unknown):
-            say(line)
-        left = len(characters) - len(covered)
-        if left:
-            say(f"characters left out, fewer than {min_count:,} times: {left:,}")
+        said = _facts(words, sum(whole.values()))
+        said.append(
+            f"{len(vocabulary):,} tokens; {len(covered):,} characters stand in the "
+            f"corpus {min_count:,} times or more, {len(characters) - len(covered):,} "
+            "less often"
+        )
         if len(vocabulary) < size:
-            say(
-                f"the vocabulary has {len(vocabulary):,} tokens, not {size:,}: no other"
-                f" pair of pieces stands {min_count:,} times in the corpus"
+            said.append(
+                f"{size - len(vocabulary):,} tokens fewer than asked for: no other pair"
+                f" of pieces stands {min_count:,} times in the corpus"
             )
+        for line in said:
+            say(line)
     return vocabulary
 
 
-def _lines(
-    words: WordCounts, vocabulary: list[str], min_count: int, covered: int, unknown: int
-) -> list[str]:
-    """Return what there is to say of a vocabulary, line by line."""
-    lines = [
-        f"{words.texts:,} texts, {words.words:,} words, {len(words.counts):,} distinct",
-        f"{len(vocabulary):,} tokens, {covered:,} characters; least count "
-        f"{min_count:,}; share of [UNK] words {unknown / words.words:.4%}",
+def _facts(words: WordCounts, whole: int) -> list[str]:
+    """Return what there is to say of the words, of which so many have their letters."""
+    kept = sum(words.counts.values())
+    unknown = (kept - whole + words.too_long) / (kept + words.too_long)
+    facts = [
+        f"{words.texts:,} texts, {words.words:,} words, {len(words.counts):,} of them "
+        f"different; {unknown:.4%} would be [UNK]"
     ]
     if words.forgotten:
-        lines.append(
-            f"{words.forgotten:,} rare words forgotten, to hold few; each had stood "
-            f"{words.missed:,} times at most"
+        facts.append(
+            f"{words.forgotten:,} rare words were forgotten, to hold few; counts are "
+            f"too small by {words.missed:,} at most"
         )
-    return lines
+    return facts
 
 
 def _inner(characters: list[str], splitter: WordSplitter) -> list[str]:

@@ -18,7 +18,13 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.text_streams import MOST_BYTES, Replaced, decoded, open_unpacked
+from bert_keras.text_streams import (
+    MOST_BYTES,
+    Replaced,
+    decoded,
+    open_unpacked,
+    whole_characters,
+)
 
 _AT_ONCE = 1 << 20  # bytes that are parsed together
 _INSTALL = "pip install 'bert_keras[corpus]'"
@@ -83,7 +89,7 @@ def pages_of(
             if not end and len(data) < MOST_BYTES:
                 rest = data
                 continue
-            end = end or len(data)
+            end = end or whole_characters(data)
             data, rest = data[:end], data[end:]
             yield from reader.read(_as_text(path, line, data, errors, replaced))
             line += data.count(b"\n")
@@ -217,14 +223,17 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
         return []
     parts: list[str] = []
     _add_text(code, names, parts)
-    text = _NO_TEXT.sub("", "".join(parts))
-    return [line for raw in text.split("\n") if (line := _tidy(raw))]
+    paragraphs = [""]
+    for line in _NO_TEXT.sub("", "".join(parts)).split("\n"):
+        if _LIST in line or not line.strip():
+            paragraphs.append("")
+        else:
+            paragraphs[-1] += f"{line} "
+    return [text for paragraph in paragraphs if (text := _tidy(paragraph))]
 
 
 def _tidy(line: str) -> str:
     """Return a line without what the parts left out have left behind, or nothing."""
-    if _LIST in line:
-        return ""
     line = _EMPTY_BRACKETS.sub("", line)
     line = _OPENED.sub("(", _SPACES.sub(" ", line))
     line = _SPACE_BEFORE.sub("", line).strip()
@@ -247,7 +256,7 @@ def _add_text(code: Any, silent: frozenset[str], parts: list[str]) -> None:
         elif kind == "HTMLEntity":
             parts.append(_character(node))
         elif kind == "Heading":
-            parts.append("\n")
+            parts.append("\n\n")
 
 
 def _add_link(node: Any, silent: frozenset[str], parts: list[str]) -> None:
@@ -257,6 +266,8 @@ def _add_link(node: Any, silent: frozenset[str], parts: list[str]) -> None:
         return
     if node.text is not None:
         _add_text(node.text, silent, parts)
+    elif title.startswith(":"):
+        parts.append(title[1:])
     elif not _LANGUAGE_LINK.match(title):
         _add_text(node.title, silent, parts)
 
@@ -268,11 +279,11 @@ def _add_tag(node: Any, silent: frozenset[str], parts: list[str]) -> None:
         parts.append(_LIST)
         return
     if name in _BREAKS:
-        parts.append("\n")
+        parts.append("\n\n")
     if name in _TEXT_TAGS and node.contents is not None:
         _add_text(node.contents, silent, parts)
         if name in _BREAKS:
-            parts.append("\n")
+            parts.append("\n\n")
 
 
 def _character(node: Any) -> str:

@@ -25,7 +25,7 @@ HEAD_BYTES = 64 << 10  # what is looked at before a file is read
 MOST_BYTES = 32 << 20  # of a line, and characters of a document
 _PACKED_BYTES = 1 << 18  # that are read or unpacked together
 _MOST_STRANGE = 0.1  # share of the first characters that text may have broken
-_TEXT_CONTROLS = frozenset("\t\n\v\f\r\x1b\x85")
+_TEXT_CONTROLS = "\t\n\v\f\r\x1b"
 _PLACES_KEPT = 10
 
 
@@ -155,7 +155,7 @@ def head_of(path: str) -> str:
         raise DataError("must be UTF-8; this is UTF-16", path=path)
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     controls = sum(text.count(chr(code)) for code in range(32))
-    controls -= sum(map(text.count, _TEXT_CONTROLS - {"\x85"}))
+    controls -= sum(map(text.count, _TEXT_CONTROLS))
     if "\0" in text or controls > _MOST_STRANGE * len(text):
         raise DataError("is a binary file, not text", path=path)
     # At the cut a character may be in two.

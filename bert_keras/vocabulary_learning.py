@@ -21,7 +21,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -54,11 +53,11 @@ def learn_vocabulary(
 
     First `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`, then `reserved`, then the
     characters (as the start of a word, and with `##` if they can stand inside one),
-    each group in the order of the code points, then pieces, most frequent first. Equal
-    counts of words give equal vocabularies.
+    each group in the order of the code points, then pieces as they were found, frequent
+    ones first. Equal counts of words give equal vocabularies.
 
     Args:
-        texts: the corpus, in one pass: documents, paragraphs or sentences.
+        texts: the corpus, read once: sentences (`corpus.sentences_of`), or texts.
         size: tokens in all. There are fewer only if no more pairs of pieces stand
             `min_count` times in the corpus.
         lowercase, strip_accents, tokenize_chinese_chars: as of `WordPieceTokenizer`.
@@ -66,7 +65,8 @@ def learn_vocabulary(
             to get a token; words with another character are `[UNK]`. `None`: 2, or
             one for each ten million characters of the corpus where that is more.
         reserved: further tokens that must be there, such as words or `[unused0]`.
-        max_words: distinct words that are held at most; see `word_counts`.
+        max_words: distinct words that are kept; the rarest others are forgotten, see
+            `word_counts`.
         say: is called with lines on what was read, left out and found.
 
     Raises:
@@ -76,7 +76,7 @@ def learn_vocabulary(
 
     Example:
         >>> learn_vocabulary(["low lower lowest"] * 2, size=25)[-2:]
-        ['##ow', 'low']
+        ['lower', 'lowest']
     """
     check_tokens((*SPECIAL_TOKENS, *_checked(reserved)))
     _check_count("size", size, least=len(SPECIAL_TOKENS) + len(reserved) + 1)
@@ -84,36 +84,24 @@ def learn_vocabulary(
         _check_count("min_count", min_count, least=1)
     if isinstance(texts, str):
         raise ConfigError("`texts` must be several texts; received one string")
-    settings: dict[str, Any] = {
-        "lowercase": lowercase,
-        "strip_accents": lowercase if strip_accents is None else strip_accents,
-        "tokenize_chinese_chars": tokenize_chinese_chars,
-    }
-    words = count_words(texts, max_words=max_words, **settings)
-    return vocabulary_of(
-        words,
-        size=size,
-        min_count=min_count,
-        reserved=reserved,
-        say=say,
-        splitter=WordSplitter(**settings),
+    words = count_words(
+        texts,
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+        max_words=max_words,
     )
+    return _learned(words, size, min_count, tuple(reserved), say)
 
 
-def vocabulary_of(
+def _learned(
     words: WordCounts,
-    *,
     size: int,
-    splitter: WordSplitter,
-    min_count: int | None = None,
-    reserved: Sequence[str] = (),
-    say: Callable[[str], None] | None = None,
+    min_count: int | None,
+    reserved: tuple[str, ...],
+    say: Callable[[str], None] | None,
 ) -> list[str]:
-    """Return the vocabulary of counted words; see `learn_vocabulary`.
-
-    Args:
-        splitter: the one that split the corpus into words.
-    """
+    """Return the vocabulary of counted words; see `learn_vocabulary`."""
     if not words.counts:
         raise DataError(f"the corpus must hold words; read {words.texts} texts")
     if min_count is None:
@@ -129,7 +117,7 @@ def vocabulary_of(
             f"character of the corpus stands in it {min_count} times"
         )
     tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *sorted(covered))))
-    tokens = list(dict.fromkeys((*tokens, *_inner(sorted(covered), splitter))))
+    tokens = list(dict.fromkeys((*tokens, *_inner(sorted(covered), words.splitter))))
     if len(tokens) > size:
         raise ConfigError(
             f"`size` must hold the special and reserved tokens and the {len(covered):,}"

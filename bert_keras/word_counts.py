@@ -13,9 +13,11 @@ too small by at most `WordCounts.missed`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +48,7 @@ class WordCounts:
         forgotten: words (distinct ones, but some twice if they came again) that were
             dropped for being rare, to keep at most `max_words`.
         missed: the most that any count can be too small by.
+        splitter: what split the texts into words.
     """
 
     counts: Mapping[str, int]
@@ -55,6 +58,7 @@ class WordCounts:
     too_long: int
     forgotten: int
     missed: int
+    splitter: WordSplitter
 
 
 def count_words(
@@ -72,20 +76,20 @@ def count_words(
         texts: documents or parts of them.
         lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as of
             the tokenizer.
-        max_words: distinct words that are kept at most. While counting there may be a
-            few more.
+        max_words: distinct words that are kept at most. While counting there may be
+            twice as many.
 
     Raises:
-        ConfigError: `max_words` is less than 1,000.
+        ConfigError: `max_words` is less than 1,000, or a text is no string.
     """
     if max_words < 1000:
         raise ConfigError(f"`max_words` must be at least 1,000; received {max_words}")
     counter = _Counter(
-        WordSplitter(
-            lowercase=lowercase,
-            strip_accents=lowercase if strip_accents is None else strip_accents,
-            tokenize_chinese_chars=tokenize_chinese_chars,
-            max_word_characters=max_word_characters,
+        _splitter_of(
+            lowercase,
+            lowercase if strip_accents is None else strip_accents,
+            tokenize_chinese_chars,
+            max_word_characters,
         ),
         lowercase,
         max_word_characters,
@@ -102,6 +106,7 @@ class _Counter:
     def __init__(
         self, splitter: WordSplitter, lowercase: bool, most: int, max_words: int
     ) -> None:
+        self._splitter = splitter
         self._split = _split_function(splitter)
         self._lowercase = lowercase
         self._most_characters = most
@@ -113,6 +118,9 @@ class _Counter:
         self._too_long = self._forgotten = self._missed = 0
 
     def add(self, text: str) -> None:
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise ConfigError(f"`texts` must hold strings; received a {kind}")
         # A lone surrogate has no UTF-8; the tokenizer drops its bytes, too.
         data = text.encode("utf-8", "ignore")
         self._count += 1
@@ -161,7 +169,9 @@ class _Counter:
         if not batch:
             return
         times = np.array([self._strings[string] for string in batch], np.int64)
-        words, counts, too_long = self._split(tf.constant(batch), tf.constant(times))
+        with tf.device("CPU:0"):  # where strings are
+            parts = self._split(tf.constant(batch), tf.constant(times))
+        words, counts, too_long = parts
         known = self._words
         for word, count in zip(
             words.numpy().tolist(), counts.numpy().tolist(), strict=True
@@ -197,9 +207,21 @@ class _Counter:
             too_long=self._too_long,
             forgotten=self._forgotten,
             missed=self._missed,
+            splitter=self._splitter,
         )
 
 
+@functools.lru_cache(maxsize=4)  # its tables and graph take a second
+def _splitter_of(lowercase: bool, accents: bool, chinese: bool, most: int) -> Any:
+    return WordSplitter(
+        lowercase=lowercase,
+        strip_accents=accents,
+        tokenize_chinese_chars=chinese,
+        max_word_characters=most,
+    )
+
+
+@functools.lru_cache(maxsize=4)
 def _split_function(splitter: WordSplitter) -> Callable:
     """Return a compiled function: strings [S], times [S] to words, counts, too long."""
 

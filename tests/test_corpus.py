@@ -17,7 +17,7 @@ import pytest
 import sentencex
 from conftest import SHARED, refused
 
-from bert_keras import corpus, text_streams
+from bert_keras import corpus_reader, text_streams
 from bert_keras.corpus import CorpusReport, RawDocument, raw_documents, sentences_of
 from bert_keras.corpus_files import corpus_files, form_of
 from bert_keras.sentence_rules import (
@@ -290,7 +290,7 @@ def test_longer_lines_and_documents_are_cut_between_characters(
     tmp_path: Path, monkeypatch: Any, most: int
 ) -> None:
     monkeypatch.setattr(text_streams, "MOST_BYTES", most)
-    monkeypatch.setattr(corpus, "MOST_BYTES", most)
+    monkeypatch.setattr(corpus_reader, "MOST_BYTES", most)
     line = "aé日本𝒳𝒴é"
     path = written(tmp_path / "a.txt", f"{line}\nb")
     parts = list(text_streams.lines_of(str(path)))

@@ -26,9 +26,9 @@ FLOORS = {
     2: "arguments calibration checkpoints.base corpus_files feature_file pooling"
     " similarity table tokenizer wikipedia word_counts",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
-    " checkpoints.tensor_file choice_file contrastive corpus masking packing"
+    " checkpoints.tensor_file choice_file contrastive corpus_reader masking packing"
     " squad tagged vocabulary_learning",
-    4: "checkpoints.google checkpoints.huggingface pseudo_likelihood"
+    4: "checkpoints.google checkpoints.huggingface corpus pseudo_likelihood"
     " sentence_windows windows words",
     5: "checkpoints spans",
     6: "encoder info",

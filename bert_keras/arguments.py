@@ -6,6 +6,7 @@ import argparse
 from typing import Any, NoReturn
 
 from bert_keras import __version__
+from bert_keras.corpus_files import FORMS
 from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.train_config import (
@@ -98,6 +99,8 @@ def parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="print JSON")
 
     verb("tasks", "list the tasks")
+
+    _vocab(verb("vocab", "learn a WordPiece vocabulary from a corpus"))
     return root
 
 
@@ -211,6 +214,69 @@ def _search(search: argparse.ArgumentParser) -> None:
         choices=("exact", "faiss"),
         default="exact",
         help="exact, or faiss: an approximate graph for many texts; default: exact",
+    )
+
+
+def _vocab(vocab: argparse.ArgumentParser) -> None:
+    _corpus(vocab)
+    add = vocab.add_argument
+    add("--output", required=True, metavar="DIR", help="folder for vocab.txt")
+    add("--size", type=_positive, default=30_522, metavar="N", help="default: 30522")
+    add("--cased", action="store_true", help="keep case and accents")
+    add(
+        "--min-count",
+        type=_positive,
+        metavar="N",
+        help="times that a character or pair of pieces stands in the corpus at least; "
+        "default: 2, or one for each ten million characters",
+    )
+    add(
+        "--reserved",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="a further token that must be there; may be repeated",
+    )
+    add(
+        "--max-words",
+        type=_positive,
+        default=2_000_000,
+        metavar="N",
+        help="distinct words kept in memory; default: 2000000",
+    )
+
+
+def _corpus(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "corpus",
+        nargs="+",
+        metavar="CORPUS",
+        help="files, folders or globs, packed too",
+    )
+    add(
+        "--form",
+        choices=("auto", *FORMS),
+        default="auto",
+        help="what the files hold; default: auto, what their start shows",
+    )
+    add(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="field of jsonl with the text; default: text",
+    )
+    add(
+        "--errors",
+        choices=("strict", "replace"),
+        default="strict",
+        help="refuse what is not UTF-8, or replace it; default: strict",
+    )
+    add(
+        "--language",
+        default="en",
+        metavar="CODE",
+        help="whose rules part sentences, such as en or zh; default: en",
     )
 
 

@@ -265,6 +265,40 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
+def _vocab(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.corpus import CorpusReport, raw_documents, sentences_of
+    from bert_keras.progress import every_few_seconds, say
+    from bert_keras.vocabulary_learning import learn_vocabulary, write_vocabulary
+
+    report = CorpusReport()
+    documents = raw_documents(
+        options.corpus,
+        form=options.form,
+        text_field=options.text_field,
+        errors=options.errors,
+        report=report,
+    )
+    told = every_few_seconds(documents, lambda: report.lines()[0])
+    vocabulary = learn_vocabulary(
+        (
+            text
+            for each in told
+            for text in sentences_of(each, language=options.language)
+        ),
+        size=options.size,
+        lowercase=not options.cased,
+        min_count=options.min_count,
+        reserved=options.reserved,
+        max_words=options.max_words,
+        say=say,
+    )
+    for line in report.lines():
+        say(line)
+    write_vocabulary(options.output, vocabulary, lowercase=not options.cased)
+    print(options.output)
+
+
 _VERBS = {
     "train": _train,
     "evaluate": _evaluate,
@@ -275,4 +309,5 @@ _VERBS = {
     "convert": _convert,
     "info": _info,
     "tasks": _tasks,
+    "vocab": _vocab,
 }

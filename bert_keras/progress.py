@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -15,12 +15,24 @@ import numpy as np
 from bert_keras.inference import Predictor
 from bert_keras.table import Columns
 
+_T = TypeVar("_T")
 _SECONDS_BETWEEN_LINES = 5.0  # where no one can see a line change in place
 
 
 def say(line: str) -> None:
     """Print a line about the run, apart from what a command answers on stdout."""
     print(line, file=sys.stderr, flush=True)
+
+
+def every_few_seconds(items: Iterable[_T], line: Callable[[], str]) -> Iterator[_T]:
+    """Yield the items, and say a line about them every five seconds."""
+    last = time.perf_counter()
+    for item in items:
+        now = time.perf_counter()
+        if now - last > _SECONDS_BETWEEN_LINES:
+            say(line())
+            last = now
+        yield item
 
 
 class Progress(keras.callbacks.Callback):

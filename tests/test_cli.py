@@ -569,3 +569,21 @@ def test_search_reads_queries_from_standard_input(
     command = ("search", encoder_folder, help_file, "--text", "what", "--top", 1)
     queries = [json.loads(line)["query"] for line in run(*command).splitlines()]
     assert queries == ["lunch", "sale"]
+
+
+def test_a_vocabulary_of_a_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("Low, lower, lowest.\n\nA new low, a newer one.\n\n" * 3)
+    folder = tmp_path / "vocabulary"
+    command = ["vocab", str(corpus), "--output", str(folder)]
+    assert main([*command, "--size", "44", "--reserved", "[unused0]"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str(folder)
+    assert "6 documents" in printed.err
+    tokens = (folder / "vocab.txt").read_text(encoding="utf-8").split()
+    assert tokens[:6] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
+    assert "low" in tokens and len(tokens) <= 44
+    assert main([*command, "--size", "9"]) == 2
+    assert "`size`" in capsys.readouterr().err

@@ -17,19 +17,18 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "block characters choice_head drawing errors heads page quiet ragged run_facts"
-    " score_table",
+    0: "block characters choice_head drawing errors heads page pair_merging quiet"
+    " ragged run_facts score_table",
     1: "checkpoints.names class_names config correlation entity_metrics folder"
-    " given_texts"
-    " layer_choice layers masked_lm_head metrics multi_label_metrics normalization"
-    " optimizers recurrent_head report rouge rows sentences"
-    " span_metrics train_config vocabulary",
-    2: "arguments calibration checkpoints.base feature_file pooling similarity table"
-    " tokenizer",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
-    " checkpoints.tensor_file choice_file contrastive masking packing squad"
-    " tagged",
-    4: "checkpoints.google checkpoints.huggingface pseudo_likelihood"
+    " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics normalization"
+    " optimizers recurrent_head report rouge rows sentence_rules sentences"
+    " span_metrics text_streams train_config vocabulary",
+    2: "calibration checkpoints.base corpus_files feature_file pooling"
+    " similarity table tokenizer wikipedia word_counts",
+    3: "arguments checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
+    " checkpoints.tensor_file choice_file contrastive corpus_reader masking packing"
+    " squad tagged vocabulary_learning",
+    4: "checkpoints.google checkpoints.huggingface corpus pseudo_likelihood"
     " sentence_windows windows words",
     5: "checkpoints spans",
     6: "encoder info",

@@ -20,8 +20,8 @@ FLOORS = {
     0: "block characters choice_head drawing errors heads page pair_merging quiet"
     " ragged run_facts score_table",
     1: "checkpoints.names class_names config correlation entity_metrics folder"
-    " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics normalization"
-    " optimizers recurrent_head report rouge rows sentence_rules sentences"
+    " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics"
+    " normalization optimizers recurrent_head report rouge rows sentence_rules sentences"
     " span_metrics text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file pooling"
     " similarity table tokenizer wikipedia word_counts",

@@ -5,7 +5,7 @@
 Both sides train all-MiniLM-L6-v2 on the same rows with the same recipe (`RECIPES`) and
 score the last epoch on the dev rows: accuracy and F1 (MRPC), Matthews correlation
 (CoLA), Pearson and Spearman correlation (STS-B). Prints the scores of each run, means
-and standard deviations. MRPC takes about 10 minutes a seed on two cores; `--rows` and
+and standard deviations. MRPC takes about an hour on two cores; `--rows` and
 `--epochs` make it shorter, and no result.
 """
 

@@ -21,8 +21,8 @@ FLOORS = {
     " ragged run_facts score_table",
     1: "checkpoints.names class_names config correlation entity_metrics folder"
     " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics"
-    " normalization optimizers recurrent_head report rouge rows sentence_rules sentences"
-    " span_metrics text_streams train_config vocabulary",
+    " normalization optimizers recurrent_head report rouge rows sentence_rules"
+    " sentences span_metrics text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file pooling"
     " similarity table tokenizer wikipedia word_counts",
     3: "arguments checkpoints.assign checkpoints.bundle checkpoints.sentence_files"

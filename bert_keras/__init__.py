@@ -25,6 +25,7 @@ _PLACES = {
     "NextSentence": "tasks.next_sentence",
     "Predictor": "inference",
     "Preprocessor": "packing",
+    "PretrainingDataConfig": "pretraining_data_config",
     "QuestionAnswering": "tasks.question_answering",
     "Regression": "tasks.regression",
     "Search": "text_search",
@@ -42,11 +43,13 @@ _PLACES = {
     "load": "inference",
     "load_embedder": "embedder",
     "load_model": "model_folder",
+    "pretraining_dataset": "pretraining_input",
     "pseudo_perplexity": "pseudo_likelihood",
     "save_model": "model_folder",
     "search": "text_search",
     "train": "training",
     "write_features": "features",
+    "write_pretraining_data": "pretraining_data",
 }
 __all__ = ["__version__", *sorted(_PLACES)]
 

@@ -20,16 +20,16 @@ FLOORS = {
     0: "block characters choice_head drawing errors heads page quiet ragged run_facts",
     1: "checkpoints.names class_names config correlation entity_metrics folder"
     " layer_choice layers masked_lm_head metrics multi_label_metrics normalization"
-    " optimizers recurrent_head report rouge rows sentences"
-    " span_metrics train_config vocabulary",
-    2: "arguments calibration checkpoints.base feature_file pooling similarity table"
-    " tokenizer",
+    " optimizers pretraining_data_config process_pool record_file recurrent_head report"
+    " rouge rows sentences span_metrics train_config vocabulary",
+    2: "arguments calibration checkpoints.base feature_file pairs pooling similarity"
+    " table tokenizer",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
-    " checkpoints.tensor_file choice_file contrastive masking packing squad"
-    " tagged",
-    4: "checkpoints.google checkpoints.huggingface pseudo_likelihood"
-    " sentence_windows windows words",
-    5: "checkpoints spans",
+    " checkpoints.tensor_file choice_file contrastive masking packing"
+    " pretraining_manifest squad tagged",
+    4: "checkpoints.google checkpoints.huggingface pretraining_files pretraining_shard"
+    " pseudo_likelihood sentence_windows windows words",
+    5: "checkpoints pretraining_data pretraining_input spans",
     6: "encoder info",
     7: "tasks.base",
     8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"

@@ -26,6 +26,7 @@ _PLACES = {
     "NextSentence": "tasks.next_sentence",
     "Predictor": "inference",
     "Preprocessor": "packing",
+    "PretrainingDataConfig": "pretraining_data_config",
     "QuestionAnswering": "tasks.question_answering",
     "RawDocument": "corpus",
     "Regression": "tasks.regression",
@@ -45,6 +46,7 @@ _PLACES = {
     "load": "inference",
     "load_embedder": "embedder",
     "load_model": "model_folder",
+    "pretraining_dataset": "pretraining_input",
     "pseudo_perplexity": "pseudo_likelihood",
     "raw_documents": "corpus",
     "save_model": "model_folder",
@@ -53,6 +55,7 @@ _PLACES = {
     "train": "training",
     "write_features": "features",
     "write_vocabulary": "vocabulary_learning",
+    "write_pretraining_data": "pretraining_data",
 }
 __all__ = ["__version__", *sorted(_PLACES)]
 

@@ -6,7 +6,8 @@ import argparse
 from typing import Any, NoReturn
 
 from bert_keras import __version__
-from bert_keras.corpus_files import FORMS
+from bert_keras.argument_types import positive
+from bert_keras.corpus_arguments import add_pretraining_data, add_vocab
 from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.train_config import (
@@ -100,7 +101,10 @@ def parser() -> argparse.ArgumentParser:
 
     verb("tasks", "list the tasks")
 
-    _vocab(verb("vocab", "learn a WordPiece vocabulary from a corpus"))
+    add_vocab(verb("vocab", "learn a WordPiece vocabulary from a corpus"))
+    add_pretraining_data(
+        verb("pretraining-data", "write the examples that a new BERT learns from")
+    )
     return root
 
 
@@ -207,76 +211,13 @@ def _search(search: argparse.ArgumentParser) -> None:
         metavar="QUERY",
         help="what is looked for; default: a query a line of standard input",
     )
-    add("--top", type=_positive, default=5, metavar="N", help="texts; default: 5")
+    add("--top", type=positive, default=5, metavar="N", help="texts; default: 5")
     add("--index", metavar="FILE", help="keep the vectors there for the next time")
     add(
         "--engine",
         choices=("exact", "faiss"),
         default="exact",
         help="exact, or faiss: an approximate graph for many texts; default: exact",
-    )
-
-
-def _vocab(vocab: argparse.ArgumentParser) -> None:
-    _corpus(vocab)
-    add = vocab.add_argument
-    add("--output", required=True, metavar="DIR", help="folder for vocab.txt")
-    add("--size", type=_positive, default=30_522, metavar="N", help="default: 30522")
-    add("--cased", action="store_true", help="keep case and accents")
-    add(
-        "--min-count",
-        type=_positive,
-        metavar="N",
-        help="times that a character or pair of pieces stands in the corpus at least; "
-        "default: 2, or one for each ten million characters",
-    )
-    add(
-        "--reserved",
-        action="append",
-        default=[],
-        metavar="TOKEN",
-        help="a further token that must be there; may be repeated",
-    )
-    add(
-        "--max-words",
-        type=_positive,
-        default=2_000_000,
-        metavar="N",
-        help="distinct words kept in memory; default: 2000000",
-    )
-
-
-def _corpus(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "corpus",
-        nargs="+",
-        metavar="CORPUS",
-        help="files, folders or globs, packed too",
-    )
-    add(
-        "--form",
-        choices=("auto", *FORMS),
-        default="auto",
-        help="what the files hold; default: auto, what their start shows",
-    )
-    add(
-        "--text-field",
-        default="text",
-        metavar="NAME",
-        help="field of jsonl with the text; default: text",
-    )
-    add(
-        "--errors",
-        choices=("strict", "replace"),
-        default="strict",
-        help="refuse what is not UTF-8, or replace it; default: strict",
-    )
-    add(
-        "--language",
-        default="en",
-        metavar="CODE",
-        help="whose rules part sentences, such as en or zh; default: en",
     )
 
 
@@ -288,7 +229,7 @@ def _encoder_and_texts(parser: argparse.ArgumentParser) -> None:
     _header(parser)
     add(
         "--max-length",
-        type=_positive,
+        type=positive,
         metavar="TOKENS",
         help="longer texts are cut; default: as the model, or what it takes",
     )
@@ -343,7 +284,7 @@ def _inference(parser: argparse.ArgumentParser) -> None:
 def _batches(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
-        type=_positive,
+        type=positive,
         default=32,
         metavar="N",
         help="texts computed at once; default: 32",
@@ -369,16 +310,3 @@ def _own_task(parser: argparse.ArgumentParser) -> None:
         "--task", metavar="TASK", help="where the folder names none, or your own"
     )
     _settings(parser, "a setting that a trained model may change, such as top_k=10")
-
-
-def _positive(text: str) -> int:
-    """Return a whole number above 0; argparse turns the error into its one line."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(
-            f"must be a whole number of at least 1; received {text}"
-        )
-    return number

@@ -6,7 +6,9 @@ place of the token and of nothing else: not of the batch, the layout or the orde
 equal draws give equal masks, and a new draw each epoch is dynamic masking.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
-`create_pretraining_data.py` (exact counts, whole words).
+`create_pretraining_data.py` (exact counts, whole words); runs of words: Joshi et al.
+2019 (arXiv:1907.10529), and their lengths: Lan et al. 2019 (arXiv:1909.11942),
+section 4.1.
 """
 
 from __future__ import annotations
@@ -18,14 +20,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.ragged import count_true, keep, segment_ids
+from bert_keras.pretraining_data_config import UNITS
+from bert_keras.ragged import count_true, keep, put, segment_ids
 from bert_keras.tokenizer import WordPieceTokenizer
 
-UNITS = ("piece", "word")
 # Numbers drawn for a token: the order in which it is chosen, what becomes of it, and
-# the token that replaces it.
-_ORDER, _FATE, _TOKEN = range(3)
+# the token that replaces it; and how many words are chosen from this one on. (A place
+# has room for three; the last one stands behind those of all places.)
+_ORDER, _FATE, _TOKEN, _LENGTH = 0, 1, 2, 2**32
 _NEVER = tf.int64.max
+# Of runs of 1, 2 and 3 words: the shares below which a uniform number means at least
+# 2 and 3. A run of n words has a probability in proportion to 1/n.
+_LONGER = (5 / 11, 2 / 11)
+_LONGEST = 1 + len(_LONGER)
 
 
 class Masked(NamedTuple):
@@ -54,7 +61,10 @@ class Masking:
         max_predictions: most tokens that are chosen in one text.
         unit: `piece` chooses single pieces; `word` chooses whole words, in random order
             and as many as fit into the same number of pieces, like Google's code: a
-            text whose words are all longer has none chosen.
+            text whose words are all longer has none chosen. `ngram` chooses runs of 1,
+            2 or 3 whole words (in shares of 6, 3 and 2 of 11): each begins at a word in
+            random order and ends early before a word that is chosen already, before a
+            special token, and where the next word no longer fits.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -118,19 +128,29 @@ class Masking:
             chosen = _first_in_order(dense, wanted)
         else:
             continues = ids.with_flat_values(_continues(ids.flat_values, tokenizer))
-            chosen = _whole_words(dense, continues.to_tensor(False), wanted)
+            lengths = None
+            if self.unit == "ngram":
+                drawn = _run_lengths(numbers.uniform(_LENGTH))
+                lengths = ids.with_flat_values(drawn).to_tensor(0)
+            chosen = _whole_words(dense, continues.to_tensor(False), wanted, lengths)
         inside = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
-        flat = tf.gather_nd(chosen, tf.where(inside)) & candidates
+        flat = tf.boolean_mask(chosen, inside) & candidates
+        at = tf.where(flat)[:, 0]
+        old = tf.gather(ids.flat_values, at)
+        # Of the chosen alone: a seventh of the work.
+        numbers = _Numbers(tf.gather(text_draws, at), tf.gather(places, at))
         fate = numbers.uniform(_FATE)
-        becomes_mask = flat & (fate < self.mask_share)
-        moves = fate < self.mask_share + self.random_share
-        becomes_random = flat & ~becomes_mask & moves
-        hidden = tf.where(becomes_mask, mask_id, ids.flat_values)
+        new = tf.where(fate < self.mask_share, mask_id, old)
+        becomes_random = (fate >= self.mask_share) & (
+            fate < self.mask_share + self.random_share
+        )
         drawn = _random_tokens(numbers.uniform(_TOKEN), tokenizer)
-        hidden = tf.where(becomes_random, drawn, hidden)
+        new = tf.where(becomes_random, drawn, new)
         offsets = ids.with_flat_values(tf.cast(places, tf.int32))
         return Masked(
-            ids.with_flat_values(hidden), keep(offsets, flat), keep(ids, flat)
+            ids.with_flat_values(put(ids.flat_values, at, new)),
+            keep(offsets, flat),
+            keep(ids, flat),
         )
 
 
@@ -194,54 +214,79 @@ def _shifted(x: Any, bits: int) -> Any:
 
 def _first_in_order(order: Any, wanted: Any) -> Any:
     """Return which of int64 [B, T] are among the `wanted` [B] lowest of their row."""
-    ranks = tf.argsort(tf.argsort(order, stable=True), stable=True)
-    return ranks < wanted[:, tf.newaxis]
+    rows, length = tf.unstack(tf.shape(order))
+    most = tf.minimum(tf.reduce_max(tf.concat([wanted, [0]], 0)), length)
+    # `top_k` takes the first of equal ones; a sort would order all T of them.
+    lowest = (
+        tf.math.top_k(-order, most).indices + tf.range(rows)[:, tf.newaxis] * length
+    )
+    places = tf.boolean_mask(lowest, tf.sequence_mask(wanted, most))
+    chosen = put(
+        tf.fill([rows * length], False), places, tf.fill(tf.shape(places), True)
+    )
+    return tf.reshape(chosen, [rows, length])
 
 
-def _whole_words(order: Any, continues: Any, wanted: Any) -> Any:
+def _whole_words(order: Any, continues: Any, wanted: Any, lengths: Any = None) -> Any:
     """Return which pieces are chosen, bool [B, T], in whole words.
 
     Args:
         order: int64 [B, T]; a word has the order of its first piece.
         continues: bool [B, T], whether a piece belongs to the word before it.
         wanted: int32 [B], most pieces of each text.
+        lengths: int32 [B, T], most words of the run that begins with this piece's
+            word; `None` is 1.
     """
     rows, length = tf.unstack(tf.shape(order))
     word = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
     word = tf.maximum(word, 0)
-    flat = tf.reshape(tf.range(rows)[:, tf.newaxis] * length + word, [-1])
+    # Behind the last word are some that are never chosen, where runs end.
+    width = length + _LONGEST
+    base = tf.range(rows) * width
+    flat = tf.reshape(base[:, tf.newaxis] + word, [-1])
 
     def by_word(values: Any) -> Any:
-        sums = tf.math.unsorted_segment_sum(
-            tf.reshape(values, [-1]), flat, rows * length
+        return tf.math.unsorted_segment_sum(
+            tf.reshape(values, [-1]), flat, rows * width
         )
-        return tf.reshape(sums, [rows, length])
 
     is_first = ~continues & (order < _NEVER)
-    sizes = by_word(tf.cast(order < _NEVER, tf.int32))
-    word_order = by_word(tf.where(is_first, order, 0))
     known = by_word(tf.cast(is_first, tf.int32)) > 0
-    word_order = tf.where(known, word_order, _NEVER)
-    ranked = tf.argsort(word_order, stable=True)
-    never_fits = tf.where(known, sizes, length + 1)
-    ranked_sizes = tf.gather(never_fits, ranked, batch_dims=1)
-    counts = tf.reduce_sum(tf.cast(known, tf.int32), axis=1)
+    sizes = by_word(tf.cast(order < _NEVER, tf.int32))
+    sizes = tf.where(known, sizes, length + 1)  # which never fits
+    word_order = tf.where(known, by_word(tf.where(is_first, order, 0)), _NEVER)
+    word_order = tf.reshape(word_order, [rows, width])
+    ranked = tf.transpose(tf.argsort(word_order, stable=True))
+    counts = tf.reduce_sum(tf.reshape(tf.cast(known, tf.int32), [rows, width]), axis=1)
     most = tf.reduce_max(tf.concat([counts, [0]], 0))
+    runs = None if lengths is None else by_word(tf.where(is_first, lengths, 0))
 
     def step(rank: Any, used: Any, taken: Any) -> Any:
-        size = ranked_sizes[:, rank]
-        fits = used + size <= wanted
-        here = tf.equal(tf.range(length), rank)
-        return rank + 1, used + tf.where(fits, size, 0), taken | fits[:, None] & here
+        begin = base + ranked[rank]
+        goes_on = tf.fill([rows], True)
+        for i in range(1 if runs is None else _LONGEST):
+            here = begin + i
+            size = tf.gather(sizes, here)
+            goes_on &= used + size <= wanted
+            if runs is not None:
+                goes_on &= ~tf.gather(taken, here) & (i < tf.gather(runs, begin))
+            used += tf.where(goes_on, size, 0)
+            taken = put(taken, here, tf.gather(taken, here) | goes_on)
+        return rank + 1, used, taken
 
-    _, _, by_rank = tf.while_loop(
-        lambda rank, *_: rank < most,
+    _, _, taken = tf.while_loop(
+        lambda rank, used, _: (rank < most) & tf.reduce_any(used < wanted),
         step,
-        (0, tf.zeros_like(wanted), tf.zeros_like(continues)),
+        (0, tf.zeros_like(wanted), tf.fill([rows * width], False)),
         parallel_iterations=1,
     )
-    ranks = tf.argsort(ranked, stable=True)
-    return tf.gather(tf.gather(by_rank, ranks, batch_dims=1), word, batch_dims=1)
+    return tf.reshape(tf.gather(taken, flat), [rows, length])
+
+
+def _run_lengths(uniform: Any) -> Any:
+    """Return 1, 2 or 3 for float32 numbers in [0, 1), int32."""
+    longer = [tf.cast(uniform < share, tf.int32) for share in _LONGER]
+    return 1 + tf.add_n(longer)
 
 
 def _continues(ids: Any, tokenizer: WordPieceTokenizer) -> Any:

@@ -571,7 +571,7 @@ def test_search_reads_queries_from_standard_input(
     assert queries == ["lunch", "sale"]
 
 
-def test_a_vocabulary_of_a_corpus(
+def test_a_vocabulary_and_examples_of_a_corpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = tmp_path / "corpus.txt"
@@ -587,3 +587,18 @@ def test_a_vocabulary_of_a_corpus(
     assert "low" in tokens and len(tokens) <= 44
     assert main([*command, "--size", "9"]) == 2
     assert "`size`" in capsys.readouterr().err
+
+    data = tmp_path / "data"
+    command = ["pretraining-data", str(corpus), "--vocab", str(folder)]
+    command += ["--output", str(data), "--max-length", "16", "--dupe-factor", "2"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == str(data)
+    assert "instances" in printed.out and "shard 1" in printed.err
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["documents"] == 6
+    assert manifest["settings"]["max_length"] == 16
+    assert main([*command, "--seed", "7"]) == 2
+    assert "`seed` was 42 and is 7" in capsys.readouterr().err
+    assert main([*command, "--mask-rate", "0"]) == 2
+    assert "`mask_rate`" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import VOCABULARY, refused
 
-from bert_keras.masking import Masking
+from bert_keras.masking import Masking, _run_lengths
 from bert_keras.packing import Preprocessor
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -26,7 +26,7 @@ def masked(rows: list[list[int]], draws: Any = None, **settings: Any) -> Any:
     return [part.to_list() for part in found]
 
 
-@pytest.mark.parametrize("unit", ["piece", "word"])
+@pytest.mark.parametrize("unit", ["piece", "word", "ngram"])
 def test_labels_are_what_stood_there(unit: str) -> None:
     rows = [[IDS["win"], IDS["cash"], IDS["now"]] * 10, [], [IDS["sale"]]]
     ids, offsets, labels = masked(rows, rate=0.4, unit=unit)
@@ -84,7 +84,7 @@ def test_each_place_is_chosen_as_often() -> None:
     np.testing.assert_allclose(counts / 1000, 1, atol=0.15)
 
 
-@pytest.mark.parametrize("unit", ["piece", "word"])
+@pytest.mark.parametrize("unit", ["piece", "word", "ngram"])
 def test_choices_depend_on_the_draw_alone(unit: str) -> None:
     long = [IDS["win"], IDS["##a"], IDS["now"], IDS["at"]] * 6
     rows = [long, long[:7], [], long[:20]]
@@ -125,6 +125,38 @@ def test_words_that_are_too_long_are_passed_over() -> None:
     assert offsets == [[], [11]]
 
 
+def test_runs_of_words() -> None:
+    word = [IDS["s"], IDS["##u"]]
+    row = [*word * 8, SEP, *word * 8]  # as in a pair
+    mean_runs = {}
+    for unit in ("word", "ngram"):
+        _, offsets, _ = masked([row] * 2000, rate=0.25, unit=unit)  # 8 of 32 pieces
+        runs = 0
+        for places in offsets:
+            assert len(places) == 8 and 17 not in places
+            firsts = {place for place in places if place % 2 == (place < 17)}
+            assert sorted(firsts | {place + 1 for place in firsts}) == places
+            runs += sum(first - 2 not in firsts for first in firsts)
+        mean_runs[unit] = runs / 2000
+    # Of four words, each has one chance in 15 for each other to stand right before it,
+    # in 14 of its 16 places.
+    assert mean_runs["word"] == pytest.approx(4 - 4 * 3 * 14 / (16 * 15), abs=0.05)
+    assert mean_runs["ngram"] < 0.8 * mean_runs["word"]
+
+
+def test_lengths_of_runs() -> None:
+    numbers = tf.linspace(0.0, 1.0, 11_001)[:-1]
+    counts = np.bincount(_run_lengths(numbers).numpy())
+    np.testing.assert_allclose(counts, [0, 6000, 3000, 2000], atol=1)
+
+
+def test_a_run_ends_where_a_word_does_not_fit() -> None:
+    long = [IDS["s"], *[IDS["##u"]] * 9]
+    row = [IDS["win"], *long, IDS["now"], *long]
+    _, offsets, _ = masked([row] * 200, rate=0.1, unit="ngram")  # 2 of 22 pieces
+    assert offsets == [[1, 12]] * 200
+
+
 def test_in_a_graph_with_texts() -> None:
     preprocessor = Preprocessor(TOKENIZER, max_length=24)
 
@@ -149,7 +181,7 @@ def test_in_a_graph_with_texts() -> None:
         ({"mask_share": "much"}, ("`mask_share`", "'much'")),
         ({"random_share": 0.3}, ("together", "0.8 and 0.3")),
         ({"max_predictions": 0}, ("`max_predictions`", "received 0")),
-        ({"unit": "letter"}, ("`unit`", "piece, word", "'letter'")),
+        ({"unit": "letter"}, ("`unit`", "piece, word, ngram", "'letter'")),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], parts: tuple[str, ...]) -> None:

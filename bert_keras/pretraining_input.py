@@ -1,0 +1,216 @@
+"""Shards of pretraining examples to batches, in the graph: `pretraining_dataset`.
+
+Reads the files of `write_pretraining_data` and those of Google's code, plain or
+gzipped; what they hold is seen from the first example.
+
+Source: google-research/bert `run_pretraining.py`, for the features and their types.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.masking import Masking
+from bert_keras.pretraining_data_config import PretrainingDataConfig
+from bert_keras.pretraining_files import LABEL, find_files
+from bert_keras.pretraining_shard import masking_of
+from bert_keras.record_file import compression_of
+from bert_keras.tokenizer import WordPieceTokenizer
+
+PADDING = ("longest", "full")
+_NONE = -1  # stands where a row has fewer masked tokens
+_FILES_AT_ONCE = 8
+Features = Mapping[str, Any]
+
+
+def pretraining_dataset(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    tokenizer: WordPieceTokenizer,
+    *,
+    batch_size: int,
+    masking: Masking | None = None,
+    seed: int = 0,
+    shuffle: int = 16_384,
+    epochs: int | None = 1,
+    redraw: bool = True,
+    skip_batches: int = 0,
+    padding: str = "longest",
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """Return batches for masked-LM and next-sentence training.
+
+    Each element is `(batch, labels)`, two dicts of int32. The batch: `token_ids`,
+    `segment_ids`, `padding_mask` [B, T] and `masked_positions` [B, P], -1 where a row
+    has fewer. The labels: `masked_lm` [B, P], the tokens that stood there, -1 where
+    there is none, and `next_sentence` [B], 0 where B follows A; it is left out where
+    the manifest says that the data has no pairs.
+
+    Order and masks follow from `seed` alone. Each epoch has its own, and so has each
+    time that the dataset is gone through, as Keras's `fit` does with `epochs`. To go on
+    where a run stopped, make the same dataset with `skip_batches`.
+
+    Args:
+        files: a folder, a file, a pattern such as `data/*.tfrecord`, or several files.
+        tokenizer: that of the data.
+        batch_size: rows of a batch, B.
+        masking: for data without masks (`dynamic`), how tokens are hidden; `None` is
+            what the manifest says, or `Masking()` where there is none.
+        seed: of the order and the masks.
+        shuffle: examples of which each next one is drawn, besides the order of the
+            files; 0 leaves examples and files in their order.
+        epochs: passes over the data in one dataset; `None` goes on for ever.
+        redraw: `False` gives the same order and masks each time that the dataset is
+            gone through, for held-out data.
+        skip_batches: batches at the start that are passed over, without making them.
+        padding: `longest` cuts T and P to the longest row of a batch; `full` keeps
+            those of the files, for compilers that want one shape.
+        drop_remainder: leave out a last batch that is not full.
+
+    Raises:
+        ConfigError: an argument is wrong; `masking` is given for data that has masks.
+        DataError: there is no file, one is broken or has other features, a run has not
+            finished, or the data was made with another vocabulary.
+
+    Example:
+        >>> dataset = pretraining_dataset("data", tokenizer, batch_size=32)
+        >>> batch, labels = next(iter(dataset))
+        >>> labels["masked_lm"].shape == batch["masked_positions"].shape
+        True
+    """
+    _check_numbers(
+        batch_size=(batch_size, 1),
+        shuffle=(shuffle, 0),
+        skip_batches=(skip_batches, 0),
+        seed=(seed, 0),
+        **({} if epochs is None else {"epochs": (epochs, 1)}),
+    )
+    if padding not in PADDING:
+        raise ConfigError(
+            f"`padding` must be one of {', '.join(PADDING)}; received {padding!r}"
+        )
+    found = find_files(files, tokenizer)
+    if found.is_masked and masking is not None:
+        raise ConfigError(
+            f"`masking` must be None for data whose masks are written out, as in "
+            f"{found.paths[0]}; received {masking}"
+        )
+    masking = masking or _masking_of(found.settings)
+
+    def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
+        """Return records and the number that each one's masks follow from."""
+        records = _records(found.paths, epoch_seed if shuffle else None, shuffle)
+        return records.enumerate().map(lambda i, record: (record, epoch_seed + i))
+
+    @tf.autograph.experimental.do_not_convert
+    def to_batch(records: Any, draws: Any) -> tuple[Features, Features]:
+        columns = {
+            name: tf.cast(values, tf.int32)
+            for name, values in tf.io.parse_example(records, found.features).items()
+        }
+        if found.is_masked:
+            batch, targets = _static(columns)
+        else:
+            batch, targets = _dynamic(columns, masking, draws, tokenizer)
+        if padding == "longest":
+            batch, targets = _cut(batch, targets)
+        labels = {"masked_lm": targets}
+        if found.has_pairs:
+            labels["next_sentence"] = columns[LABEL][:, 0]
+        return batch, labels
+
+    seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=redraw)
+    seeds = seeds.map(lambda drawn: tf.bitwise.left_shift(drawn, tf.cast(30, tf.int64)))
+    dataset = seeds.take(-1 if epochs is None else epochs).flat_map(one_epoch)
+    dataset = dataset.skip(skip_batches * batch_size)
+    dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
+    dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _check_numbers(**values: tuple[Any, int]) -> None:
+    for name, (value, least) in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(
+                f"`{name}` must be a whole number of at least {least}; "
+                f"received {value!r}"
+            )
+
+
+def _masking_of(settings: Mapping[str, Any] | None) -> Masking:
+    if settings is None:
+        return Masking()
+    return masking_of(PretrainingDataConfig(**settings))
+
+
+def _records(paths: Sequence[str], seed: Any, shuffle: int) -> tf.data.Dataset:
+    """Return the records of all files; in their order if there is no seed."""
+    names = tf.constant(list(paths))
+    kinds = tf.constant([compression_of(path) for path in paths])
+
+    def read(place: Any) -> tf.data.Dataset:
+        kind = tf.gather(kinds, place)
+        return tf.data.TFRecordDataset(tf.gather(names, place), kind)
+
+    if seed is None:
+        return tf.data.Dataset.range(len(paths)).flat_map(read)
+    order = tf.random.experimental.stateless_shuffle(
+        tf.range(len(paths), dtype=tf.int64), seed=tf.stack([seed, tf.zeros_like(seed)])
+    )
+    records = tf.data.Dataset.from_tensor_slices(order).interleave(
+        read,
+        cycle_length=min(_FILES_AT_ONCE, len(paths)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    # Each epoch has a seed of its own.
+    return records.shuffle(shuffle, seed=seed, reshuffle_each_iteration=False)
+
+
+def _static(columns: Features) -> tuple[dict[str, Any], Any]:
+    chosen = columns["masked_lm_weights"] > 0
+    positions = tf.where(chosen, columns["masked_lm_positions"], _NONE)
+    targets = tf.where(chosen, columns["masked_lm_ids"], _NONE)
+    return _batch(columns, columns["input_ids"], positions), targets
+
+
+def _dynamic(
+    columns: Features, masking: Masking, draws: Any, tokenizer: WordPieceTokenizer
+) -> tuple[dict[str, Any], Any]:
+    sizes = tf.reduce_sum(columns["input_mask"], axis=1)
+    ids = tf.RaggedTensor.from_tensor(columns["input_ids"], lengths=sizes)
+    masked = masking(ids, draws, tokenizer)
+    length = columns["input_ids"].shape[1]
+    most = min(masking.max_predictions, length)
+    shape = tf.stack([tf.shape(sizes)[0], most])
+    positions = masked.offsets.to_tensor(_NONE, shape=shape)
+    targets = masked.labels.to_tensor(_NONE, shape=shape)
+    token_ids = masked.ids.to_tensor(tokenizer.pad_id, shape=[None, length])
+    static = [None, most]
+    return (
+        _batch(columns, token_ids, tf.ensure_shape(positions, static)),
+        tf.ensure_shape(targets, static),
+    )
+
+
+def _batch(columns: Features, token_ids: Any, positions: Any) -> dict[str, Any]:
+    return {
+        "token_ids": token_ids,
+        "segment_ids": columns["segment_ids"],
+        "padding_mask": columns["input_mask"],
+        "masked_positions": positions,
+    }
+
+
+def _cut(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
+    """Return the batch with columns that some row has a token in; one P at least."""
+    positions = batch["masked_positions"]
+    tokens = tf.reduce_max(tf.reduce_sum(batch["padding_mask"], axis=1))
+    masked = tf.reduce_sum(tf.cast(positions >= 0, tf.int32), axis=1)
+    most = tf.maximum(tf.reduce_max(masked), 1)
+    cut = {key: value[:, :tokens] for key, value in batch.items()}
+    return {**cut, "masked_positions": positions[:, :most]}, targets[:, :most]

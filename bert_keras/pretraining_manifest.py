@@ -1,0 +1,261 @@
+"""What a folder of pretraining data says of itself: its manifest and its journal.
+
+`manifest.json` is written last and says how the shards were made and what they hold.
+Until then `unfinished.jsonl` has the settings in its first line and then a line for
+each finished shard, so that a run that was killed goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_keras import __version__
+from bert_keras.errors import DataError
+from bert_keras.pretraining_data_config import PretrainingDataConfig
+from bert_keras.tokenizer import WordPieceTokenizer
+
+MANIFEST = "manifest.json"
+JOURNAL = "unfinished.jsonl"
+_OURS = re.compile(r"part-\d{5,}\.tfrecord\.gz|manifest\.json|unfinished\.jsonl")
+_PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
+_FORMAT = "bert_keras pretraining data 1"
+
+
+def vocabulary_hash(tokenizer: WordPieceTokenizer) -> str:
+    """Return the SHA-256 of the vocabulary, that of a vocab.txt with LF line ends."""
+    text = "".join(f"{token}\n" for token in tokenizer.vocabulary)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def job_of(
+    config: PretrainingDataConfig,
+    tokenizer: WordPieceTokenizer,
+    to_sentences: Callable[..., Any],
+) -> dict[str, Any]:
+    """Return all that the bytes of the shards follow from, but for the documents."""
+    settings = {key: getattr(config, key) for key in config.__dataclass_fields__}
+    settings["max_predictions"] = config.predictions
+    settings["dupe_factor"] = config.duplicates
+    text = tokenizer.get_config()
+    del text["vocabulary"]
+    return {
+        "format": _FORMAT,
+        "bert_keras": __version__,
+        "settings": settings,
+        "tokenizer": text,
+        "vocabulary_size": tokenizer.vocab_size,
+        "vocabulary_sha256": vocabulary_hash(tokenizer),
+        "sentences_by": _name_of(to_sentences),
+    }
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name, with what `functools.partial` gave it."""
+    if isinstance(function, functools.partial):
+        given = [*map(repr, function.args)]
+        given += [
+            f"{key}={value!r}" for key, value in sorted(function.keywords.items())
+        ]
+        return f"{_name_of(function.func)}({', '.join(given)})"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
+
+
+def shard_name(number: int) -> str:
+    """Return the file name of a shard, counted from 0."""
+    return f"part-{number:05d}.tfrecord.gz"
+
+
+class Journal:
+    """The shards of a job that are finished; written down as each of them is.
+
+    Args:
+        folder: where the shards are.
+        job: see `job_of`.
+
+    Attributes:
+        shards: number to what is known of a finished shard, from an earlier run too.
+        manifest: that of an earlier run that finished, or `None`.
+
+    Raises:
+        DataError: the folder holds another job's data or other files, or cannot be
+            written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], job: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.job = dict(job)
+        self.shards: dict[int, dict[str, Any]] = {}
+        self.manifest = read_manifest(self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._check_folder()
+            if self.manifest is not None:
+                self._check_job(self.manifest)
+                self._keep(self.manifest["shards"])
+            else:
+                self._resume()
+        except OSError as error:
+            raise _unwritable(self.folder, error) from None
+
+    def _check_folder(self) -> None:
+        """Raise where there is anything else; drop what a killed run left half done."""
+        names = sorted(os.listdir(self.folder))
+        for name in filter(_PARTIAL.fullmatch, names):
+            (self.folder / name).unlink()
+        others = [n for n in names if not (_OURS.fullmatch(n) or _PARTIAL.fullmatch(n))]
+        known = not names or MANIFEST in names or JOURNAL in names
+        if not known:
+            others = others or [n for n in names if not _PARTIAL.fullmatch(n)]
+        if others:
+            raise DataError(
+                "must be a new folder or one of pretraining data; holds other files "
+                f"({', '.join(others[:3])})",
+                path=self.folder,
+            )
+
+    def _resume(self) -> None:
+        """Read the journal of an unfinished run, if any, and begin a whole one."""
+        lines = []
+        path = self.folder / JOURNAL
+        if path.exists():
+            lines = _whole_lines(path.read_bytes())
+        if lines:
+            self._check_job(lines[0])
+            self._keep(lines[1:])
+        rows = [self.job, *(self.shards[number] for number in sorted(self.shards))]
+        _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def _keep(self, shards: list[dict[str, Any]]) -> None:
+        """Take over those shards whose files are there, as large as they were."""
+        for shard in shards:
+            path = self.folder / shard["file"]
+            if path.is_file() and path.stat().st_size == shard["bytes"]:
+                self.shards[shard["number"]] = shard
+
+    def _check_job(self, found: Mapping[str, Any]) -> None:
+        changes = _differences(found, self.job)
+        if changes:
+            raise DataError(
+                f"holds the data of another job ({'; '.join(changes[:3])}); give "
+                "another folder, or delete this one",
+                path=self.folder,
+            )
+
+    def holds(self, number: int, text_hash: str) -> bool:
+        """Say whether the shard of a block is finished.
+
+        Raises:
+            DataError: it is, but was made of other text.
+        """
+        shard = self.shards.get(number)
+        if shard is None:
+            return False
+        if shard["text_blake2b"] != text_hash:
+            raise DataError(
+                "was made of other text than the documents that are given now; give "
+                "another folder, or delete this one",
+                path=self.folder / shard["file"],
+            )
+        return True
+
+    def add(self, shard: Mapping[str, Any]) -> None:
+        """Write down that a shard is finished; its file is in its place.
+
+        Raises:
+            DataError: the disk refuses.
+        """
+        self.shards[shard["number"]] = dict(shard)
+        if self.manifest is not None:  # one of its shards was lost and made anew
+            return
+        try:
+            with open(self.folder / JOURNAL, "a", encoding="utf-8") as file:
+                file.write(json.dumps(shard) + "\n")
+        except OSError as error:
+            raise _unwritable(self.folder / JOURNAL, error) from None
+
+    def finish(self, count: int, totals: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the manifest of `count` shards and return it.
+
+        Raises:
+            DataError: an earlier run made more shards; the disk refuses.
+        """
+        more = [number for number in self.shards if number >= count]
+        if more:
+            raise DataError(
+                "was made of more text than the documents that are given now; give "
+                "another folder, or delete this one",
+                path=self.folder / shard_name(min(more)),
+            )
+        shards = [self.shards[number] for number in range(count)]
+        manifest = {**self.job, **totals, "shards": shards}
+        try:
+            path = self.folder / MANIFEST
+            _replace(path, json.dumps(manifest, indent=2) + "\n")
+            (self.folder / JOURNAL).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        return manifest
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the manifest of a folder, `None` if it has none.
+
+    Raises:
+        DataError: the file is there and is not such a manifest.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        manifest = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from None
+    except ValueError as error:
+        raise DataError(f"is not JSON: {error}", path=path) from None
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise DataError(f"must be the manifest of {_FORMAT}", path=path)
+    return manifest
+
+
+def _differences(found: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    """Return where two jobs differ, in words."""
+    changes = []
+    for key in job:
+        was, now = found.get(key), job[key]
+        if isinstance(now, dict) and isinstance(was, dict):
+            changes += _differences(was, now)
+        elif was != now:
+            changes.append(f"`{key}` was {was!r} and is {now!r}")
+    return changes
+
+
+def _whole_lines(data: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a journal up to a line that was not written wholly."""
+    rows: list[dict[str, Any]] = []
+    for line in data.split(b"\n")[:-1]:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> DataError:
+    return DataError(f"cannot be written: {error.strerror or error}", path=path)

@@ -50,7 +50,8 @@ def write_pretraining_data(
     finished; the documents are read again then and compared.
 
     Args:
-        documents: strings, or objects whose `text` is one, that can be pickled.
+        documents: strings, or objects whose `text` is one, that can be pickled. Text
+            and `form`, if there is one, are what is compared when a run goes on.
         output: a new folder, or that of a run that did not finish.
         to_sentences: the sentences of a document; a function at the top of a module,
             or a `functools.partial` of one, so that other processes find it.
@@ -162,10 +163,12 @@ def blocks_of(documents: Iterable[Any], characters: int) -> Iterator[Block]:
 def _block(number: int, documents: list[Any]) -> Block:
     texts = [_text_of(document) for document in documents]
     found = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
+    for document, text in zip(documents, texts, strict=True):
+        # One text of another form has other sentences.
+        for part in (str(getattr(document, "form", "")), text):
+            data = part.encode("utf-8", "surrogatepass")
+            found.update(len(data).to_bytes(8, "little"))
+            found.update(data)
     return Block(number, documents, sum(map(len, texts)), found.hexdigest())
 
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, VOCABULARY, files_of, refused
 
+from bert_keras.errors import DataError
 from bert_keras.pretraining_data import blocks_of, write_pretraining_data
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.tokenizer import WordPieceTokenizer
@@ -405,15 +407,17 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
 
 
+def test_errors_come_whole_from_other_processes() -> None:
+    error = DataError("must be so", path="a.txt", line=3)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.path, again.line) == ("a.txt:3: must be so", "a.txt", 3)
+
+
 @pytest.mark.slow
 def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     write(tmp_path / "one")
     write(tmp_path / "two", workers=2)
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
-    texts = [*some_documents(), "now\nfree"]
-    failing = functools.partial(lines_of, mark="|")  # a str has no `text`
-    with pytest.raises(AttributeError, match="'text'"):
-        write(tmp_path / "three", texts, workers=2, to_sentences=failing)
 
 
 @pytest.mark.slow

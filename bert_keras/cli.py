@@ -281,12 +281,10 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
 
 def _vocab(options: argparse.Namespace) -> None:
     load_tensorflow()
-    from bert_keras.corpus import CorpusReport
     from bert_keras.progress import every_few_seconds, say
     from bert_keras.vocabulary_learning import learn_vocabulary, write_vocabulary
 
-    report = CorpusReport()
-    documents, to_sentences = _corpus(options, report)
+    documents, to_sentences, report = _corpus(options)
     told = every_few_seconds(documents, lambda: report.lines()[0])
     vocabulary = learn_vocabulary(
         itertools.chain.from_iterable(map(to_sentences, told)),
@@ -306,7 +304,6 @@ def _vocab(options: argparse.Namespace) -> None:
 def _pretraining_data(options: argparse.Namespace) -> None:
     config = pretraining_data_config(options)
     load_tensorflow()
-    from bert_keras.corpus import CorpusReport
     from bert_keras.pretraining_data import write_pretraining_data
     from bert_keras.progress import say
     from bert_keras.tokenizer import WordPieceTokenizer
@@ -314,8 +311,7 @@ def _pretraining_data(options: argparse.Namespace) -> None:
     tokenizer = WordPieceTokenizer.from_folder(options.vocab)
     for note in tokenizer.notes:
         say(note)
-    report = CorpusReport()
-    documents, to_sentences = _corpus(options, report)
+    documents, to_sentences, report = _corpus(options)
     manifest = write_pretraining_data(
         documents,
         options.output,
@@ -331,10 +327,11 @@ def _pretraining_data(options: argparse.Namespace) -> None:
     print(options.output)
 
 
-def _corpus(options: argparse.Namespace, report: CorpusReport) -> tuple[Any, Any]:
-    """Return the documents of a corpus, and the function that splits one."""
-    from bert_keras.corpus import raw_documents, sentences_of
+def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
+    """Return the documents, the function that splits one, and what is told of them."""
+    from bert_keras.corpus import CorpusReport, raw_documents, sentences_of
 
+    report = CorpusReport()
     documents = raw_documents(
         options.corpus,
         form=options.form,
@@ -342,7 +339,8 @@ def _corpus(options: argparse.Namespace, report: CorpusReport) -> tuple[Any, Any
         errors=options.errors,
         report=report,
     )
-    return documents, functools.partial(sentences_of, language=options.language)
+    to_sentences = functools.partial(sentences_of, language=options.language)
+    return documents, to_sentences, report
 
 
 _VERBS = {

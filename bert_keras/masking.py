@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_keras.checks import check_mask_shares, check_share, check_whole_number
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining_data_config import UNITS
 from bert_keras.ragged import count_true, keep, put, segment_ids
@@ -84,23 +85,9 @@ class Masking:
     unit: str = "piece"
 
     def __post_init__(self) -> None:
-        for name in ("rate", "mask_share", "random_share"):
-            value = getattr(self, name)
-            fits = isinstance(value, int | float) and not isinstance(value, bool)
-            if not fits or not 0 <= value <= 1 or (name == "rate" and not value):
-                lowest = "above 0" if name == "rate" else "from 0"
-                raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
-        if self.mask_share + self.random_share > 1 + 1e-9:
-            raise ConfigError(
-                "`mask_share` and `random_share` must be 1 at most together; "
-                f"received {self.mask_share} and {self.random_share}"
-            )
-        most = self.max_predictions
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            raise ConfigError(
-                f"`max_predictions` must be a whole number of at least 1; "
-                f"received {most!r}"
-            )
+        check_share("rate", self.rate, above_zero=True)
+        check_mask_shares(self.mask_share, self.random_share)
+        check_whole_number("max_predictions", self.max_predictions, least=1)
         if self.unit not in UNITS:
             raise ConfigError(
                 f"`unit` must be one of {', '.join(UNITS)}; received {self.unit!r}"

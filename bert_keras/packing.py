@@ -165,13 +165,12 @@ def pack_rows(
     length = _round_up(used, multiple)
     starts = rows * length + columns
     positions = tf.ragged.range(sizes)
-    where = tf.ragged.range(starts, starts + sizes).values[:, tf.newaxis]
+    where = tf.ragged.range(starts, starts + sizes).values
     texts = segment_ids(positions.row_splits)
 
     def lay(values: Any, fill: int = 0) -> Any:
         flat = tf.fill([row_count * length], tf.constant(fill, tf.int32))
-        flat = tf.tensor_scatter_nd_update(flat, where, values)
-        return tf.reshape(flat, [row_count, length])
+        return tf.reshape(put(flat, where, values), [row_count, length])
 
     return {
         "token_ids": lay(ids.flat_values, pad_id),
@@ -223,7 +222,7 @@ def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
         slots: RaggedTensor int32 [S, None], where in the R*P positions each one is.
     """
     rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
-    texts = tf.cast(offsets.value_rowids(), tf.int32)
+    texts = segment_ids(offsets.row_splits)
     places = tf.gather(_starts(batch), texts) + offsets.flat_values
     order = tf.argsort(places)
     row = tf.gather(places, order) // length
@@ -231,11 +230,8 @@ def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
     most = tf.reduce_max(tf.concat([counts, [1]], 0))
     column = tf.range(tf.size(row)) - tf.gather(tf.cumsum(counts, exclusive=True), row)
     slots = row * most + column
-    positions = tf.tensor_scatter_nd_update(
-        tf.fill([rows * most], -1),
-        slots[:, tf.newaxis],
-        tf.gather(places, order) % length,
-    )
+    columns = tf.gather(places, order) % length
+    positions = put(tf.fill([rows * most], -1), slots, columns)
     back = tf.gather(slots, tf.math.invert_permutation(order))
     return tf.reshape(positions, [rows, most]), offsets.with_flat_values(back)
 

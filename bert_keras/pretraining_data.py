@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from bert_keras.checks import check_whole_number
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_manifest import Journal, job_of
@@ -84,10 +85,7 @@ def write_pretraining_data(
         2
     """
     config = PretrainingDataConfig() if config is None else config
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
-        raise ConfigError(
-            f"`workers` must be a whole number of at least 1; received {workers!r}"
-        )
+    check_whole_number("workers", workers, least=1)
     writer = ShardWriter(
         output, to_sentences=to_sentences, tokenizer=tokenizer, config=config
     )

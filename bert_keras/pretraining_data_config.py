@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from bert_keras.checks import check_mask_shares, check_share, check_whole_number
 from bert_keras.errors import ConfigError
 
 UNITS = ("piece", "word", "ngram")
@@ -80,27 +81,10 @@ class PretrainingDataConfig:
             value = getattr(self, name)
             if value is None and name in ("max_predictions", "dupe_factor"):
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(
-                    f"`{name}` must be a whole number of at least {least}; "
-                    f"received {value!r}"
-                )
-        for name in (
-            "short_sequence_probability",
-            "mask_rate",
-            "mask_share",
-            "random_share",
-        ):
-            value = getattr(self, name)
-            fits = isinstance(value, int | float) and not isinstance(value, bool)
-            if not fits or not 0 <= value <= 1 or (name == "mask_rate" and not value):
-                lowest = "above 0" if name == "mask_rate" else "from 0"
-                raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
-        if self.mask_share + self.random_share > 1 + 1e-9:
-            raise ConfigError(
-                "`mask_share` and `random_share` must be 1 at most together; "
-                f"received {self.mask_share} and {self.random_share}"
-            )
+            check_whole_number(name, value, least=least)
+        check_share("short_sequence_probability", self.short_sequence_probability)
+        check_share("mask_rate", self.mask_rate, above_zero=True)
+        check_mask_shares(self.mask_share, self.random_share)
         choices = {
             "mask_unit": UNITS,
             "next_sentence": NEXT_SENTENCE,

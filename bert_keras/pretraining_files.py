@@ -104,8 +104,7 @@ def _settings_of(
                 path=folder or ".",
             )
         found[folder] = read_manifest(folder)
-    for path in paths:
-        _check_size(path, found[os.path.dirname(path)])
+    _check_sizes(paths, found)
     hash_ = vocabulary_hash(tokenizer)
     for folder, manifest in found.items():
         if manifest is not None and manifest["vocabulary_sha256"] != hash_:
@@ -127,18 +126,24 @@ def _settings_of(
     return settings[0] if settings else None
 
 
-def _check_size(path: str, manifest: Mapping[str, Any] | None) -> None:
+def _check_sizes(
+    paths: Sequence[str], manifests: Mapping[str, Mapping[str, Any] | None]
+) -> None:
     """Raise where a shard was cut off, as TensorFlow then reads what is left of it."""
     sizes = {
-        each["file"]: each["bytes"] for each in (manifest or {"shards": ()})["shards"]
+        os.path.join(folder, shard["file"]): shard["bytes"]
+        for folder, manifest in manifests.items()
+        if manifest is not None
+        for shard in manifest["shards"]
     }
-    wanted = sizes.get(os.path.basename(path))
-    if wanted is not None and os.path.getsize(path) != wanted:
-        raise DataError(
-            f"is not the file that the manifest names: must have {wanted:,} bytes; has "
-            f"{os.path.getsize(path):,}",
-            path=path,
-        )
+    for path in paths:
+        wanted = sizes.get(path)
+        if wanted is not None and os.path.getsize(path) != wanted:
+            raise DataError(
+                f"is not the file that the manifest names: must have {wanted:,} bytes; "
+                f"has {os.path.getsize(path):,}",
+                path=path,
+            )
 
 
 def _features_of(

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.checks import check_whole_number
 from bert_keras.errors import ConfigError
 from bert_keras.masking import Masking
 from bert_keras.pretraining_data_config import PretrainingDataConfig
@@ -82,13 +83,12 @@ def pretraining_dataset(
         >>> labels["masked_lm"].shape == batch["masked_positions"].shape
         True
     """
-    _check_numbers(
-        batch_size=(batch_size, 1),
-        shuffle=(shuffle, 0),
-        skip_batches=(skip_batches, 0),
-        seed=(seed, 0),
-        **({} if epochs is None else {"epochs": (epochs, 1)}),
-    )
+    check_whole_number("batch_size", batch_size, least=1)
+    check_whole_number("shuffle", shuffle, least=0)
+    check_whole_number("skip_batches", skip_batches, least=0)
+    check_whole_number("seed", seed, least=0)
+    if epochs is not None:
+        check_whole_number("epochs", epochs, least=1)
     if padding not in PADDING:
         raise ConfigError(
             f"`padding` must be one of {', '.join(PADDING)}; received {padding!r}"
@@ -130,15 +130,6 @@ def pretraining_dataset(
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
-
-
-def _check_numbers(**values: tuple[Any, int]) -> None:
-    for name, (value, least) in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(
-                f"`{name}` must be a whole number of at least {least}; "
-                f"received {value!r}"
-            )
 
 
 def _masking_of(settings: Mapping[str, Any] | None) -> Masking:

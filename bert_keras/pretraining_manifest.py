@@ -20,6 +20,7 @@ from bert_keras import __version__
 from bert_keras.errors import DataError
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.whole_file import written_beside
 
 MANIFEST = "manifest.json"
 JOURNAL = "unfinished.jsonl"
@@ -249,12 +250,8 @@ def _whole_lines(data: bytes) -> list[dict[str, Any]]:
 
 
 def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with written_beside(path) as beside:
         beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:

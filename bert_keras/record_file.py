@@ -19,6 +19,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_keras.errors import DataError
+from bert_keras.whole_file import written_beside
 
 # The fastest level: these records come out 3% larger than at the usual one.
 _GZIP_LEVEL = 1
@@ -120,22 +121,19 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
         DataError: the file cannot be written; an old one of the name stands as it did.
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     options = tf.io.TFRecordOptions(
         compression_type="GZIP", compression_level=_GZIP_LEVEL
     )
     try:
-        with tf.io.TFRecordWriter(str(beside), options) as file:
-            for record in records:
-                file.write(record)
-        size = beside.stat().st_size
-        os.replace(beside, path)
+        with written_beside(path) as beside:
+            with tf.io.TFRecordWriter(str(beside), options) as file:
+                for record in records:
+                    file.write(record)
+            size = beside.stat().st_size
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "message", error)
         message = f"cannot be written: {str(reason).splitlines()[0]}"
         raise DataError(message, path=path) from None
-    finally:
-        beside.unlink(missing_ok=True)
     return size
 
 

@@ -27,6 +27,7 @@ from bert_keras.page import (
     union,
     words,
 )
+from bert_keras.whole_file import written_beside
 
 _MOST_MISTAKES = 100
 _MOST_CLASSES = 100  # above it the commonest confusions stand for the whole matrix
@@ -92,15 +93,12 @@ def write_report(
 
 def _write(path: str | os.PathLike[str], content: str) -> Path:
     target = Path(path)
-    beside = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
-        beside.write_text(content, encoding="utf-8")
-        os.replace(beside, target)
+        with written_beside(target) as beside:
+            beside.write_text(content, encoding="utf-8")
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=target) from None
-    finally:
-        beside.unlink(missing_ok=True)
     return target
 
 

@@ -22,6 +22,7 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference import Predictor
 from bert_keras.progress import say
 from bert_keras.similarity import unit_rows
+from bert_keras.whole_file import written_beside
 
 ENGINES = ("exact", "faiss")
 _INSTALL = "pip install 'bert_keras[search]'"
@@ -239,16 +240,12 @@ def _write_index(
     arrays["vectors"] = vectors
     if graph is not None:
         arrays["graph"] = _faiss().serialize_index(graph)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(beside, "wb") as file:
+        with written_beside(path) as beside, open(beside, "wb") as file:
             np.savez(file, **arrays)
-        os.replace(beside, path)
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=path) from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _read_index(

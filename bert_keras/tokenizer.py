@@ -27,7 +27,7 @@ from bert_keras.normalization import (
     WordSplitter,
     utf8_bytes,
 )
-from bert_keras.ragged import segment_ids, sizes_of, slices
+from bert_keras.ragged import segment_ids, sizes_of, slices, starts_of
 
 # Text of these characters alone needs no table: tf-text itself splits it alike.
 _PLAIN = r"[\t\n\r -~]*"
@@ -288,7 +288,7 @@ class WordPieceTokenizer(tf.Module):
             end = tf.cast(tf.gather(words.starts.values, last), tf.int32)
             end += utf8_bytes(tf.gather(decoded.values, last))
         else:
-            row_start = tf.cast(decoded.row_splits[:-1], tf.int32)
+            row_start = starts_of(decoded)
             base = tf.gather(row_start, segment_ids(row_splits))
             start, end = first - base, last - base + 1
         return tf.RaggedTensor.from_row_splits(

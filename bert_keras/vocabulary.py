@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.whole_file import written_beside
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
@@ -255,10 +256,5 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
-    """Write beside the file, then put it in its place, so that none is half written."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with written_beside(path) as beside:
         beside.write_bytes(text.encode("utf-8"))
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

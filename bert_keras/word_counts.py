@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from bert_keras.errors import ConfigError
 from bert_keras.normalization import WordSplitter
+from bert_keras.ragged import segment_ids
 
 _TEXT_BYTES = 4 << 20  # that are cut together
 _STRINGS = 1 << 19  # distinct strings, and ...
@@ -233,7 +234,7 @@ def _split_function(splitter: WordSplitter) -> Callable:
     )
     def split(strings, times):  # type: ignore[no-untyped-def]
         words = splitter(strings)
-        times = tf.repeat(times, words.row_splits[1:] - words.row_splits[:-1])
+        times = tf.gather(times, segment_ids(words.row_splits))
         # The splitter puts a private character for each one of a word that is too long.
         too_long = tf.strings.regex_full_match(words.strings, "\uf8ff.*")
         kept = tf.boolean_mask(words.strings, ~too_long)

@@ -18,17 +18,17 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "argument_types block characters choice_head drawing errors heads page"
-    " pair_merging quiet ragged run_facts score_table",
-    1: "checkpoints.names class_names config correlation entity_metrics folder"
+    " pair_merging quiet ragged run_facts score_table whole_file",
+    1: "checkpoints.names checks class_names config correlation entity_metrics folder"
     " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics"
-    " normalization optimizers pretraining_data_config process_pool record_file"
+    " normalization optimizers process_pool record_file"
     " recurrent_head report rouge rows sentence_rules sentences span_metrics"
     " text_streams train_config vocabulary",
-    2: "calibration checkpoints.base corpus_files feature_file pairs pooling"
-    " similarity table tokenizer wikipedia word_counts",
+    2: "calibration checkpoints.base corpus_files feature_file pooling"
+    " pretraining_data_config similarity table tokenizer wikipedia word_counts",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
-    " masking packing pretraining_manifest squad tagged vocabulary_learning",
+    " masking packing pairs pretraining_manifest squad tagged vocabulary_learning",
     4: "arguments checkpoints.google checkpoints.huggingface corpus pretraining_files"
     " pretraining_shard pseudo_likelihood sentence_windows windows words",
     5: "checkpoints pretraining_data pretraining_input spans",

@@ -17,8 +17,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
-from bert_keras.errors import ConfigError
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masking import Masking, mask_id_of
 from bert_keras.packing import Preprocessor, locate
@@ -82,12 +82,7 @@ class MaskedLM(Task):
 
     def __post_init__(self) -> None:
         for name, least in (("top_k", 1), ("pseudo_perplexity_texts", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(
-                    f"`{name}` must be a whole number of at least {least}; "
-                    f"received {value!r}"
-                )
+            check_whole_number(name, getattr(self, name), least=least)
         self.masking()
 
     def masking(self) -> Masking:
@@ -204,11 +199,8 @@ class MaskedLM(Task):
         masked = self.masking()(ids, draws, preprocessor.tokenizer)
         batch = preprocessor.lay(masked.ids, segments)
         positions, slots = locate(masked.offsets, batch)
-        flat = tf.tensor_scatter_nd_update(
-            tf.fill([tf.size(positions)], _NO_LABEL),
-            slots.flat_values[:, tf.newaxis],
-            masked.labels.flat_values,
-        )
+        flat = tf.fill([tf.size(positions)], _NO_LABEL)
+        flat = put(flat, slots.flat_values, masked.labels.flat_values)
         labels = tf.reshape(flat, tf.shape(positions))
         return {
             **batch,
@@ -303,7 +295,7 @@ class MaskedLM(Task):
         correct = slots.with_flat_values(tf.cast(found, tf.int32))
         return {
             "loss": tf.reduce_sum(slots.with_flat_values(losses), axis=1),
-            "predictions": tf.cast(slots.row_lengths(), tf.int32),
+            "predictions": sizes_of(slots),
             "correct": tf.reduce_sum(correct, axis=1),
         }
 

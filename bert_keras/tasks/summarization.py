@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError
 from bert_keras.heads import PooledHead
@@ -61,12 +62,7 @@ class Summarization(Task):
     stemmer: str = "porter"
 
     def __post_init__(self) -> None:
-        most = self.max_sentences
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            raise ConfigError(
-                "`max_sentences` must be a whole number of at least 1; "
-                f"received {most!r}"
-            )
+        check_whole_number("max_sentences", self.max_sentences, least=1)
         if not isinstance(self.trigram_blocking, bool):
             raise ConfigError(
                 "`trigram_blocking` must be true or false; "

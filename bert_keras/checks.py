@@ -1,0 +1,34 @@
+"""What settings must be: each check raises the one line that names the setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bert_keras.errors import ConfigError
+
+
+def check_whole_number(name: str, value: Any, *, least: int) -> None:
+    """Raise ConfigError unless a setting is an integer of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(
+            f"`{name}` must be a whole number of at least {least}; received {value!r}"
+        )
+
+
+def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
+    """Raise ConfigError unless a setting is a number from 0, or above it, to 1."""
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not fits or not 0 <= value <= 1 or (above_zero and not value):
+        lowest = "above 0" if above_zero else "from 0"
+        raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
+
+
+def check_mask_shares(mask_share: Any, random_share: Any) -> None:
+    """Raise ConfigError unless both are shares and at most 1 together."""
+    check_share("mask_share", mask_share)
+    check_share("random_share", random_share)
+    if mask_share + random_share > 1 + 1e-9:
+        raise ConfigError(
+            "`mask_share` and `random_share` must be 1 at most together; "
+            f"received {mask_share} and {random_share}"
+        )

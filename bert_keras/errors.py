@@ -20,6 +20,10 @@ class CheckpointError(BertKerasError):
     """A model folder or checkpoint is missing, broken or does not fit."""
 
 
+class TrainingError(BertKerasError):
+    """Training cannot go on, as where a loss is not finite; what was saved stays."""
+
+
 class DataError(BertKerasError):
     """A data file cannot be read as asked; names the file and, if known, the line.
 

@@ -1,4 +1,4 @@
-"""The optimizer of the paper: AdamW, linear warm-up, linear decay.
+"""The optimizers: AdamW with linear warm-up and decay, and LAMB for large batches.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2 and A.3; Loshchilov and
 Hutter 2019 (arXiv:1711.05101) for the decoupled weight decay.
@@ -146,3 +146,70 @@ def _sum_repeated_rows(gradient: Any) -> Any:
     rows, places = tf.unique(tf.reshape(gradient.indices, [-1]))
     values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Lamb(keras.optimizers.Lamb):
+    """LAMB: Adam's update with weight decay, scaled to the norm of each weight.
+
+    Each weight w moves by `rate * |w| / |u| * u`, where u is Adam's update plus
+    `weight_decay * w`. LayerNorm and biases do not decay and are not scaled, as in
+    Google's code. (`keras.optimizers.Lamb` takes the decay off apart from the ratio,
+    and scales every weight.)
+
+    Args:
+        learning_rate: rate or schedule.
+        weight_decay: added to the update, times the weight.
+        beta_1, beta_2, epsilon: as in Adam.
+        global_clipnorm: largest norm of all gradients together, or `None`.
+        **kwargs: further arguments of `keras.optimizers.Lamb`.
+
+    Source: You et al. 2019 (arXiv:1904.00962), algorithm 2.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: float | None = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            global_clipnorm=global_clipnorm,
+            **kwargs,
+        )
+        self.decay_in_update = weight_decay
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        if keras.config.backend() == "tensorflow":
+            grads = [_sum_repeated_rows(gradient) for gradient in grads]
+        return super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        dtype = variable.dtype
+        gradient = ops.cast(gradient, dtype)
+        index = self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
+        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
+        step = ops.cast(self.iterations + 1, dtype)
+        mean = m / (1 - ops.power(ops.cast(self.beta_1, dtype), step))
+        square = v / (1 - ops.power(ops.cast(self.beta_2, dtype), step))
+        update = mean / (ops.sqrt(square) + self.epsilon)
+        rate = ops.cast(learning_rate, dtype)
+        if not any(part in variable.name for part in NOT_DECAYED):
+            update = update + self.decay_in_update * variable
+            size, length = ops.norm(variable), ops.norm(update)
+            both = ops.logical_and(size > 0, length > 0)
+            rate = rate * ops.where(both, size / ops.where(both, length, 1.0), 1.0)
+        self.assign_sub(variable, rate * update)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "weight_decay": self.decay_in_update}

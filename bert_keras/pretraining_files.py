@@ -48,6 +48,11 @@ class PretrainingFiles:
         return MASKED[0] in self.features
 
     @property
+    def max_length(self) -> int:
+        """Tokens of a row, T."""
+        return self.features["input_ids"].shape[0]
+
+    @property
     def has_pairs(self) -> bool:
         """Whether there are two texts in a row, as far as is known."""
         return self.settings is None or self.settings["next_sentence"] != "none"

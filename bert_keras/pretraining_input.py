@@ -17,11 +17,15 @@ import tensorflow as tf
 from bert_keras.checks import check_whole_number
 from bert_keras.errors import ConfigError
 from bert_keras.masking import Masking
+from bert_keras.packing import locate, pack_rows
+from bert_keras.pretrain_config import OBJECTIVES
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_files import LABEL, find_files
 from bert_keras.pretraining_shard import masking_of
+from bert_keras.ragged import put
 from bert_keras.record_file import compression_of
 from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.train_config import LAYOUTS
 
 PADDING = ("longest", "full")
 _NONE = -1  # stands where a row has fewer masked tokens
@@ -34,12 +38,15 @@ def pretraining_dataset(
     tokenizer: WordPieceTokenizer,
     *,
     batch_size: int,
+    objective: str = "masked",
     masking: Masking | None = None,
+    next_sentence: bool = True,
     seed: int = 0,
     shuffle: int = 16_384,
     epochs: int | None = 1,
     redraw: bool = True,
     skip_batches: int = 0,
+    layout: str = "padded",
     padding: str = "longest",
     drop_remainder: bool = False,
 ) -> tf.data.Dataset:
@@ -49,7 +56,9 @@ def pretraining_dataset(
     `segment_ids`, `padding_mask` [B, T] and `masked_positions` [B, P], -1 where a row
     has fewer. The labels: `masked_lm` [B, P], the tokens that stood there, -1 where
     there is none, and `next_sentence` [B], 0 where B follows A; it is left out where
-    the manifest says that the data has no pairs.
+    the manifest says that the data has no pairs. Packed rows hold several examples: R
+    rows stand in the place of B, but for `next_sentence`, and there are what
+    `packing.pack_rows` adds.
 
     Order and masks follow from `seed` alone. Each epoch has its own, and so has each
     time that the dataset is gone through, as Keras's `fit` does with `epochs`. To go on
@@ -58,9 +67,12 @@ def pretraining_dataset(
     Args:
         files: a folder, a file, a pattern such as `data/*.tfrecord`, or several files.
         tokenizer: that of the data.
-        batch_size: rows of a batch, B.
+        batch_size: examples of a batch, B.
+        objective: `masked`, or `causal` for a left-to-right model: nothing is hidden,
+            each token has the next one to predict (for data without masks).
         masking: for data without masks (`dynamic`), how tokens are hidden; `None` is
             what the manifest says, or `Masking()` where there is none.
+        next_sentence: `False` leaves those labels out.
         seed: of the order and the masks.
         shuffle: examples of which each next one is drawn, besides the order of the
             files; 0 leaves examples and files in their order.
@@ -68,12 +80,15 @@ def pretraining_dataset(
         redraw: `False` gives the same order and masks each time that the dataset is
             gone through, for held-out data.
         skip_batches: batches at the start that are passed over, without making them.
-        padding: `longest` cuts T and P to the longest row of a batch; `full` keeps
-            those of the files, for compilers that want one shape.
+        layout: `padded`, one example a row, or `packed`, several, so that little of a
+            batch is padding.
+        padding: of padded rows; `longest` cuts T and P to the longest row of a batch;
+            `full` keeps those of the files, for compilers that want one shape.
         drop_remainder: leave out a last batch that is not full.
 
     Raises:
-        ConfigError: an argument is wrong; `masking` is given for data that has masks.
+        ConfigError: an argument is wrong; `masking` or `causal` is given for data that
+            has masks.
         DataError: there is no file, one is broken or has other features, a run has not
             finished, or the data was made with another vocabulary.
 
@@ -89,11 +104,22 @@ def pretraining_dataset(
     check_whole_number("seed", seed, least=0)
     if epochs is not None:
         check_whole_number("epochs", epochs, least=1)
-    if padding not in PADDING:
-        raise ConfigError(
-            f"`padding` must be one of {', '.join(PADDING)}; received {padding!r}"
-        )
+    choices = (
+        ("objective", objective, OBJECTIVES),
+        ("layout", layout, LAYOUTS),
+        ("padding", padding, PADDING),
+    )
+    for name, value, allowed in choices:
+        if value not in allowed:
+            raise ConfigError(
+                f"`{name}` must be one of {', '.join(allowed)}; received {value!r}"
+            )
     found = find_files(files, tokenizer)
+    if found.is_masked and objective == "causal":
+        raise ConfigError(
+            "`objective` must be masked for data whose masks are written out, as in "
+            f"{found.paths[0]}; received causal: write the data with dynamic masking"
+        )
     if found.is_masked and masking is not None:
         raise ConfigError(
             f"`masking` must be None for data whose masks are written out, as in "
@@ -114,12 +140,16 @@ def pretraining_dataset(
         }
         if found.is_masked:
             batch, targets = _static(columns)
+        elif objective == "causal":
+            batch, targets = _causal(columns)
         else:
             batch, targets = _dynamic(columns, masking, draws, tokenizer)
-        if padding == "longest":
+        if layout == "packed":
+            batch, targets = _packed(batch, targets, tokenizer.pad_id)
+        elif padding == "longest":
             batch, targets = _cut(batch, targets)
         labels = {"masked_lm": targets}
-        if found.has_pairs:
+        if found.has_pairs and next_sentence:
             labels["next_sentence"] = columns[LABEL][:, 0]
         return batch, labels
 
@@ -169,6 +199,15 @@ def _static(columns: Features) -> tuple[dict[str, Any], Any]:
     return _batch(columns, columns["input_ids"], positions), targets
 
 
+def _causal(columns: Features) -> tuple[dict[str, Any], Any]:
+    """Return the tokens as they are; each but the last has the next one to predict."""
+    ids = columns["input_ids"]
+    has_next = columns["input_mask"][:, 1:] > 0
+    places = tf.broadcast_to(tf.range(ids.shape[1] - 1), tf.shape(has_next))
+    positions = tf.where(has_next, places, _NONE)
+    return _batch(columns, ids, positions), tf.where(has_next, ids[:, 1:], _NONE)
+
+
 def _dynamic(
     columns: Features, masking: Masking, draws: Any, tokenizer: WordPieceTokenizer
 ) -> tuple[dict[str, Any], Any]:
@@ -195,6 +234,25 @@ def _batch(columns: Features, token_ids: Any, positions: Any) -> dict[str, Any]:
         "padding_mask": columns["input_mask"],
         "masked_positions": positions,
     }
+
+
+def _packed(batch: Features, targets: Any, pad_id: int) -> tuple[dict[str, Any], Any]:
+    """Return the examples several a row, with the places and tokens to predict."""
+    given = batch["masked_positions"]
+    sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
+    counts = tf.reduce_sum(tf.cast(given >= 0, tf.int32), axis=1)
+    ragged = tf.RaggedTensor.from_tensor
+    rows = pack_rows(
+        ragged(batch["token_ids"], lengths=sizes),
+        ragged(batch["segment_ids"], lengths=sizes),
+        pad_id=pad_id,
+    )
+    positions, slots = locate(ragged(given, lengths=counts), rows)
+    flat = tf.fill([tf.size(positions)], _NONE)
+    labels = ragged(targets, lengths=counts)
+    flat = put(flat, slots.flat_values, labels.flat_values)
+    laid = tf.reshape(flat, tf.shape(positions))
+    return {**rows, "masked_positions": positions}, laid
 
 
 def _cut(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:

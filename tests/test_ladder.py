@@ -20,12 +20,13 @@ FLOORS = {
     0: "argument_types block characters choice_head drawing errors heads page"
     " pair_merging quiet ragged run_facts score_table whole_file",
     1: "checkpoints.names checks class_names config correlation entity_metrics folder"
-    " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics"
-    " normalization optimizers process_pool record_file"
+    " given_texts layer_choice layers masked_lm_head masked_metrics metrics"
+    " multi_label_metrics normalization optimizers process_pool record_file"
     " recurrent_head report rouge rows sentence_rules sentences span_metrics"
     " text_streams train_config vocabulary",
-    2: "calibration checkpoints.base corpus_files feature_file pooling"
-    " pretraining_data_config similarity table tokenizer wikipedia word_counts",
+    2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
+    " pretrain_config pretraining_data_config pretraining_objective run_folder"
+    " similarity table tokenizer train_step wikipedia word_counts",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
     " masking packing pairs pretraining_manifest squad tagged vocabulary_learning",
@@ -33,17 +34,18 @@ FLOORS = {
     " pretraining_shard pseudo_likelihood sentence_windows windows words",
     5: "checkpoints pretraining_data pretraining_input spans",
     6: "encoder info",
-    7: "tasks.base",
-    8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
+    7: "pretrainer tasks.base training_state",
+    8: "held_out task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
     9: "export model_folder tasks.classification tasks.feature_tagging"
     " tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification",
-    10: "convert inference",
+    10: "convert inference pretrainer_folder",
     11: "embedder progress",
-    12: "features text_search training",
-    13: "cli",
-    14: "__main__",
+    12: "features pretraining_progress text_search training",
+    13: "pretraining",
+    14: "cli",
+    15: "__main__",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 MODULES = {

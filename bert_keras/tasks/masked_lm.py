@@ -20,6 +20,7 @@ import tensorflow as tf
 from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
 from bert_keras.masked_lm_head import MaskedLMHead
+from bert_keras.masked_metrics import NO_LABEL, MaskedAccuracy
 from bert_keras.masking import Masking, mask_id_of
 from bert_keras.packing import Preprocessor, locate
 from bert_keras.pseudo_likelihood import pseudo_log_likelihoods
@@ -30,7 +31,6 @@ from bert_keras.tasks.base import Task, plain_values
 from bert_keras.tokenizer import WordPieceTokenizer
 
 MASK = "[MASK]"
-_NO_LABEL = -1
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -199,7 +199,7 @@ class MaskedLM(Task):
         masked = self.masking()(ids, draws, preprocessor.tokenizer)
         batch = preprocessor.lay(masked.ids, segments)
         positions, slots = locate(masked.offsets, batch)
-        flat = tf.fill([tf.size(positions)], _NO_LABEL)
+        flat = tf.fill([tf.size(positions)], NO_LABEL)
         flat = put(flat, slots.flat_values, masked.labels.flat_values)
         labels = tf.reshape(flat, tf.shape(positions))
         return {
@@ -236,7 +236,7 @@ class MaskedLM(Task):
 
     def loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, ignore_class=_NO_LABEL
+            from_logits=True, ignore_class=NO_LABEL
         )
 
     def metrics(self) -> list[Any]:
@@ -327,15 +327,6 @@ class MaskedLM(Task):
             "pseudo_perplexity": float(np.exp(-mean)),
             "pseudo_perplexity_tokens": count,
         }
-
-
-@keras.saving.register_keras_serializable(package="bert_keras")
-class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
-    """The share of the labels [R, P] that is found; labels below 0 do not count."""
-
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        counted = keras.ops.cast(keras.ops.convert_to_tensor(y_true) >= 0, "float32")
-        return super().update_state(y_true, y_pred, counted)
 
 
 def _as_strings(texts: Any) -> Any:

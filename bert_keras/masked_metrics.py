@@ -1,0 +1,47 @@
+"""Metrics of tokens to predict, where labels below 0 do not count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+NO_LABEL = -1  # stands where a row has fewer tokens to predict
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
+    """The share of the labels, int [R, P], that logits [R, P, V] are highest at."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return super().update_state(y_true, y_pred, _counted(y_true))
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class MaskedPerplexity(keras.metrics.Mean):
+    """e to the mean cross-entropy (nats) of labels int [R, P], logits [R, P, V].
+
+    Example:
+        >>> metric = MaskedPerplexity()
+        >>> metric.update_state([[3, -1]], np.zeros((1, 2, 8)))
+        >>> round(float(metric.result()), 3)
+        8.0
+    """
+
+    def __init__(self, name: str = "perplexity", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        labels = ops.maximum(ops.convert_to_tensor(y_true), 0)
+        losses = ops.sparse_categorical_crossentropy(
+            labels, ops.cast(y_pred, "float32"), from_logits=True
+        )
+        return super().update_state(losses, _counted(y_true))
+
+    def result(self) -> Any:
+        return ops.exp(super().result())
+
+
+def _counted(labels: Any) -> Any:
+    return ops.cast(ops.convert_to_tensor(labels) >= 0, "float32")

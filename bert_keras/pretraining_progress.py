@@ -1,0 +1,168 @@
+"""What is seen of pretraining while it goes on: `PretrainingProgress`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.errors import TrainingError
+from bert_keras.operation_count import TRAINING, forward_operations
+from bert_keras.progress import say
+from bert_keras.train_step import Batch
+
+_SECONDS_BETWEEN_LINES = 5.0
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+class PretrainingProgress:
+    """Adds up what updates return and tells it: lines on stderr, rows of the curves.
+
+    A line tells the losses, the speed in real tokens, their share of the rows, the rate
+    of the model's operations (its matrix products for real tokens; what padding or
+    recomputing costs is left out) and the time left.
+
+    Args:
+        config: sizes of the model.
+        steps: updates of all phases.
+        start: updates that an earlier run has made.
+        row_every: updates of a row.
+    """
+
+    def __init__(
+        self, config: BertConfig, *, steps: int, start: int, row_every: int
+    ) -> None:
+        self.config = config
+        self.steps = steps
+        self.row_every = row_every
+        self.step = start
+        self._counts = tf.function(_token_counts, reduce_retracing=True)
+        self._updates: list[Any] = []  # since the last row
+        self._seconds = 0.0  # of training since the last row
+        self._step_seconds = 0.0  # of an update, of late
+        self._clock = self._last_line = time.perf_counter()
+
+    def pause(self) -> None:
+        """Stop the clock: what follows is no training, until `go_on`."""
+        self._seconds += time.perf_counter() - self._clock
+
+    def go_on(self) -> None:
+        """Start the clock again."""
+        self._clock = time.perf_counter()
+
+    def add(
+        self,
+        sums: Mapping[str, Any],
+        totals: Mapping[str, Any],
+        batches: Sequence[Batch],
+    ) -> dict[str, float] | None:
+        """Count an update, as `TrainStep` returns it; returns a row where one is due.
+
+        Raises:
+            TrainingError: a loss is not finite.
+        """
+        self.step += 1
+        tokens = tf.add_n([self._counts(inputs) for inputs, _ in batches])
+        self._updates.append((sums, totals, tokens))
+        is_last = self.step == self.steps
+        is_due = self.step % self.row_every == 0 or is_last
+        waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
+        if not is_due and not waited:
+            return None
+        self.pause()
+        row = self._row()
+        if waited or is_last:
+            self._tell(row)
+        if is_due:
+            self._updates, self._seconds = [], 0.0
+        self.go_on()
+        return row if is_due else None
+
+    def check(self) -> None:
+        """Raise TrainingError if a loss since the last row is not finite."""
+        if self._updates:
+            self._row()
+
+    def _row(self) -> dict[str, float]:
+        """Return the means since the last row."""
+        losses: dict[str, float] = {}
+        found: dict[str, float] = {}
+        for head in self._updates[0][0]:
+            pairs = np.sum([sums[head].numpy() for sums, _, _ in self._updates], axis=0)
+            count = max(sum(float(t[head]) for _, t, _ in self._updates), 1.0)
+            losses[head] = float(pairs[0]) / count
+            found[f"{head}_accuracy"] = float(pairs[1]) / count
+        loss = sum(losses.values())
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss} in steps {self.step - len(self._updates) + 1:,} "
+                f"to {self.step:,}: take a smaller learning rate, or another seed"
+            )
+        tokens, slots, pairs_of_tokens = np.sum(
+            [counts.numpy() for _, _, counts in self._updates], axis=0, dtype="float64"
+        )
+        totals = {
+            head: sum(float(t[head]) for _, t, _ in self._updates) for head in losses
+        }
+        operations = TRAINING * forward_operations(
+            self.config,
+            tokens=tokens,
+            token_pairs=pairs_of_tokens,
+            predictions=totals["masked_lm"],
+            pooled=totals.get("next_sentence", 0.0),
+        )
+        seconds = max(self._seconds, 1e-9)
+        self._step_seconds = seconds / len(self._updates)
+        return {
+            "step": self.step,
+            "loss": loss,
+            **{f"{head}_loss": value for head, value in losses.items()},
+            "masked_lm_perplexity": math.exp(min(losses["masked_lm"], 700.0)),
+            **found,
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds,
+            "real_token_share": tokens / slots,
+            "operations_per_second": operations / seconds,
+        }
+
+    def _tell(self, row: Mapping[str, float]) -> None:
+        shown = [
+            f"step {self.step:,}/{self.steps:,}",
+            f"loss {row['loss']:.4f}",
+            f"perplexity {row['masked_lm_perplexity']:,.1f}",
+            f"masked {row['masked_lm_accuracy']:.1%}",
+        ]
+        if "next_sentence_accuracy" in row:
+            shown.append(f"next {row['next_sentence_accuracy']:.1%}")
+        left = (self.steps - self.step) * self._step_seconds
+        shown += [
+            f"{row['tokens_per_second']:,.0f} real tokens/s",
+            f"{row['real_token_share']:.0%} of tokens real",
+            f"{with_prefix(row['operations_per_second'])}FLOP/s",
+            f"{left:,.0f} s left",
+        ]
+        say("  ".join(shown))
+        self._last_line = time.perf_counter()
+
+
+def with_prefix(value: float) -> str:
+    """Return a number of three digits with a metric prefix, such as `45.2 G`."""
+    power = min(int(math.log10(max(value, 1.0)) / 3), len(_PREFIXES) - 1)
+    return f"{value / 1000**power:.3g} {_PREFIXES[power]}"
+
+
+def _token_counts(inputs: Mapping[str, Any]) -> Any:
+    """Return real tokens, places in rows and squared lengths of texts, float32 [3]."""
+    mask = tf.cast(inputs["padding_mask"], tf.float32)
+    positions = inputs.get("position_ids")
+    if positions is None:
+        positions = tf.cumsum(tf.ones_like(mask), axis=1) - 1
+    # The sum of 2 i + 1 over the places i of a text is its squared length.
+    squared = tf.reduce_sum(mask * (2 * tf.cast(positions, tf.float32) + 1))
+    places = tf.cast(tf.size(mask), tf.float32)
+    return tf.stack([tf.reduce_sum(mask), places, squared])

@@ -1,0 +1,307 @@
+"""Pretraining: whole runs, going on, accumulation, phases, heads, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import refused
+from test_pretraining_data import TOKENIZER, write
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError
+from bert_keras.model_folder import load_model
+from bert_keras.pretrain_config import PretrainConfig
+from bert_keras.pretraining import PretrainResult, pretrain
+from bert_keras.training_state import FILE
+
+SIZES = BertConfig(
+    vocab_size=TOKENIZER.vocab_size,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=64,
+)
+STILL = dataclasses.replace(
+    SIZES, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+)
+CONFIG = PretrainConfig(
+    steps=12,
+    batch_size=8,
+    learning_rate=3e-3,
+    save_every=4,
+    keep=9,
+    evaluate_every=6,
+    held_out_examples=32,
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a vocabulary and data of two kinds."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    (folder / "vocab").mkdir()
+    TOKENIZER.save(folder / "vocab")
+    write(folder / "static", masking="static", dupe_factor=2)
+    write(folder / "dynamic", masking="dynamic")
+    write(folder / "long", masking="dynamic", max_length=48)
+    write(folder / "single", masking="dynamic", next_sentence="none")
+    return folder
+
+
+def run(
+    place: Path, output: Path, data: Any = "dynamic", sizes: Any = SIZES, **changes: Any
+) -> PretrainResult:
+    names = [data] if isinstance(data, str) else data
+    held_out = changes.pop("held_out", None)
+    return pretrain(
+        sizes,
+        [place / name for name in names],
+        output,
+        vocab=place / "vocab" if isinstance(sizes, BertConfig) else None,
+        held_out=place / held_out if held_out else None,
+        config=dataclasses.replace(CONFIG, **changes),
+    )
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    arrays = read_checkpoint(folder).arrays
+    return {name: arrays[name] for name in arrays}
+
+
+def assert_close(first: Path, second: Path, atol: float = 1e-5) -> None:
+    found, wanted = weights(first), weights(second)
+    assert set(found) == set(wanted)
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, atol=atol, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> PretrainResult:
+    """Return a run with dropout, to its end."""
+    return run(place, place / "whole", held_out="static")
+
+
+def test_a_run_leaves_models_curves_and_a_report(
+    place: Path, whole: PretrainResult
+) -> None:
+    folder = place / "whole"
+    assert whole.folder == folder / "model"
+    names = sorted(entry.name for entry in (folder / "checkpoints").iterdir())
+    assert names == [f"step-{step:09d}" for step in (4, 8, 12)]
+    lines = (folder / "curves.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert rows == whole.history
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 13))
+    assert [row["step"] for row in rows if "dev_perplexity" in row] == [6, 12]
+    assert rows[-1]["dev_perplexity"] == pytest.approx(whole.scores["perplexity"])
+    row = rows[0]
+    total = row["masked_lm_loss"] + row["next_sentence_loss"]
+    assert row["loss"] == pytest.approx(total)
+    assert row["masked_lm_perplexity"] == pytest.approx(np.exp(row["masked_lm_loss"]))
+    # A new model knows nothing: each token is about as likely as any other.
+    assert row["masked_lm_loss"] == pytest.approx(np.log(SIZES.vocab_size), abs=0.3)
+    assert 0.5 < row["real_token_share"] <= 1
+    assert "masked lm perplexity" in (folder / "report.html").read_text().lower()
+
+
+def test_what_is_pretrained_opens_as_its_tasks(whole: PretrainResult) -> None:
+    found = weights(whole.folder)
+    for task in ("masked-lm", "next-sentence"):
+        model = load_model(whole.folder, task=task)
+        for weight in model.weights:
+            np.testing.assert_array_equal(weight.numpy(), found[weight.path])
+    config = json.loads((whole.folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_bytes(
+    place: Path, whole: PretrainResult, tmp_path: Path
+) -> None:
+    folder = tmp_path / "stopped"
+    shutil.copytree(place / "whole", folder)
+    shutil.rmtree(folder / "model")
+    shutil.rmtree(folder / "checkpoints" / "step-000000012")
+    (folder / "checkpoints" / ".new-half").mkdir()
+    with open(folder / "curves.jsonl", "a") as file:
+        file.write('{"step": 13, "lo')
+    again = run(place, folder, held_out="static")
+    for name in ("model/model.safetensors", f"checkpoints/step-000000012/{FILE}"):
+        assert (folder / name).read_bytes() == (place / "whole" / name).read_bytes()
+    assert again.scores == whole.scores
+    assert not (folder / "checkpoints" / ".new-half").exists()
+    speeds = {"tokens_per_second", "operations_per_second"}
+    for new, old in zip(again.history, whole.history, strict=True):
+        assert {k: new[k] for k in set(new) - speeds} == {
+            k: old[k] for k in set(old) - speeds
+        }
+
+
+def test_a_finished_run_is_not_made_again(
+    place: Path, whole: PretrainResult, tmp_path: Path
+) -> None:
+    folder = tmp_path / "done"
+    shutil.copytree(place / "whole", folder)
+    again = run(place, folder, held_out="static")
+    assert again.history == whole.history
+    assert again.scores == whole.scores
+
+
+def test_accumulation_layouts_and_one_batch_give_the_same_weights(
+    place: Path, tmp_path: Path
+) -> None:
+    # All gradients are clipped, and batches differ in their numbers of masked tokens.
+    settings: dict[str, Any] = {"global_clipnorm": 0.1, "batch_size": 12, "steps": 10}
+    one = run(place, tmp_path / "one", "static", STILL, **settings)
+    parts = run(place, tmp_path / "4", "static", STILL, accumulation=4, **settings)
+    padded = run(
+        place, tmp_path / "padded", "static", STILL, layout="padded", **settings
+    )
+    assert_close(parts.folder, one.folder)
+    assert_close(padded.folder, one.folder)
+    for key in ("loss", "masked_lm_accuracy", "next_sentence_accuracy"):
+        wanted = [row[key] for row in one.history]
+        for other in (parts, padded):
+            assert [row[key] for row in other.history] == pytest.approx(
+                wanted, abs=1e-4
+            )
+
+
+def test_a_model_learns_what_it_is_given(place: Path, tmp_path: Path) -> None:
+    result = run(
+        place, tmp_path / "run", "static", steps=120, learning_rate=1e-2, batch_size=16
+    )
+    losses = [row["masked_lm_loss"] for row in result.history if "loss" in row]
+    assert np.mean(losses[-10:]) < 0.75 * losses[0]
+
+
+def test_phases_take_their_share_of_the_steps(place: Path, tmp_path: Path) -> None:
+    result = run(
+        place, tmp_path / "run", ["dynamic", "long"], phase_shares=(0.75, 0.25)
+    )
+    tokens = [row["tokens"] for row in result.history]
+    assert len(tokens) == 12
+    assert min(tokens[9:]) > max(tokens[:9])
+    rates = [row["learning_rate"] for row in result.history]
+    assert rates == sorted(rates, reverse=True)  # one schedule over both
+
+
+def test_going_on_with_a_checkpoint_starts_where_it_was(
+    place: Path, whole: PretrainResult, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.folder, tmp_path / "origin")
+    again = run(
+        place,
+        tmp_path / "more",
+        sizes=tmp_path / "origin",
+        held_out="static",
+        steps=1,
+        learning_rate=1e-12,
+    )
+    assert again.scores == pytest.approx(whole.scores, abs=1e-5)
+
+
+def test_a_head_that_is_missing_starts_at_random(
+    place: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    one = run(place, tmp_path / "single", "single", steps=2)
+    assert not any("seq_relationship" in name for name in weights(one.folder))
+    capfd.readouterr()
+    pairs = run(place, tmp_path / "pairs", sizes=one.folder, steps=2)
+    said = capfd.readouterr().err
+    for scope in ("bert/pooler", "cls/seq_relationship"):
+        assert f"the checkpoint has no {scope}: it starts at random" in said
+    assert "cls/predictions" not in said
+    assert "cls/seq_relationship/kernel" in weights(pairs.folder)
+
+
+def test_left_to_right(place: Path, tmp_path: Path) -> None:
+    result = run(place, tmp_path / "run", objective="causal", steps=4)
+    config = json.loads((result.folder / "config.json").read_text())
+    assert config["is_decoder"] is True
+    assert "next_sentence_loss" not in result.history[0]
+    refused(
+        lambda: run(place, tmp_path / "static", "static", objective="causal"),
+        "`objective` must be masked for data whose masks",
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "lamb"},
+        {"precision": "mixed_float16", "accumulation": 2},
+        {"precision": "mixed_bfloat16", "rematerialize": True},
+    ],
+    ids=str,
+)
+def test_other_ways_of_training(
+    place: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    stopped = run(place, tmp_path / "run", "static", steps=6, **changes)
+    losses = [row["loss"] for row in stopped.history]
+    assert np.isfinite(losses).all()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000000006")
+    wanted = (stopped.folder / "model.safetensors").read_bytes()
+    again = run(place, tmp_path / "run", "static", steps=6, **changes)
+    assert (again.folder / "model.safetensors").read_bytes() == wanted
+
+
+def test_a_run_of_other_settings_is_refused(
+    place: Path, whole: PretrainResult, tmp_path: Path
+) -> None:
+    folder = place / "whole"
+    refused(
+        lambda: run(place, folder, learning_rate=1e-4),
+        "holds a run with another `learning_rate`: 0.003",
+    )
+    refused(
+        lambda: run(place, folder, "static"),
+        "holds a run with another `data`",
+    )
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="must be a new folder or that of a run"):
+        run(place, tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(place: Path, tmp_path: Path) -> None:
+    refused(
+        lambda: run(place, tmp_path / "run", learning_rate=1e36, save_every=1),
+        "the loss is nan in steps",
+    )
+    for entry in (tmp_path / "run" / "checkpoints").iterdir():
+        assert all(np.isfinite(each).all() for each in weights(entry).values())
+
+
+def test_bad_input(place: Path, tmp_path: Path) -> None:
+    refused(
+        lambda: pretrain(SIZES, place / "dynamic", tmp_path / "run", config=CONFIG),
+        "`vocab` must be given for a new model",
+    )
+    small = dataclasses.replace(SIZES, vocab_size=20)
+    refused(
+        lambda: run(place, tmp_path / "run", sizes=small),
+        "`vocab_size` must be at least the",
+    )
+    short = dataclasses.replace(SIZES, max_position_embeddings=40)
+    refused(
+        lambda: run(place, tmp_path / "run", "long", sizes=short),
+        "`max_position_embeddings` must be at least the 48",
+    )
+    refused(
+        lambda: run(place, tmp_path / "run", held_out="single"),
+        "must hold pairs, as the training data does",
+    )
+    refused(
+        lambda: run(place, tmp_path / "run", ["dynamic"] * 3),
+        "`phase_shares` must hold a share for each",
+    )
+    assert not (tmp_path / "run").exists()

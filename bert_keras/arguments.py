@@ -10,6 +10,7 @@ from bert_keras.argument_types import positive
 from bert_keras.corpus_arguments import add_pretraining_data, add_vocab
 from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
+from bert_keras.pretrain_arguments import add_pretrain
 from bert_keras.train_config import (
     LAYOUTS,
     PRECISIONS,
@@ -105,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
     add_pretraining_data(
         verb("pretraining-data", "write the examples that a new BERT learns from")
     )
+    add_pretrain(verb("pretrain", "train a new BERT, or go on with one, on such data"))
     return root
 
 

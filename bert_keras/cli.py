@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
-import itertools
 import json
 import os
 import shlex
@@ -18,29 +16,18 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.arguments import parse
-from bert_keras.corpus_arguments import pretraining_data_config
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.given_texts import batches, given_texts, lines, words
+from bert_keras.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.quiet import load_tensorflow
 from bert_keras.score_table import score_table
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.train_config import TrainConfig
 
 if TYPE_CHECKING:
-    from bert_keras.corpus import CorpusReport
     from bert_keras.task_model import TaskModel
     from bert_keras.tasks.base import Task
 
-# Of the manifest of pretraining data, what people want to know.
-_COUNTED = (
-    "documents",
-    "sentences",
-    "tokens",
-    "instances",
-    "real_token_share",
-    "unknown_token_share",
-    "not_next_share",
-)
 _ROLES = ("text", "text_pair", "label")
 
 
@@ -279,70 +266,6 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
-def _vocab(options: argparse.Namespace) -> None:
-    load_tensorflow()
-    from bert_keras.progress import every_few_seconds, say
-    from bert_keras.vocabulary_learning import learn_vocabulary, write_vocabulary
-
-    documents, to_sentences, report = _corpus(options)
-    told = every_few_seconds(documents, lambda: report.lines()[0])
-    vocabulary = learn_vocabulary(
-        itertools.chain.from_iterable(map(to_sentences, told)),
-        size=options.size,
-        lowercase=not options.cased,
-        min_count=options.min_count,
-        reserved=options.reserved,
-        max_words=options.max_words,
-        say=say,
-    )
-    for line in report.lines():
-        say(line)
-    write_vocabulary(options.output, vocabulary, lowercase=not options.cased)
-    print(options.output)
-
-
-def _pretraining_data(options: argparse.Namespace) -> None:
-    config = pretraining_data_config(options)
-    load_tensorflow()
-    from bert_keras.pretraining_data import write_pretraining_data
-    from bert_keras.progress import say
-    from bert_keras.tokenizer import WordPieceTokenizer
-
-    tokenizer = WordPieceTokenizer.from_folder(options.vocab)
-    for note in tokenizer.notes:
-        say(note)
-    documents, to_sentences, report = _corpus(options)
-    manifest = write_pretraining_data(
-        documents,
-        options.output,
-        to_sentences=to_sentences,
-        tokenizer=tokenizer,
-        config=config,
-        workers=options.workers,
-        say=say,
-    )
-    for line in report.lines():
-        say(line)
-    print(score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
-    print(options.output)
-
-
-def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
-    """Return the documents, the function that splits one, and what is told of them."""
-    from bert_keras.corpus import CorpusReport, raw_documents, sentences_of
-
-    report = CorpusReport()
-    documents = raw_documents(
-        options.corpus,
-        form=options.form,
-        text_field=options.text_field,
-        errors=options.errors,
-        report=report,
-    )
-    to_sentences = functools.partial(sentences_of, language=options.language)
-    return documents, to_sentences, report
-
-
 _VERBS = {
     "train": _train,
     "evaluate": _evaluate,
@@ -353,6 +276,5 @@ _VERBS = {
     "convert": _convert,
     "info": _info,
     "tasks": _tasks,
-    "vocab": _vocab,
-    "pretraining-data": _pretraining_data,
+    **PRETRAINING_VERBS,
 }

@@ -29,7 +29,8 @@ FLOORS = {
     " similarity table tokenizer train_step wikipedia word_counts",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
-    " masking packing pairs pretraining_manifest squad tagged vocabulary_learning",
+    " masking packing pairs pretrain_arguments"
+    " pretraining_manifest squad tagged vocabulary_learning",
     4: "arguments checkpoints.google checkpoints.huggingface corpus pretraining_files"
     " pretraining_shard pseudo_likelihood sentence_windows windows words",
     5: "checkpoints pretraining_data pretraining_input spans",
@@ -44,8 +45,9 @@ FLOORS = {
     11: "embedder progress",
     12: "features pretraining_progress text_search training",
     13: "pretraining",
-    14: "cli",
-    15: "__main__",
+    14: "pretraining_verbs",
+    15: "cli",
+    16: "__main__",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 MODULES = {

@@ -125,26 +125,32 @@ class BertConfig:
     def from_preset(
         cls, name: str, *, vocabulary: str = "uncased", **changes: Any
     ) -> BertConfig:
-        """Return the config of a released size: `tiny` … `large`.
+        """Return the config of a released size, or of any with their other settings.
 
         Args:
-            name: `tiny`, `mini`, `small`, `medium`, `base` or `large`.
+            name: `tiny`, `mini`, `small`, `medium`, `base` or `large`; or layers,
+                hidden size and heads, such as `4/256/4`.
             vocabulary: `uncased`, `cased`, `multilingual` or `chinese`.
             **changes: fields that differ from the preset.
 
         Raises:
             ConfigError: the name, the vocabulary or a field is unknown.
         """
-        if name not in PRESETS:
+        sizes = name.split("/")
+        if name in PRESETS:
+            layers, hidden, heads = PRESETS[name]
+        elif len(sizes) == 3 and all(n.isascii() and n.isdigit() for n in sizes):
+            layers, hidden, heads = map(int, sizes)
+        else:
             raise ConfigError(
-                f"`name` must be one of {', '.join(PRESETS)}; received {name!r}"
+                f"`name` must be one of {', '.join(PRESETS)}, or layers/hidden/heads "
+                f"such as 4/256/4; received {name!r}"
             )
         if vocabulary not in VOCABULARY_SIZES:
             raise ConfigError(
                 f"`vocabulary` must be one of {', '.join(VOCABULARY_SIZES)}; "
                 f"received {vocabulary!r}"
             )
-        layers, hidden, heads = PRESETS[name]
         values: dict[str, Any] = {
             "vocab_size": VOCABULARY_SIZES[vocabulary],
             "hidden_size": hidden,

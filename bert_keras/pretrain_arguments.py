@@ -11,6 +11,7 @@ from bert_keras.argument_types import positive
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretrain_config import OBJECTIVES, OPTIMIZERS, PretrainConfig
+from bert_keras.pretraining_data_config import UNITS
 from bert_keras.train_config import LAYOUTS, PRECISIONS, STRATEGIES
 
 _DEFAULTS = PretrainConfig()
@@ -88,6 +89,10 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         "train that head where there are pairs",
         choices=["auto", "none"],
     )
+    setting("mask_rate", "share of the tokens to predict; default: the data's", **share)
+    setting("mask_share", "share of those that become [MASK]", **share)
+    setting("random_share", "share of those that become a random token", **share)
+    setting("mask_unit", "pieces, whole words or runs of words", choices=UNITS)
     setting("layout", "several examples a row, or one", choices=LAYOUTS)
     setting("seed", "same seed, same weights", type=int, metavar="N")
     setting("precision", "dtype policy", choices=PRECISIONS)
@@ -123,20 +128,4 @@ def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
             settings[name] = json.loads(value)
         except ValueError:
             settings[name] = value  # a word
-    if options.size in PRESETS:
-        return BertConfig.from_preset(options.size, **settings)
-    parts = options.size.split("/")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise ConfigError(
-            f"`--size` must be one of {', '.join(PRESETS)}, or layers/hidden/heads "
-            f"such as 4/256/4; received {options.size!r}"
-        )
-    layers, hidden, heads = map(int, parts)
-    sizes = {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "intermediate_size": 4 * hidden,
-        "hidden_act": "gelu_new",  # as in the presets
-    }
-    return BertConfig.from_dict({**sizes, **settings}, ignore=())
+    return BertConfig.from_preset(options.size, **settings)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from bert_keras.checks import check_share, check_whole_number
 from bert_keras.errors import ConfigError
+from bert_keras.pretraining_data_config import UNITS
 from bert_keras.train_config import LAYOUTS, PRECISIONS, STRATEGIES
 
 OBJECTIVES = ("masked", "causal")
@@ -38,6 +40,9 @@ class PretrainConfig:
         objective: `masked`, or `causal`: left to right, each token predicts the next.
         next_sentence: `auto` trains the next-sentence head where the data has pairs and
             the objective is `masked`, `none` leaves it out.
+        mask_rate, mask_share, random_share, mask_unit: how tokens are hidden, see
+            `masking.Masking`; `None` is what the data was made for. Others than that
+            need data without masks (`dynamic`).
         layout: `packed` puts several examples in a row, `padded` one.
         seed: of weights, order, masks and dropout; same seed, same weights.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
@@ -67,6 +72,10 @@ class PretrainConfig:
     global_clipnorm: float = 1.0
     objective: str = "masked"
     next_sentence: str = "auto"
+    mask_rate: float | None = None
+    mask_share: float | None = None
+    random_share: float | None = None
+    mask_unit: str | None = None
     layout: str = "packed"
     seed: int = 42
     precision: str = "float32"
@@ -95,6 +104,9 @@ class PretrainConfig:
                 raise ConfigError(f"`{name}` must be above 0; received {value!r}")
         for name in ("warmup_share", "weight_decay"):
             check_share(name, getattr(self, name))
+        for name, value in self.masking_changes().items():
+            if name != "mask_unit":
+                check_share(name, value, above_zero=name == "mask_rate")
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 "`accumulation` must divide `batch_size`; received "
@@ -104,6 +116,7 @@ class PretrainConfig:
             "optimizer": OPTIMIZERS,
             "objective": OBJECTIVES,
             "next_sentence": ("auto", "none"),
+            "mask_unit": (None, *UNITS),
             "layout": LAYOUTS,
             "precision": PRECISIONS,
             "strategy": STRATEGIES,
@@ -111,7 +124,7 @@ class PretrainConfig:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(
-                    f"`{name}` must be one of {', '.join(allowed)}; "
+                    f"`{name}` must be one of {', '.join(filter(None, allowed))}; "
                     f"received {getattr(self, name)!r}"
                 )
         if self.phase_shares is not None:
@@ -121,6 +134,12 @@ class PretrainConfig:
                 raise ConfigError(
                     f"`phase_shares` must be 1 together; received {self.phase_shares}"
                 )
+
+    def masking_changes(self) -> dict[str, Any]:
+        """Return what differs from the masking that the data was made for."""
+        names = ("mask_rate", "mask_share", "random_share", "mask_unit")
+        found = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
 
     def steps_of(self, phases: int) -> tuple[int, ...]:
         """Return the number of steps of each phase; their sum is `steps`.

@@ -20,6 +20,7 @@ from bert_keras.encoder import assign
 from bert_keras.errors import ConfigError
 from bert_keras.folder import replaced_folder
 from bert_keras.held_out import HeldOut
+from bert_keras.masking import Masking
 from bert_keras.model_folder import check_vocabulary
 from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
 from bert_keras.pretrain_config import PretrainConfig
@@ -30,11 +31,13 @@ from bert_keras.pretrainer_folder import (
     weights_of,
     write_pretrainer,
 )
+from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_files import PretrainingFiles, find_files
 from bert_keras.pretraining_input import pretraining_dataset
 from bert_keras.pretraining_manifest import vocabulary_hash
 from bert_keras.pretraining_objective import PretrainingObjective
 from bert_keras.pretraining_progress import PretrainingProgress
+from bert_keras.pretraining_shard import masking_of
 from bert_keras.progress import say
 from bert_keras.report import write_report
 from bert_keras.run_facts import environment
@@ -207,6 +210,7 @@ class _Loop:
             self.tokenizer,
             batch_size=config.batch_size // parts,
             objective=config.objective,
+            masking=_masking(data, self.tokenizer, config),
             next_sentence=self.objective.next_sentence,
             seed=config.seed + first,
             epochs=None,
@@ -287,6 +291,27 @@ def _tokenizer(
         "`vocab` must be given for a new model, and for no checkpoint, which has its "
         f"own; received {vocab}"
     )
+
+
+def _masking(
+    data: Any, tokenizer: WordPieceTokenizer, config: PretrainConfig
+) -> Masking | None:
+    """Return how the config hides tokens; `None` is what the data was made for.
+
+    Raises:
+        ConfigError: the masks of the data are written out, and others are asked for.
+    """
+    changes = config.masking_changes()
+    if not changes:
+        return None
+    settings = find_files(data, tokenizer).settings
+    made = PretrainingDataConfig(**settings) if settings else PretrainingDataConfig()
+    renamed = {"mask_rate": "rate", "mask_unit": "unit"}
+    changes = {renamed.get(name, name): value for name, value in changes.items()}
+    if "rate" in changes and made.max_predictions is None:
+        # As many places as that rate fills in a full row.
+        made = dataclasses.replace(made, mask_rate=changes["rate"])
+    return dataclasses.replace(masking_of(made), **changes)
 
 
 def _check_sizes(

@@ -41,7 +41,6 @@ class PretrainingProgress:
         self.steps = steps
         self.row_every = row_every
         self.step = start
-        self._counts = tf.function(_token_counts, reduce_retracing=True)
         self._updates: list[Any] = []  # since the last row
         self._seconds = 0.0  # of training since the last row
         self._step_seconds = 0.0  # of an update, of late
@@ -67,7 +66,7 @@ class PretrainingProgress:
             TrainingError: a loss is not finite.
         """
         self.step += 1
-        tokens = tf.add_n([self._counts(inputs) for inputs, _ in batches])
+        tokens = tf.add_n([_token_counts(inputs) for inputs, _ in batches])
         self._updates.append((sums, totals, tokens))
         is_last = self.step == self.steps
         is_due = self.step % self.row_every == 0 or is_last

@@ -25,15 +25,16 @@ FLOORS = {
     " recurrent_head report rouge rows sentence_rules sentences span_metrics"
     " text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
-    " pretrain_config pretraining_data_config pretraining_objective run_folder"
+    " pretraining_data_config pretraining_objective run_folder"
     " similarity table tokenizer train_step wikipedia word_counts",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
-    " masking packing pairs pretrain_arguments"
+    " masking packing pairs pretrain_config"
     " pretraining_manifest squad tagged vocabulary_learning",
-    4: "arguments checkpoints.google checkpoints.huggingface corpus pretraining_files"
-    " pretraining_shard pseudo_likelihood sentence_windows windows words",
-    5: "checkpoints pretraining_data pretraining_input spans",
+    4: "checkpoints.google checkpoints.huggingface corpus pretrain_arguments"
+    " pretraining_files pretraining_shard pseudo_likelihood sentence_windows windows"
+    " words",
+    5: "arguments checkpoints pretraining_data pretraining_input spans",
     6: "encoder info",
     7: "pretrainer tasks.base training_state",
     8: "held_out task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"

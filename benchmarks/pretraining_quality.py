@@ -1,0 +1,236 @@
+"""Pretraining on Wikipedia: bert_keras beside transformers, on the very same batches.
+
+    python benchmarks/pretraining_quality.py [--steps 1000] [--size 3/192/3] [--seeds 1]
+
+Learns a vocabulary of 8,000 pieces from 44 of the 45 files of `data/wiki_en`, writes
+pairs of 128 tokens without masks, and trains both sides from the same first weights on
+the same batches with the same masks: 32 examples, rate 1e-3, a tenth of it warm-up,
+dropout 0.1. The peer is `BertForPreTraining` in a plain torch loop, fused AdamW. Prints
+the mean loss of each tenth of the steps, held-out perplexity and accuracies, and real
+tokens a second. The data is made in `--work` and kept there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).resolve().parents[2] / "shared/data/wiki_en"
+SIDES = ("bert_keras", "transformers")
+BATCH, RATE, WARMUP, VOCABULARY, HELD_OUT = 32, 1e-3, 0.1, 8_000, 1_000
+
+
+def prepare(work: Path, size: str) -> None:
+    """Make vocabulary, data and the first weights, where they are missing."""
+    files = sorted(path for path in DATA.iterdir() if path.name.startswith("wiki_"))
+    verb = [sys.executable, "-m", "bert_keras"]
+    vocab = work / "vocabulary"
+    if not (vocab / "vocab.txt").exists():
+        words = [*files[:-1], "--size", str(VOCABULARY), "--output", vocab]
+        subprocess.run([*verb, "vocab", *words], check=True)
+    for name, part in (("train", files[:-1]), ("held_out", files[-1:])):
+        words = [*part, "--vocab", vocab, "--masking", "dynamic"]
+        command = [*verb, "pretraining-data", *words, "--output", work / name]
+        subprocess.run(command, check=True)
+    first = first_weights(work, size)
+    if not first.exists():
+        import bert_keras
+        from bert_keras.folder import replaced_folder
+        from bert_keras.pretrainer_folder import new_pretrainer, write_pretrainer
+
+        tokenizer = bert_keras.WordPieceTokenizer.from_folder(vocab)
+        sizes = bert_keras.BertConfig.from_preset(size, vocab_size=tokenizer.vocab_size)
+        config = bert_keras.PretrainConfig(seed=0)
+        with replaced_folder(first) as folder:
+            model = new_pretrainer(sizes, config, next_sentence=True)
+            write_pretrainer(folder, model, tokenizer)
+
+
+def first_weights(work: Path, size: str) -> Path:
+    return work / f"first_{size.replace('/', '-')}"
+
+
+def run_bert_keras(options: argparse.Namespace) -> dict[str, Any]:
+    import bert_keras
+
+    work, seed = options.work, options.seed
+    name = f"run_{options.size.replace('/', '-')}_{options.steps}_{seed}"
+    result = bert_keras.pretrain(
+        first_weights(work, options.size),
+        work / "train",
+        work / name,
+        held_out=work / "held_out",
+        config=bert_keras.PretrainConfig(
+            steps=options.steps,
+            batch_size=BATCH,
+            learning_rate=RATE,
+            warmup_share=WARMUP,
+            seed=seed,
+            save_every=options.steps,
+            evaluate_every=options.steps,
+            held_out_examples=HELD_OUT,
+        ),
+    )
+    rows = [row for row in result.history if "loss" in row]
+    edges = [0, *(row["step"] for row in rows)]
+    losses = [
+        loss
+        for row, before in zip(rows, edges, strict=False)
+        for loss in [row["loss"]] * (row["step"] - before)
+    ]
+    later = rows[len(rows) // 10 :]  # the first row holds the tracing of the graph
+    seconds = sum(row["tokens"] / row["tokens_per_second"] for row in later)
+    speed = sum(row["tokens"] for row in later) / seconds
+    return {"losses": losses, "speed": speed, **result.scores}
+
+
+def run_transformers(options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+    from transformers import BertForPreTraining, get_linear_schedule_with_warmup
+
+    work, steps, seed = options.work, options.steps, options.seed
+    torch.manual_seed(seed)
+    random.seed(seed)
+    torch.set_num_threads(os.cpu_count() or 1)
+    model = BertForPreTraining.from_pretrained(first_weights(work, options.size))
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": 0.01},
+        {"params": [], "weight_decay": 0.0},
+    ]
+    for name, weight in model.named_parameters():
+        groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
+    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)
+    losses, tokens, started = [], 0, 0.0
+    model.train()
+    batches = itertools.islice(batches_of(work / "train", work, seed, None), steps)
+    for number, (inputs, labels, pairs) in enumerate(batches):
+        if number == steps // 10:
+            started, tokens = time.perf_counter(), 0
+        found = model(**inputs, labels=labels, next_sentence_label=pairs)
+        found.loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(found.loss.item())
+        tokens += int(inputs["attention_mask"].sum())
+        if number % 50 == 0:
+            print(f"step {number} loss {losses[-1]:.4f}", file=sys.stderr, flush=True)
+    speed = tokens / (time.perf_counter() - started)
+    return {"losses": losses, "speed": speed, **held_out_scores(model, work)}
+
+
+def held_out_scores(model: Any, work: Path) -> dict[str, float]:
+    """Return what `HeldOut` gives, of the same examples with the same masks."""
+    import torch
+
+    totals = {"loss": 0.0, "correct": 0, "count": 0, "pairs": 0, "right": 0}
+    model.eval()
+    count = -(-HELD_OUT // BATCH)
+    with torch.inference_mode():
+        batches = batches_of(work / "held_out", work, 0, 1, shuffle=0, redraw=False)
+        for inputs, labels, pairs in itertools.islice(batches, count):
+            found = model(**inputs)
+            kept = labels >= 0
+            logits, wanted = found.prediction_logits[kept], labels[kept]
+            sums = torch.nn.functional.cross_entropy(logits, wanted, reduction="sum")
+            totals["loss"] += float(sums)
+            totals["correct"] += int((logits.argmax(-1) == wanted).sum())
+            totals["count"] += len(wanted)
+            guesses = found.seq_relationship_logits.argmax(-1)
+            totals["right"] += int((guesses == pairs).sum())
+            totals["pairs"] += len(pairs)
+    mean = totals["loss"] / totals["count"]
+    return {
+        "perplexity": 2.718281828459045**mean,
+        "masked_lm_loss": mean,
+        "masked_lm_accuracy": totals["correct"] / totals["count"],
+        "next_sentence_accuracy": totals["right"] / totals["pairs"],
+    }
+
+
+def batches_of(
+    data: Path, work: Path, seed: int, epochs: int | None, **how: Any
+) -> Any:
+    """Yield our batches as torch's: inputs, labels [B, T] (-100: none), pairs [B]."""
+    import numpy as np
+    import torch
+
+    from bert_keras import WordPieceTokenizer, pretraining_dataset
+
+    tokenizer = WordPieceTokenizer.from_folder(work / "vocabulary")
+    settings = {"batch_size": BATCH, "seed": seed, "epochs": epochs, **how}
+    dataset = pretraining_dataset(data, tokenizer, **settings)
+    names = {"token_ids": "input_ids", "segment_ids": "token_type_ids"}
+    names["padding_mask"] = "attention_mask"
+    for batch, labels in dataset.as_numpy_iterator():
+        dense = np.full(batch["token_ids"].shape, -100, "int64")
+        rows, columns = np.nonzero(batch["masked_positions"] >= 0)
+        places = batch["masked_positions"][rows, columns]
+        dense[rows, places] = labels["masked_lm"][rows, columns]
+        inputs = {
+            theirs: torch.from_numpy(batch[ours].astype("int64"))
+            for ours, theirs in names.items()
+        }
+        pairs = torch.from_numpy(labels["next_sentence"].astype("int64"))
+        yield inputs, torch.from_numpy(dense), pairs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--size", default="3/192/3", help="layers/hidden/heads")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path("models/pretraining_quality"))
+    parser.add_argument("--side", choices=SIDES, help="this side alone")
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not DATA.is_dir():
+        print(f"skipped: {DATA} is absent (WikiExtractor's output)")
+        return
+    if options.seed is not None:
+        found = globals()[f"run_{options.side}"](options)
+        print(json.dumps(found))
+        return
+    prepare(options.work, options.size)
+    sides = [options.side] if options.side else list(SIDES)
+    speeds: dict[str, list[float]] = {side: [] for side in sides}
+    for seed, side in itertools.product(range(options.seeds), sides):
+        command = [sys.executable, __file__, "--side", side, "--seed", str(seed)]
+        command += ["--steps", str(options.steps), "--size", options.size]
+        command += ["--work", str(options.work)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.returncode)
+        found = json.loads(done.stdout.splitlines()[-1])
+        tenth = max(options.steps // 10, 1)
+        curve = [
+            f"{statistics.mean(found['losses'][start : start + tenth]):.3f}"
+            for start in range(0, options.steps, tenth)
+        ]
+        speeds[side].append(found["speed"])
+        print(
+            f"seed {seed} {side:<13} perplexity {found['perplexity']:.2f}  "
+            f"masked {found['masked_lm_accuracy']:.4f}  "
+            f"next {found['next_sentence_accuracy']:.4f}  "
+            f"{found['speed']:,.0f} real tokens/s  loss {' '.join(curve)}",
+            flush=True,
+        )
+    if len(sides) == 2:
+        ours, theirs = (statistics.median(speeds[side]) for side in SIDES)
+        print(f"speed, bert_keras / transformers: {ours / theirs:.2f}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()

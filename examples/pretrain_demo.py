@@ -1,0 +1,93 @@
+"""From text files to a new BERT, on real English that is on any machine.
+
+    make pretrain-demo   (or: python examples/pretrain_demo.py [--steps 1500])
+
+Makes a corpus of the documentation that comes with Python, learns a vocabulary, writes
+the examples, pretrains a small BERT for some minutes, and fills in masks with a model
+that knows nothing and with the pretrained one. Each step is a command, printed before
+it runs; pretraining that was stopped goes on where it was.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from email_demo import run
+
+from bert_keras import (
+    BertConfig,
+    BertEncoder,
+    MaskedLM,
+    Predictor,
+    Preprocessor,
+    TaskModel,
+    WordPieceTokenizer,
+    load,
+)
+
+HERE = Path(__file__).resolve().parent
+WORK = HERE.parent / "models" / "pretrain_demo"
+SIZE = "2/128/2"
+SENTENCES = [
+    "Return a new [MASK] with the same elements.",
+    "If the file does not [MASK], an error is raised.",
+    "This function takes two [MASK] and returns their sum.",
+    "The default value is [MASK].",
+]
+
+
+def show(title: str, predictor: Predictor) -> None:
+    print(f"\n{title}")
+    for text, answer in zip(SENTENCES, predictor.predict(SENTENCES), strict=True):
+        words = [f"{w['token']} {w['probability']:.2f}" for w in answer["masks"][0]]
+        print(f"  {text:<55} {', '.join(words)}")
+
+
+def new_model(vocabulary: Path) -> Predictor:
+    """Return a model of random weights."""
+    tokenizer = WordPieceTokenizer.from_folder(vocabulary)
+    layers, hidden, heads = map(int, SIZE.split("/"))
+    sizes = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+    )
+    encoder = BertEncoder(sizes, pooler=False, seed=0)
+    return Predictor(TaskModel(encoder, MaskedLM(), Preprocessor(tokenizer), seed=0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=1500)
+    steps = parser.parse_args().steps
+    started = time.perf_counter()
+    corpus, vocabulary, model = WORK / "corpus", WORK / "vocabulary", WORK / "run"
+    if not (corpus / "train.txt").exists():
+        run("python", HERE / "python_corpus.py", corpus)
+    train, held_out = corpus / "train.txt", corpus / "held_out.txt"
+    if not (vocabulary / "vocab.txt").exists():
+        run("bert-keras", "vocab", train, "--size", 8000, "--output", vocabulary)
+    data = ["--vocab", vocabulary, "--masking", "dynamic", "--form", "text"]
+    for text in (train, held_out):
+        output = WORK / f"data_{text.stem}"
+        run("bert-keras", "pretraining-data", text, *data, "--output", output)
+    pretrain = ["pretrain", "--data", WORK / "data_train", "--size", SIZE]
+    pretrain += ["--vocab", vocabulary, "--held-out", WORK / "data_held_out"]
+    pretrain += ["--steps", steps, "--batch-size", 32, "--learning-rate", 2e-3]
+    pretrain += ["--set", "hidden_dropout_prob=0"]  # it sees each text about once
+    pretrain += ["--set", "attention_probs_dropout_prob=0"]
+    pretrain += ["--warmup-share", 0.1, "--save-every", 250, "--evaluate-every", 250]
+    run("bert-keras", *pretrain, "--output", model)
+    show("fill-mask with random weights", new_model(vocabulary))
+    show(f"fill-mask after {steps:,} steps", load(model / "model", task="masked-lm"))
+    print(f"\ndone in {time.perf_counter() - started:.0f} s")
+    print(
+        f"model folder  {model / 'model'}   (fine-tune it: bert-keras train --encoder)"
+    )
+    print(f"report        {model / 'report.html'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -17,11 +17,11 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "argument_types block characters choice_head drawing errors heads page"
-    " pair_merging quiet ragged run_facts score_table whole_file",
+    0: "argument_types beam_files block characters choice_head drawing errors heads"
+    " page pair_merging quiet ragged run_facts score_table whole_file",
     1: "checkpoints.names checks class_names config correlation entity_metrics folder"
     " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics"
-    " normalization optimizers process_pool record_file"
+    " normalization optimizers pretraining_blocks process_pool record_file"
     " recurrent_head report rouge rows sentence_rules sentences span_metrics"
     " text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file pooling"
@@ -31,8 +31,8 @@ FLOORS = {
     " masking packing pairs pretraining_manifest squad tagged vocabulary_learning",
     4: "arguments checkpoints.google checkpoints.huggingface corpus pretraining_files"
     " pretraining_shard pseudo_likelihood sentence_windows windows words",
-    5: "checkpoints pretraining_data pretraining_input spans",
-    6: "encoder info",
+    5: "beam_steps checkpoints pretraining_data pretraining_input spans",
+    6: "beam_pretraining encoder info",
     7: "tasks.base",
     8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",

@@ -46,10 +46,11 @@ def opened(path: str) -> Iterator[io.BufferedReader]:
 
 
 def matching(path: str) -> list[str]:
-    """Return the files that a name, a folder or a glob stands for, sorted.
+    """Return the files that a name, a folder or a glob stands for, sorted by name.
 
-    Files are left out whose name, or whose folder's, begins with a dot, and so are the
-    empty ones that stand for folders in a bucket.
+    Those right in a folder come before those of the folders in it. Files are left out
+    whose name, or whose folder's, begins with a dot, and so are the empty ones that
+    stand for folders in a bucket.
 
     Raises:
         OSError: they cannot be listed.
@@ -58,11 +59,18 @@ def matching(path: str) -> list[str]:
     found = {*below, *_sizes(path)} if not path.endswith("/") else {*below}
     given = re.split(r"[*?[]", path, maxsplit=1)[0].rpartition("/")[0]
     folders = {posixpath.dirname(name) for name in found}
-    return sorted(
+    files = [
         name
         for name in found - folders
         if "/." not in name[len(given) :] and not name.endswith("/")
-    )
+    ]
+    return sorted(files, key=lambda name: _order(*name.split("/")))
+
+
+def _order(*parts: str) -> list[tuple[bool, str]]:
+    """Return what sorts files before folders, as `os.walk` goes through them."""
+    last = len(parts) - 1
+    return [(place < last, part) for place, part in enumerate(parts)]
 
 
 def sizes_in(folder: str) -> dict[str, int]:

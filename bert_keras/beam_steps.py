@@ -7,6 +7,7 @@ it on, and it ends in a file that whoever began the run reads.
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import functools
 import itertools
@@ -66,7 +67,7 @@ class Measure:
         """Return a group of files, and of this one number, report and lengths."""
         number, path = file
         report = CorpusReport()
-        lengths: list[int] = []
+        lengths = array.array("L")  # of eight bytes, or four
         told: dict[str, Any] = {"number": number, "path": path}
         try:
             reader = CorpusReader(self.text_field, self.errors, report)
@@ -83,7 +84,7 @@ class Measure:
             "replaced": report.replaced.lines,
             "places": report.replaced.places,
         }
-        data = np.array(lengths, _LENGTHS).tobytes()
+        data = np.asarray(lengths).astype(_LENGTHS).tobytes()
         return number // _FILES_TOGETHER, (number, told, data)
 
 
@@ -171,10 +172,8 @@ class Plan:
             name = _lengths_name(self.work, start // _FILES_TOGETHER)
             lengths = np.frombuffer(beam_files.read(name) or b"", _LENGTHS)
             for told in files[start : start + _FILES_TOGETHER]:
-                count = told["documents"]
-                for length in lengths[:count].tolist():
-                    yield length, told["number"]
-                lengths = lengths[count:]
+                some, lengths = np.split(lengths, [told["documents"]])
+                yield from ((int(length), told["number"]) for length in some)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,6 +263,9 @@ class WriteShard:
 
     def _made(self, block: Block, path: str) -> dict[str, Any]:
         """Make a shard beside, by the same code as on one machine, and put it there."""
+        from bert_keras.quiet import load_tensorflow
+
+        load_tensorflow()
         from bert_keras.pretraining_shard import ShardWriter
 
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
@@ -286,9 +288,6 @@ def sentences_by(language: str) -> Any:
 
 @functools.lru_cache(maxsize=1)  # its tables and graphs take a second
 def _tokenizer(settings: str) -> Any:
-    from bert_keras.quiet import load_tensorflow
-
-    load_tensorflow()
     from bert_keras.tokenizer import WordPieceTokenizer
 
     return WordPieceTokenizer.from_config(json.loads(settings))

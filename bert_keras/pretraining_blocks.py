@@ -79,7 +79,8 @@ def shares_of(
         The number of a file, and for each block that has documents of it: the block's
         number, how many documents of the file, and how many in all.
     """
-    file, shares = -1, []
+    file = -1
+    shares: list[tuple[int, int, int]] = []
     for number, group in enumerate(_groups(lengths, characters)):
         for name, some in itertools.groupby(group, key=operator.itemgetter(1)):
             if name != file and shares:

@@ -7,7 +7,6 @@ each finished shard, so that a run that was killed goes on where it stood.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import __version__
 from bert_keras.errors import DataError
+from bert_keras.function_name import name_of
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.whole_file import written_beside
 
@@ -55,20 +55,8 @@ def job_of(
         "tokenizer": text,
         "vocabulary_size": tokenizer.vocab_size,
         "vocabulary_sha256": vocabulary_hash(tokenizer),
-        "sentences_by": _name_of(to_sentences),
+        "sentences_by": name_of(to_sentences),
     }
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    """Return a function's name, with what `functools.partial` gave it."""
-    if isinstance(function, functools.partial):
-        given = [*map(repr, function.args)]
-        given += [
-            f"{key}={value!r}" for key, value in sorted(function.keywords.items())
-        ]
-        return f"{_name_of(function.func)}({', '.join(given)})"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
 
 
 def shard_name(number: int) -> str:

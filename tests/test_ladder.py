@@ -17,13 +17,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "argument_types beam_files block characters choice_head drawing errors heads"
-    " page pair_merging quiet ragged run_facts score_table whole_file",
-    1: "checkpoints.names checks class_names config correlation entity_metrics folder"
-    " given_texts layer_choice layers masked_lm_head metrics multi_label_metrics"
-    " normalization optimizers pretraining_blocks process_pool record_file"
-    " recurrent_head report rouge rows sentence_rules sentences span_metrics"
-    " text_streams train_config vocabulary",
+    0: "argument_types beam_files block characters choice_head drawing errors"
+    " function_name heads page pair_merging quiet ragged run_facts score_table"
+    " whole_file",
+    1: "checkpoints.names checks class_names config correlation counts_file"
+    " entity_metrics folder given_texts layer_choice layers masked_lm_head metrics"
+    " multi_label_metrics normalization optimizers pretraining_blocks process_pool"
+    " record_file recurrent_head report rouge rows sentence_rules sentences"
+    " span_metrics text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file pooling"
     " pretraining_data_config similarity table tokenizer wikipedia word_counts",
     3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"

@@ -8,15 +8,14 @@ of the same corpus, by the same code, on any runner and any number of workers:
 3. each file is read again, and each document sent to its block,
 4. each block becomes a shard, which is renamed when it is whole.
 
-A worker holds one block, one document of a file, or four bytes for each document of 256
-files. Nothing is held for the whole corpus but some hundred bytes for each file and
-each shard.
+A worker holds one block, one document, or the lengths of the documents of 256 files.
+Nothing is held of the whole corpus but some hundred bytes for each file and shard.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
+import functools
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from typing import Any
 
 from bert_keras import beam_files
 from bert_keras import beam_steps as steps
+from bert_keras.beam_runner import pipeline_of
 from bert_keras.corpus import CorpusReport
 from bert_keras.corpus_files import check_form, corpus_files
 from bert_keras.errors import ConfigError, DataError
@@ -45,10 +45,6 @@ from bert_keras.text_streams import check_errors
 from bert_keras.tokenizer import WordPieceTokenizer
 
 WORK = "unfinished-beam"  # the folder of a run, in that of the shards
-# Runners of this process; others know flags of which Beam's own parser does not.
-_LOCAL = re.compile(
-    r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
-)
 
 
 def run_beam_pretraining_data(
@@ -92,11 +88,11 @@ def run_beam_pretraining_data(
             `--sdk_container_image` and the like bring it there.
 
     Raises:
-        ConfigError: an argument is wrong; a package is missing; the vocabulary has no
-            `[MASK]`; a flag is not known.
+        ConfigError: an argument or a flag is wrong; a package is missing; the
+            vocabulary has no `[MASK]`.
         DataError: as of `raw_documents` and `write_pretraining_data`; the corpus was
-            changed while it was read; the pipeline failed. Finished shards stay.
-        Exception: what Beam raises for a runner that cannot be reached, and the like.
+            changed while it was read; the pipeline failed, or its runner cannot be
+            reached. Finished shards stay.
 
     Example:
         >>> manifest = run_beam_pretraining_data(
@@ -117,7 +113,7 @@ def run_beam_pretraining_data(
     check_errors(errors)
     mask_id_of(tokenizer)
     folder = _folder(output)
-    options = _options(pipeline_args)
+    pipeline = pipeline_of(pipeline_args)
     job = job_of(config, tokenizer, steps.sentences_by(language))
     with _told(folder):
         done = _finished(folder, job)
@@ -132,7 +128,7 @@ def run_beam_pretraining_data(
     write = steps.WriteShard(
         folder, work, json.dumps(tokenizer.get_config()), config, language
     )
-    _run(options, write, steps.Measure(form, text_field, errors))
+    _run(pipeline, write, steps.Measure(form, text_field, errors))
     with _told(folder):
         shards = _made(work, CorpusReport() if report is None else report)
         return _finish(folder, work, job, shards, config)
@@ -147,46 +143,6 @@ def _folder(output: str | os.PathLike[str]) -> str:
     if beam_files.is_remote(folder):
         return folder.rstrip("/")
     return os.path.abspath(folder)
-
-
-def _options(flags: Sequence[str]) -> Any:
-    """Return the options of Beam.
-
-    Raises:
-        ConfigError: Beam is missing, or does not know a flag.
-    """
-    try:
-        from apache_beam.io.filesystems import FileSystems
-        from apache_beam.options.pipeline_options import (
-            PipelineOptions,
-            StandardOptions,
-        )
-    except ImportError:
-        raise ConfigError(
-            f"Apache Beam needs a package: {beam_files.INSTALL}"
-        ) from None
-    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
-        raise ConfigError(f"`pipeline_args` must be several texts; received {flags!r}")
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            options = PipelineOptions(list(flags))
-            known = options.get_all_options(drop_default=True)
-            given = options.get_all_options(
-                drop_default=True, retain_unknown_options=True
-            )
-    except SystemExit:
-        reason = (said.getvalue().strip().splitlines() or ["wrong"])[-1]
-        reason = reason.partition("error: ")[2] or reason
-        raise ConfigError(f"`pipeline_args`: {reason}") from None
-    unknown = sorted(set(given) - set(known))
-    runner = options.view_as(StandardOptions).runner or "DirectRunner"
-    if unknown and _LOCAL.fullmatch(runner):
-        raise ConfigError(
-            f"`pipeline_args` must be flags of Beam; received --{unknown[0]}"
-        )
-    FileSystems.set_options(options)  # for what is read and written here
-    return options
 
 
 @contextlib.contextmanager
@@ -239,15 +195,14 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
     beam_files.write(f"{work}/{steps.FILES}", json.dumps(files).encode())
 
 
-def _run(options: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
+def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
     """Run the pipeline to its end.
 
     Raises:
-        DataError: it ended in another way than well.
+        DataError: it ended in another way than well; what Beam raised is its cause.
     """
     import apache_beam as beam
 
-    pipeline = beam.Pipeline(options=options)
     work, config = write.work, write.config
     keyed = tuple[int, Any]
     _ = (
@@ -257,7 +212,7 @@ def _run(options: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
         | "SpreadFiles" >> beam.Reshuffle()
         | "Measure" >> beam.Map(measure).with_output_types(keyed)
         | "GroupLengths" >> beam.GroupByKey()
-        | "KeepLengths" >> beam.Map(steps.KeepLengths(work))
+        | "KeepLengths" >> beam.Map(functools.partial(steps.keep_lengths, work))
         | "AllFiles" >> beam.combiners.ToList()
         | "Plan"
         >> beam.FlatMap(steps.Plan(work, config.block_characters, config.next_sentence))
@@ -269,15 +224,17 @@ def _run(options: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
         | "GroupBlocks" >> beam.GroupByKey()
         | "WriteShard" >> beam.Map(write)
         | "AllShards" >> beam.combiners.ToList()
-        | "KeepShards" >> beam.Map(steps.KeepShards(work))
+        | "KeepShards" >> beam.Map(functools.partial(steps.keep_shards, work))
     )
-    state = pipeline.run().wait_until_finish()
+    failed = "the pipeline failed; finished shards stay, and the same call goes on"
+    try:
+        state = pipeline.run().wait_until_finish()
+    except Exception as error:
+        # The last line of what a worker said is its error.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise DataError(f"{failed}: {reason}", path=write.output) from error
     if state != "DONE":
-        raise DataError(
-            f"the pipeline ended as {state}; its runner's log says why. Finished "
-            "shards stay, and the same call goes on",
-            path=write.output,
-        )
+        raise DataError(f"{failed}: it ended as {state}", path=write.output)
 
 
 def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:

@@ -101,25 +101,23 @@ def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
         report.replaced.extend(replaced)
 
 
-@dataclasses.dataclass(frozen=True)
-class KeepLengths:
-    """Writes the lengths of a group of files down, in their order.
+def keep_lengths(
+    work: str, group: tuple[int, Iterable[tuple[int, Any, bytes]]]
+) -> list[dict[str, Any]]:
+    """Write the lengths of a group of files down, in their order.
 
     Args:
         work: the folder of the run.
+        group: of `Measure`.
+
+    Returns:
+        What is told of the files.
     """
-
-    work: str
-
-    def __call__(
-        self, group: tuple[int, Iterable[tuple[int, Any, bytes]]]
-    ) -> list[dict[str, Any]]:
-        """Return what is told of the files."""
-        name, found = group
-        files = sorted(found, key=lambda file: file[0])
-        data = b"".join(lengths for _, _, lengths in files)
-        beam_files.write(_lengths_name(self.work, name), data)
-        return [told for _, told, _ in files]
+    name, found = group
+    files = sorted(found, key=lambda file: file[0])
+    data = b"".join(lengths for _, _, lengths in files)
+    beam_files.write(_lengths_name(work, name), data)
+    return [told for _, told, _ in files]
 
 
 def _lengths_name(work: str, group: int) -> str:
@@ -293,17 +291,7 @@ def _tokenizer(settings: str) -> Any:
     return WordPieceTokenizer.from_config(json.loads(settings))
 
 
-@dataclasses.dataclass(frozen=True)
-class KeepShards:
-    """Writes down what was made.
-
-    Args:
-        work: the folder of the run.
-    """
-
-    work: str
-
-    def __call__(self, shards: list[dict[str, Any]]) -> None:
-        """Write the list, in the order of the blocks."""
-        ordered = sorted(shards, key=lambda shard: shard["number"])
-        beam_files.write(f"{self.work}/{SHARDS}", json.dumps(ordered).encode())
+def keep_shards(work: str, shards: list[dict[str, Any]]) -> None:
+    """Write down what was made, in the order of the blocks."""
+    ordered = sorted(shards, key=lambda shard: shard["number"])
+    beam_files.write(f"{work}/{SHARDS}", json.dumps(ordered).encode())

@@ -199,6 +199,14 @@ def test_a_stopped_run_goes_on(
 
     monkeypatch.setattr(beam_files, "put", full)
     refused(lambda: on_beam(corpus, folder), "part-0000", "No space left on device")
+
+    def fuller(source: Any, path: str) -> None:
+        if "lengths-" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        put(source, path)
+
+    monkeypatch.setattr(beam_files, "put", fuller)
+    refused(lambda: on_beam(corpus, folder), "failed", "No space left on device")
     finished = {Path(path).name for path in made}
     assert {path.name for path in folder.glob("part-*")} == finished
     tokens = refused(lambda: pretraining_dataset(folder, TOKENIZER, batch_size=2))
@@ -299,6 +307,7 @@ def test_wrong_arguments(corpus: Path, tmp_path: Path) -> None:
     refused(lambda: on_beam(corpus, folder, ["--runer=Flink"]), "--runer")
     refused(lambda: on_beam(corpus, folder, ["--direct_num_workers=x"]), "'x'")
     refused(lambda: on_beam(corpus, folder, "--runner=a"), "`pipeline_args`")
+    refused(lambda: on_beam(corpus, folder, ["--runner=Nonsense"]), "Nonsense")
     refused(lambda: on_beam(corpus, folder, form="xml"), "`form`", "'xml'")
     refused(lambda: on_beam(corpus, folder, errors="ignore"), "`errors`")
     refused(lambda: on_beam(corpus, tmp_path / "a*"), "`output`", "a*")

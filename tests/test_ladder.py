@@ -20,7 +20,7 @@ FLOORS = {
     0: "argument_types beam_files block characters choice_head drawing errors"
     " function_name heads page pair_merging quiet ragged run_facts score_table"
     " whole_file",
-    1: "checkpoints.names checks class_names config correlation counts_file"
+    1: "beam_runner checkpoints.names checks class_names config correlation counts_file"
     " entity_metrics folder given_texts layer_choice layers masked_lm_head metrics"
     " multi_label_metrics normalization optimizers pretraining_blocks process_pool"
     " record_file recurrent_head report rouge rows sentence_rules sentences"

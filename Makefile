@@ -8,7 +8,7 @@ TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: demo test test-thorough test-peers bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-peers bench lint clean
 
 # A stamp of what an environment was made from; made again when that changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -27,6 +27,9 @@ $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 
 demo: $(VENV)/.made
 	$(VENV)/bin/python examples/email_demo.py
+
+pretrain-demo: $(VENV)/.made
+	$(VENV)/bin/python examples/pretrain_demo.py
 
 test: $(VENV)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not thorough" --ignore=tests/peers

@@ -55,6 +55,7 @@ _PLACES = {
     "pretraining_metrics": "pretrainer",
     "pseudo_perplexity": "pseudo_likelihood",
     "raw_documents": "corpus",
+    "run_beam_pretraining_data": "beam_pretraining",
     "save_model": "model_folder",
     "search": "text_search",
     "sentences_of": "corpus",

@@ -13,9 +13,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from bert_keras.corpus_files import FORMS, corpus_files, form_of
+from bert_keras.corpus_files import check_form, corpus_files, form_of
 from bert_keras.corpus_reader import CorpusReader, CorpusReport, RawDocument
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import DataError
 from bert_keras.sentence_rules import paragraphs_of, sentence_splitter
 from bert_keras.text_streams import check_errors, head_of
 from bert_keras.wikipedia import plain_paragraphs
@@ -39,7 +39,7 @@ def raw_documents(
     a text document of more than 32 Mi characters comes as several.
 
     Args:
-        paths: files, folders and globs; see `corpus_files`.
+        paths: files, folders and globs, also of a bucket; see `corpus_files`.
         form: what all files hold, or `auto`, each what its start shows (`form_of`).
             `text`: documents with blank lines between them. `file`: one document.
             `lines`: as `text`, and each line is a sentence. `jsonl`: a document in a
@@ -59,9 +59,7 @@ def raw_documents(
         >>> for document in raw_documents("corpus/**/*.txt.gz"):
         ...     sentences = sentences_of(document)
     """
-    if form != "auto" and form not in FORMS:
-        forms = ", ".join(("auto", *FORMS))
-        raise ConfigError(f"`form` must be one of {forms}; received {form!r}")
+    check_form(form)
     check_errors(errors)
     report = CorpusReport() if report is None else report
     files = corpus_files(paths)
@@ -73,21 +71,40 @@ def _documents(
 ) -> Iterator[RawDocument]:
     report, before = reader.report, reader.report.documents
     for path in files:
-        if form == "auto":
-            kind = form_of(path)
-        else:
-            kind = form
-            head_of(path)  # refuses what is binary
-        report.forms[path] = kind
-        for document in getattr(reader, kind)(path):
-            if not document.text.strip():
-                report.empty += 1
-                continue
-            report.documents += 1
-            report.characters += len(document.text)
-            yield document
+        yield from documents_of(path, form, reader)
     if report.documents == before:
-        raise DataError(f"the corpus holds no text; files read: {len(files)}")
+        raise no_text(len(files))
+
+
+def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocument]:
+    """Yield the documents of one file that hold text, and count them in the report.
+
+    Args:
+        path: the file.
+        form: as of `raw_documents`.
+        reader: reads it.
+
+    Raises:
+        DataError: as of `raw_documents`; a file without any text is none.
+    """
+    report = reader.report
+    if form == "auto":
+        form = form_of(path)
+    else:
+        head_of(path)  # refuses what is binary
+    report.forms[path] = form
+    for document in getattr(reader, form)(path):
+        if not document.text.strip():
+            report.empty += 1
+            continue
+        report.documents += 1
+        report.characters += len(document.text)
+        yield document
+
+
+def no_text(files: int) -> DataError:
+    """Return what is to be said of so many files without any text."""
+    return DataError(f"the corpus holds no text; files read: {files}")
 
 
 def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:

@@ -69,6 +69,12 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
     add(
         "--workers", type=positive, default=1, metavar="N", help="processes; default: 1"
     )
+    add(
+        "--beam",
+        metavar="FLAGS",
+        help="run on Apache Beam with its own flags in one word, such as "
+        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in its buckets",
+    )
 
     def setting(name: str, help: str, **kwargs: Any) -> None:
         default = getattr(_DEFAULTS, name)

@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Iterable
 
-from bert_keras.errors import DataError
+from bert_keras.beam_files import is_remote, matching
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.text_streams import head_of
 
 FORMS = ("text", "file", "lines", "jsonl", "wikiextractor", "wikipedia")
@@ -23,7 +24,8 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
     Args:
         paths: a file, a folder or a glob (`**` for any depth), or several of them. Of a
             folder all files below it, sorted by name, but those whose name, or whose
-            folder's, begins with a dot. A file that is met twice counts once.
+            folder's, begins with a dot. A file that is met twice counts once. A name
+            such as `gs://bucket/text/*` is of a file system of Apache Beam.
 
     Raises:
         DataError: a path is not there, or a folder or glob holds no file.
@@ -32,6 +34,9 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
     found: dict[str, str] = {}  # the file behind links: the path
     for given in [paths] if single else paths:  # type: ignore[union-attr,list-item]
         path = os.fspath(given)  # type: ignore[arg-type]
+        if is_remote(path):
+            found |= {file: file for file in _remote_files(path)}
+            continue
         if os.path.isdir(path):
             files = _files_below(path)
         elif os.path.exists(path) or not glob.has_magic(path):
@@ -65,6 +70,24 @@ def _files_below(folder: str) -> list[str]:
             if not name.startswith(".")
         ]
     return files
+
+
+def _remote_files(path: str) -> list[str]:
+    try:
+        files = matching(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot be read: {reason}", path=path) from None
+    if not files:
+        raise DataError("holds no file for the corpus", path=path)
+    return files
+
+
+def check_form(form: str) -> None:
+    """Raise ConfigError unless a form is `auto` or one of `FORMS`."""
+    if form != "auto" and form not in FORMS:
+        forms = ", ".join(("auto", *FORMS))
+        raise ConfigError(f"`form` must be one of {forms}; received {form!r}")
 
 
 def form_of(path: str | os.PathLike[str]) -> str:

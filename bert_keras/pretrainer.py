@@ -37,7 +37,9 @@ class BertPretrainer(keras.Model):
 
     Example:
         >>> model = BertPretrainer(BertEncoder(BertConfig.from_preset("tiny")))
-        >>> model.compile(AdamW(1e-4), pretraining_loss(), pretraining_metrics())
+        >>> model.compile(
+        ...     AdamW(1e-4), loss=pretraining_loss(), metrics=pretraining_metrics()
+        ... )
         >>> model.fit(pretraining_dataset("data", tokenizer, batch_size=32))
     """
 

@@ -12,7 +12,6 @@ names and types of google-research/bert `create_pretraining_data.py`.
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import os
 import sys
@@ -21,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_keras.checks import check_whole_number
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.pretraining_blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_manifest import Journal, job_of
-from bert_keras.pretraining_shard import Block, ShardWriter, totals_of
+from bert_keras.pretraining_shard import ShardWriter, totals_of
 from bert_keras.process_pool import map_unordered
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -107,14 +106,7 @@ def write_pretraining_data(
         journal.add(shard)
         progress.made(shard["characters"])
     shards = [journal.shards[number] for number in range(progress.blocks)]
-    totals = totals_of(shards, config.max_length)
-    if not totals["instances"]:
-        need = "two sentences" if config.next_sentence == "order" else "a sentence"
-        raise DataError(
-            f"`documents` must hold one with {need} at least; received "
-            f"{totals['documents']:,} with {totals['sentences']:,} sentences in all"
-        )
-    return journal.finish(len(shards), totals)
+    return journal.finish(len(shards), totals_of(shards, config))
 
 
 def _shard_writer(
@@ -132,65 +124,11 @@ def _shard_writer(
     )
 
 
-def blocks_of(documents: Iterable[Any], characters: int) -> Iterator[Block]:
-    """Yield documents in blocks of at least so many characters and two documents.
-
-    A rest that is less than half a block, or one document, goes with the last block.
-
-    Raises:
-        ConfigError: a document is no string and has no `text`.
-    """
-    numbers = itertools.count()
-    held: list[Any] = []
-    some: list[Any] = []
-    size = 0
-    for document in documents:
-        some.append(document)
-        size += len(_text_of(document))
-        if size >= characters and len(some) > 1:
-            if held:
-                yield _block(next(numbers), held)
-            held, some, size = some, [], 0
-    if len(some) < 2 or 2 * size < characters:
-        held, some = held + some, []
-    for rest in (held, some):
-        if rest:
-            yield _block(next(numbers), rest)
-
-
-def _block(number: int, documents: list[Any]) -> Block:
-    texts = [_text_of(document) for document in documents]
-    found = hashlib.blake2b(digest_size=16)
-    for document, text in zip(documents, texts, strict=True):
-        # One text of another form has other sentences.
-        for part in (str(getattr(document, "form", "")), text):
-            data = part.encode("utf-8", "surrogatepass")
-            found.update(len(data).to_bytes(8, "little"))
-            found.update(data)
-    return Block(number, documents, sum(map(len, texts)), found.hexdigest())
-
-
-def _text_of(document: Any) -> str:
-    text = document if isinstance(document, str) else getattr(document, "text", None)
-    if not isinstance(text, str):
-        raise ConfigError(
-            "`documents` must be strings or have a `text` that is one; "
-            f"received a {type(document).__name__}"
-        )
-    return text
-
-
 def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator[Block]:
     """Return the blocks; raise where there is none, or too few documents."""
-    first = next(blocks, None)
-    if first is None:
-        raise DataError("`documents` must hold one at least; the corpus is empty")
-    if config.next_sentence == "next" and len(first.documents) == 1:
-        raise DataError(
-            "`next_sentence` next needs two documents at least, as half of the texts B "
-            "come from another one; received one: give more, or ask for order or none"
-        )
-    return itertools.chain([first], blocks)
+    first = list(itertools.islice(blocks, 1))
+    check_documents(sum(len(block.documents) for block in first), config.next_sentence)
+    return itertools.chain(first, blocks)
 
 
 def _unfinished(

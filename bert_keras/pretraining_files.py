@@ -36,11 +36,13 @@ class PretrainingFiles:
             written out.
         settings: those that the data was made with, as of `PretrainingDataConfig`;
             `None` where nothing tells.
+        examples: their number; `None` where nothing tells.
     """
 
     paths: list[str]
     features: dict[str, tf.io.FixedLenFeature]
     settings: dict[str, Any] | None
+    examples: int | None
 
     @property
     def is_masked(self) -> bool:
@@ -66,8 +68,11 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
             finished, or the data was made with another vocabulary.
     """
     paths = _paths(files)
-    settings = _settings_of(paths, tokenizer)
-    return PretrainingFiles(paths, _features_of(paths, tokenizer.vocab_size), settings)
+    manifests = _manifests_of(paths)
+    counts = _checked_counts(paths, manifests)
+    settings = _settings_of(manifests, tokenizer)
+    features = _features_of(paths, tokenizer.vocab_size)
+    return PretrainingFiles(paths, features, settings, counts)
 
 
 def _paths(files: Any) -> list[str]:
@@ -92,16 +97,13 @@ def _paths(files: Any) -> list[str]:
     return paths
 
 
-def _settings_of(
-    paths: Sequence[str], tokenizer: WordPieceTokenizer
-) -> dict[str, Any] | None:
-    """Return the settings in the manifest beside the files, if any.
+def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
+    """Return the manifest of each folder that files are in, if it has one.
 
     Raises:
-        DataError: a run has not finished, another vocabulary made the data, a file is
-            not as large as it was, or several folders are of different kinds.
+        DataError: a run has not finished.
     """
-    found: dict[str, dict[str, Any] | None] = {}
+    found: dict[str, Mapping[str, Any] | None] = {}
     for folder in {os.path.dirname(path) for path in paths}:
         if os.path.exists(os.path.join(folder, JOURNAL)):
             raise DataError(
@@ -109,9 +111,20 @@ def _settings_of(
                 path=folder or ".",
             )
         found[folder] = read_manifest(folder)
-    _check_sizes(paths, found)
+    return found
+
+
+def _settings_of(
+    manifests: Mapping[str, Mapping[str, Any] | None], tokenizer: WordPieceTokenizer
+) -> dict[str, Any] | None:
+    """Return the settings in the manifests, if any.
+
+    Raises:
+        DataError: another vocabulary made the data, or several folders are of different
+            kinds.
+    """
     hash_ = vocabulary_hash(tokenizer)
-    for folder, manifest in found.items():
+    for folder, manifest in manifests.items():
         if manifest is not None and manifest["vocabulary_sha256"] != hash_:
             raise DataError(
                 "was made with another vocabulary than the tokenizer's: of "
@@ -120,7 +133,7 @@ def _settings_of(
                 f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
                 path=Path(folder) / "manifest.json",
             )
-    settings = [each["settings"] for each in found.values() if each is not None]
+    settings = [each["settings"] for each in manifests.values() if each is not None]
     for name in ("max_length", "max_predictions", "next_sentence", "masking"):
         kinds = {each[name] for each in settings}
         if len(kinds) > 1:
@@ -131,24 +144,30 @@ def _settings_of(
     return settings[0] if settings else None
 
 
-def _check_sizes(
+def _checked_counts(
     paths: Sequence[str], manifests: Mapping[str, Mapping[str, Any] | None]
-) -> None:
-    """Raise where a shard was cut off, as TensorFlow then reads what is left of it."""
-    sizes = {
-        os.path.join(folder, shard["file"]): shard["bytes"]
+) -> int | None:
+    """Return the number of examples, if manifests tell it of all files.
+
+    Raises:
+        DataError: a shard was cut off; TensorFlow would read what is left of it.
+    """
+    shards = {
+        os.path.join(folder, shard["file"]): shard
         for folder, manifest in manifests.items()
         if manifest is not None
         for shard in manifest["shards"]
     }
     for path in paths:
-        wanted = sizes.get(path)
-        if wanted is not None and os.path.getsize(path) != wanted:
+        if path in shards and os.path.getsize(path) != shards[path]["bytes"]:
             raise DataError(
-                f"is not the file that the manifest names: must have {wanted:,} bytes; "
-                f"has {os.path.getsize(path):,}",
+                "is not the file that the manifest names: must have "
+                f"{shards[path]['bytes']:,} bytes; has {os.path.getsize(path):,}",
                 path=path,
             )
+    if not all(path in shards for path in paths):
+        return None
+    return sum(shards[path]["instances"] for path in paths)
 
 
 def _features_of(

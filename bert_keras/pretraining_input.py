@@ -159,6 +159,12 @@ def pretraining_dataset(
     dataset = dataset.skip(skip_batches * batch_size)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    if found.examples is not None:
+        rest = max(found.examples * (epochs or 0) - skip_batches * batch_size, 0)
+        count = rest // batch_size if drop_remainder else -(-rest // batch_size)
+        if epochs is None:
+            count = tf.data.INFINITE_CARDINALITY
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 

@@ -7,20 +7,22 @@ each finished shard, so that a run that was killed goes on where it stood.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras import __version__
 from bert_keras.errors import DataError
+from bert_keras.function_name import name_of
 from bert_keras.pretraining_data_config import PretrainingDataConfig
-from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.whole_file import written_beside
+
+if TYPE_CHECKING:  # this module does not need TensorFlow
+    from bert_keras.tokenizer import WordPieceTokenizer
 
 MANIFEST = "manifest.json"
 JOURNAL = "unfinished.jsonl"
@@ -53,20 +55,8 @@ def job_of(
         "tokenizer": text,
         "vocabulary_size": tokenizer.vocab_size,
         "vocabulary_sha256": vocabulary_hash(tokenizer),
-        "sentences_by": _name_of(to_sentences),
+        "sentences_by": name_of(to_sentences),
     }
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    """Return a function's name, with what `functools.partial` gave it."""
-    if isinstance(function, functools.partial):
-        given = [*map(repr, function.args)]
-        given += [
-            f"{key}={value!r}" for key, value in sorted(function.keywords.items())
-        ]
-        return f"{_name_of(function.func)}({', '.join(given)})"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
 
 
 def shard_name(number: int) -> str:
@@ -99,7 +89,7 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._check_folder()
             if self.manifest is not None:
-                self._check_job(self.manifest)
+                check_job(self.folder, self.manifest, self.job)
                 self._keep(self.manifest["shards"])
             else:
                 self._resume()
@@ -108,28 +98,19 @@ class Journal:
 
     def _check_folder(self) -> None:
         """Raise where there is anything else; drop what a killed run left half done."""
-        names = sorted(os.listdir(self.folder))
-        for name in filter(_PARTIAL.fullmatch, names):
+        names = os.listdir(self.folder)
+        for name in filter(is_partial, names):
             (self.folder / name).unlink()
-        others = [n for n in names if not (_OURS.fullmatch(n) or _PARTIAL.fullmatch(n))]
-        known = not names or MANIFEST in names or JOURNAL in names
-        if not known:
-            others = others or [n for n in names if not _PARTIAL.fullmatch(n)]
-        if others:
-            raise DataError(
-                "must be a new folder or one of pretraining data; holds other files "
-                f"({', '.join(others[:3])})",
-                path=self.folder,
-            )
+        check_names(self.folder, names)
 
     def _resume(self) -> None:
         """Read the journal of an unfinished run, if any, and begin a whole one."""
         lines = []
         path = self.folder / JOURNAL
         if path.exists():
-            lines = _whole_lines(path.read_bytes())
+            lines = whole_lines(path.read_bytes())
         if lines:
-            self._check_job(lines[0])
+            check_job(self.folder, lines[0], self.job)
             self._keep(lines[1:])
         rows = [self.job, *(self.shards[number] for number in sorted(self.shards))]
         _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
@@ -141,15 +122,6 @@ class Journal:
             if path.is_file() and path.stat().st_size == shard["bytes"]:
                 self.shards[shard["number"]] = shard
 
-    def _check_job(self, found: Mapping[str, Any]) -> None:
-        changes = _differences(found, self.job)
-        if changes:
-            raise DataError(
-                f"holds the data of another job ({'; '.join(changes[:3])}); give "
-                "another folder, or delete this one",
-                path=self.folder,
-            )
-
     def holds(self, number: int, text_hash: str) -> bool:
         """Say whether the shard of a block is finished.
 
@@ -159,12 +131,7 @@ class Journal:
         shard = self.shards.get(number)
         if shard is None:
             return False
-        if shard["text_blake2b"] != text_hash:
-            raise DataError(
-                "was made of other text than the documents that are given now; give "
-                "another folder, or delete this one",
-                path=self.folder / shard["file"],
-            )
+        check_text(self.folder, shard, text_hash)
         return True
 
     def add(self, shard: Mapping[str, Any]) -> None:
@@ -188,18 +155,12 @@ class Journal:
         Raises:
             DataError: an earlier run made more shards; the disk refuses.
         """
-        more = [number for number in self.shards if number >= count]
-        if more:
-            raise DataError(
-                "was made of more text than the documents that are given now; give "
-                "another folder, or delete this one",
-                path=self.folder / shard_name(min(more)),
-            )
+        check_none_left(self.folder, map(shard_name, self.shards), count)
         shards = [self.shards[number] for number in range(count)]
         manifest = {**self.job, **totals, "shards": shards}
         try:
             path = self.folder / MANIFEST
-            _replace(path, json.dumps(manifest, indent=2) + "\n")
+            _replace(path, as_text(manifest))
             (self.folder / JOURNAL).unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -216,14 +177,103 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        manifest = json.loads(path.read_bytes())
+        return manifest_of(path, path.read_bytes())
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from None
+
+
+def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
+    """Return the manifest in a file's bytes.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        manifest = json.loads(data)
     except ValueError as error:
         raise DataError(f"is not JSON: {error}", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DataError(f"must be the manifest of {_FORMAT}", path=path)
     return manifest
+
+
+def as_text(manifest: Mapping[str, Any]) -> str:
+    """Return what is written of a manifest."""
+    return json.dumps(manifest, indent=2) + "\n"
+
+
+def is_partial(name: str) -> bool:
+    """Say whether a file is what a killed run left half written."""
+    return _PARTIAL.fullmatch(name) is not None
+
+
+def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Raise unless the files of a folder are those of pretraining data, or none.
+
+    Raises:
+        DataError: there is anything else, or shards without what tells of them.
+    """
+    whole = sorted(name for name in names if not is_partial(name))
+    others = [name for name in whole if not _OURS.fullmatch(name)]
+    if not (MANIFEST in whole or JOURNAL in whole):
+        others = others or whole
+    if others:
+        raise DataError(
+            "must be a new folder or one of pretraining data; holds other files "
+            f"({', '.join(others[:3])})",
+            path=folder,
+        )
+
+
+def check_job(
+    folder: str | os.PathLike[str], found: Mapping[str, Any], job: Mapping[str, Any]
+) -> None:
+    """Raise unless what a folder says of its job is what it is now.
+
+    Raises:
+        DataError: a setting differs.
+    """
+    changes = _differences(found, job)
+    if changes:
+        raise DataError(
+            f"holds the data of another job ({'; '.join(changes[:3])}); give "
+            "another folder, or delete this one",
+            path=folder,
+        )
+
+
+def check_text(
+    folder: str | os.PathLike[str], shard: Mapping[str, Any], text_hash: str
+) -> None:
+    """Raise unless a finished shard was made of the text of this hash.
+
+    Raises:
+        DataError: it was made of other text.
+    """
+    if shard["text_blake2b"] != text_hash:
+        raise DataError(
+            "was made of other text than the documents that are given now; give "
+            "another folder, or delete this one",
+            path=f"{os.fspath(folder)}/{shard['file']}",
+        )
+
+
+def check_none_left(
+    folder: str | os.PathLike[str], names: Iterable[str], count: int
+) -> None:
+    """Raise where there are more shards than `count`.
+
+    Raises:
+        DataError: an earlier run made more.
+    """
+    ours = {shard_name(number) for number in range(count)}
+    more = sorted(set(names) - ours)
+    if more:
+        raise DataError(
+            "was made of more text than the documents that are given now; give "
+            "another folder, or delete this one",
+            path=f"{os.fspath(folder)}/{more[0]}",
+        )
 
 
 def _differences(found: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
@@ -238,7 +288,7 @@ def _differences(found: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     return changes
 
 
-def _whole_lines(data: bytes) -> list[dict[str, Any]]:
+def whole_lines(data: bytes) -> list[dict[str, Any]]:
     """Return the objects of a journal up to a line that was not written wholly."""
     rows: list[dict[str, Any]] = []
     for line in data.split(b"\n")[:-1]:

@@ -6,7 +6,6 @@ it (Philox: Salmon et al. 2011), so it does not matter which process makes which
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ import tensorflow as tf
 from bert_keras.errors import DataError
 from bert_keras.masking import Masking, mask_id_of
 from bert_keras.pairs import Pairs, Rows, Tokens, make_pairs, make_rows, tokens_of
+from bert_keras.pretraining_blocks import Block
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_manifest import shard_name
 from bert_keras.record_file import serialize, write_records
@@ -28,23 +28,6 @@ _SENTENCES_AT_ONCE = 2000
 _ROWS_AT_ONCE = 2048
 # What a generator is for: pairs, the order in the shard, masks.
 _PAIRS, _ORDER, _MASKS = range(3)
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Documents that become a shard together.
-
-    Args:
-        number: of the block, counted from 0.
-        documents: in their order; each is what `to_sentences` takes.
-        characters: of their text.
-        text_blake2b: a hash of their text.
-    """
-
-    number: int
-    documents: list[Any]
-    characters: int
-    text_blake2b: str
 
 
 class ShardWriter:
@@ -227,8 +210,14 @@ def _encoded(text: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def totals_of(shards: Sequence[dict[str, Any]], max_length: int) -> dict[str, Any]:
-    """Return the sums over all shards, and the shares that they make."""
+def totals_of(
+    shards: Sequence[dict[str, Any]], config: PretrainingDataConfig
+) -> dict[str, Any]:
+    """Return the sums over all shards, and the shares that they make.
+
+    Raises:
+        DataError: there is no instance, as no document is long enough.
+    """
     keys = (
         "documents",
         "characters",
@@ -241,10 +230,16 @@ def totals_of(shards: Sequence[dict[str, Any]], max_length: int) -> dict[str, An
     sums = {key: sum(shard[key] for shard in shards) for key in keys}
     unknown = sum(shard["unknown_tokens"] for shard in shards)
     not_next = sum(shard["not_next"] for shard in shards)
-    instances = max(sums["instances"], 1)
+    instances = sums["instances"]
+    if not instances:
+        need = "two sentences" if config.next_sentence == "order" else "a sentence"
+        raise DataError(
+            f"`documents` must hold one with {need} at least; received "
+            f"{sums['documents']:,} with {sums['sentences']:,} sentences in all"
+        )
     return {
         **sums,
-        "real_token_share": sums["real_tokens"] / (instances * max_length),
+        "real_token_share": sums["real_tokens"] / (instances * config.max_length),
         "unknown_token_share": unknown / max(sums["tokens"], 1),
         "not_next_share": not_next / instances,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.corpus_arguments import pretraining_data_config
@@ -15,6 +15,8 @@ from bert_keras.score_table import score_table
 
 if TYPE_CHECKING:
     from bert_keras.corpus import CorpusReport
+    from bert_keras.pretraining_data_config import PretrainingDataConfig
+    from bert_keras.tokenizer import WordPieceTokenizer
 
 # Of the manifest of pretraining data, what people want to know.
 _COUNTED = (
@@ -36,7 +38,9 @@ def _vocab(options: argparse.Namespace) -> None:
     documents, to_sentences, report = _corpus(options)
     told = every_few_seconds(documents, lambda: report.lines()[0])
     vocabulary = learn_vocabulary(
-        itertools.chain.from_iterable(map(to_sentences, told)),
+        told,
+        to_sentences=to_sentences,
+        folder=options.output,
         size=options.size,
         lowercase=not options.cased,
         min_count=options.min_count,
@@ -60,20 +64,53 @@ def _pretraining_data(options: argparse.Namespace) -> None:
     tokenizer = WordPieceTokenizer.from_folder(options.vocab)
     for note in tokenizer.notes:
         say(note)
-    documents, to_sentences, report = _corpus(options)
-    manifest = write_pretraining_data(
-        documents,
-        options.output,
-        to_sentences=to_sentences,
-        tokenizer=tokenizer,
-        config=config,
-        workers=options.workers,
-        say=say,
-    )
+    if options.beam is not None:
+        manifest, report = _on_beam(options, tokenizer, config)
+    else:
+        documents, to_sentences, report = _corpus(options)
+        manifest = write_pretraining_data(
+            documents,
+            options.output,
+            to_sentences=to_sentences,
+            tokenizer=tokenizer,
+            config=config,
+            workers=options.workers,
+            say=say,
+        )
     for line in report.lines():
         say(line)
     print(score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
     print(options.output)
+
+
+def _on_beam(
+    options: argparse.Namespace,
+    tokenizer: WordPieceTokenizer,
+    config: PretrainingDataConfig,
+) -> tuple[dict[str, Any], CorpusReport]:
+    """Return the manifest, and what is told of the documents."""
+    from bert_keras.beam_pretraining import run_beam_pretraining_data
+    from bert_keras.corpus import CorpusReport
+
+    if options.workers != 1:
+        raise ConfigError(
+            "`--workers` is for one machine: Beam has flags of its own, such as "
+            f"--direct_num_workers; received {options.workers} with --beam"
+        )
+    report = CorpusReport()
+    manifest = run_beam_pretraining_data(
+        options.corpus,
+        options.output,
+        tokenizer=tokenizer,
+        config=config,
+        form=options.form,
+        text_field=options.text_field,
+        errors=options.errors,
+        language=options.language,
+        pipeline_args=shlex.split(options.beam),
+        report=report,
+    )
+    return manifest, report
 
 
 def _pretrain(options: argparse.Namespace) -> None:

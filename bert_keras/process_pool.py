@@ -11,6 +11,7 @@ waits for ever if one is killed while another one starts).
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -133,9 +134,11 @@ def _function(data: bytes) -> Callable[[Any], Any]:
     load_tensorflow()
     import tensorflow as tf
 
-    tf.config.set_visible_devices([], "GPU")
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    # Too late where the user's script, which a new process imports, has made a tensor.
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     return pickle.loads(data)()
 
 

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
+from bert_keras.beam_files import is_remote, opened
 from bert_keras.errors import ConfigError, DataError
 
 ERRORS = ("strict", "replace")
@@ -47,6 +48,11 @@ class Replaced:
         if len(self.places) < _PLACES_KEPT:
             self.places.append(f"{path}:{line}")
 
+    def extend(self, other: Replaced) -> None:
+        """Count the lines of another count, too."""
+        self.lines += other.lines
+        self.places = [*self.places, *other.places][:_PLACES_KEPT]
+
 
 def check_errors(errors: str) -> None:
     """Raise ConfigError unless `errors` is `strict` or `replace`."""
@@ -58,14 +64,16 @@ def check_errors(errors: str) -> None:
 def open_unpacked(path: str) -> Iterator[BinaryIO]:
     """Open a file for reading its bytes as they were before it was packed.
 
+    A name such as `gs://bucket/file` is of a file system of Apache Beam.
+
     Raises:
         DataError: no such file, or, also while it is read, it is cut short or broken.
     """
     try:
-        if not os.path.isfile(path):
+        if not is_remote(path) and not os.path.isfile(path):
             kind = "must be a file" if os.path.exists(path) else "no such file"
             raise DataError(kind, path=path)
-        with open(path, "rb") as file, _unpacked(path, file) as stream:
+        with opened(path) as file, _unpacked(path, file) as stream:
             yield stream
     except EOFError:
         raise DataError("is cut short: its packed data has no end", path=path) from None

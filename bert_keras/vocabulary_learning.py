@@ -21,6 +21,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -35,11 +36,14 @@ _CHARACTERS_A_COUNT = 10_000_000
 _LEAST_COUNT = 2
 # A folder with one of these holds a model, which stands on its own vocabulary.
 _OF_A_MODEL = ("model.safetensors", "config.json", "tokenizer.json")
+_COUNTS = "unfinished-counts"  # what is kept in the folder until there is a vocabulary
 
 
 def learn_vocabulary(
-    texts: Iterable[str],
+    texts: Iterable[Any],
     *,
+    to_sentences: Callable[[Any], Iterable[str]] | None = None,
+    folder: str | os.PathLike[str] | None = None,
     size: int = 30_522,
     lowercase: bool = True,
     strip_accents: bool | None = None,
@@ -57,7 +61,13 @@ def learn_vocabulary(
     ones first. Equal counts of words give equal vocabularies.
 
     Args:
-        texts: the corpus, read once: sentences (`corpus.sentences_of`), or texts.
+        texts: the corpus, read once: strings, or what `to_sentences` takes, objects
+            whose `text` is one (`corpus.raw_documents`).
+        to_sentences: the texts of a document (`corpus.sentences_of`); `None`: itself.
+        folder: that of `write_vocabulary`, which removes what is kept there until
+            then: the words that were counted. A run that was killed, or that failed for
+            its `size` or the like, then goes on where it was; the texts are read again
+            and compared.
         size: tokens in all. There are fewer only if no more pairs of pieces stand
             `min_count` times in the corpus.
         lowercase, strip_accents, tokenize_chinese_chars: as of `WordPieceTokenizer`.
@@ -72,7 +82,9 @@ def learn_vocabulary(
     Raises:
         ConfigError: an argument is wrong, such as a `size` that is too small for the
             characters.
-        DataError: the corpus holds no word.
+        CheckpointError: `folder` holds a model.
+        DataError: the corpus holds no word; `folder` has the words of other texts or of
+            other settings, or cannot be written.
 
     Example:
         >>> learn_vocabulary(["low lower lowest"] * 2, size=25)[-2:]
@@ -84,8 +96,12 @@ def learn_vocabulary(
         _check_count("min_count", min_count, least=1)
     if isinstance(texts, str):
         raise ConfigError("`texts` must be several texts; received one string")
+    if folder is not None:
+        _check_folder(Path(folder))
     words = count_words(
         texts,
+        to_sentences=to_sentences,
+        keep=None if folder is None else Path(folder) / _COUNTS,
         lowercase=lowercase,
         strip_accents=strip_accents,
         tokenize_chinese_chars=tokenize_chinese_chars,
@@ -189,7 +205,8 @@ def write_vocabulary(
 
     Args:
         folder: is made if it is not there. A vocabulary in it is replaced.
-        vocabulary: of `learn_vocabulary`, with the same other arguments.
+        vocabulary: of `learn_vocabulary`, with the same other arguments. What that kept
+            here is removed at the end.
 
     Raises:
         ConfigError: the vocabulary is not usable.
@@ -202,18 +219,23 @@ def write_vocabulary(
         strip_accents=strip_accents,
         tokenize_chinese_chars=tokenize_chinese_chars,
     )
+    _check_folder(target)
+    try:
+        tokenizer.save(target)
+        (target / _COUNTS).unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{target}: cannot be written: {reason}") from None
+    return tokenizer
+
+
+def _check_folder(target: Path) -> None:
     for name in _OF_A_MODEL:
         if (target / name).exists():
             raise CheckpointError(
                 f"{target}: must not hold a model, whose vocabulary this would "
                 f"replace; holds {name}"
             )
-    try:
-        tokenizer.save(target)
-    except OSError as error:
-        reason = error.strerror or error
-        raise CheckpointError(f"{target}: cannot be written: {reason}") from None
-    return tokenizer
 
 
 def _checked(reserved: Sequence[str]) -> Sequence[str]:

@@ -8,12 +8,17 @@ and single marks, as in the tokenizer; all others go through the splitter.
 Rare words are forgotten when there are too many, as in lossy counting (Manku & Motwani
 2002, "Approximate frequency counts over data streams", section 4.2): a count is then
 too small by at most `WordCounts.missed`.
+
+From time to time, after a fixed number of characters, all that waits is counted. What
+was counted until then can be kept in a file, so that a run that was killed goes on
+there and finds the same counts as one that was not.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +27,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.counts_file import CountsFile, Kept, Seen
 from bert_keras.errors import ConfigError
+from bert_keras.function_name import name_of
 from bert_keras.normalization import WordSplitter
 from bert_keras.ragged import segment_ids
 
@@ -30,6 +37,7 @@ _TEXT_BYTES = 4 << 20  # that are cut together
 _STRINGS = 1 << 19  # distinct strings, and ...
 _STRING_BYTES = 32 << 20  # ... their bytes, that wait for the splitter at most
 _BATCH_BYTES = 1 << 19  # that go through the splitter together
+_STAGE = 1 << 28  # characters, after which all is counted, and kept
 _PLAIN = re.compile(rb"[!-~]+")
 _PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+|[!-~]")
 
@@ -63,18 +71,24 @@ class WordCounts:
 
 
 def count_words(
-    texts: Iterable[str],
+    documents: Iterable[Any],
     *,
+    to_sentences: Callable[[Any], Iterable[str]] | None = None,
+    keep: str | os.PathLike[str] | None = None,
     lowercase: bool = True,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
     max_word_characters: int = 100,
     max_words: int = 2_000_000,
 ) -> WordCounts:
-    """Count the words of texts in one pass; the same texts give the same counts.
+    """Count the words of documents in one pass; the same ones give the same counts.
 
     Args:
-        texts: documents or parts of them.
+        documents: strings, or objects whose `text` is one.
+        to_sentences: the texts of a document; `None`: it is one, a string. Those that
+            an earlier run has counted are not split again.
+        keep: a file for what was counted so far. If it is there, those documents are
+            only compared, by their text and `form`, and the count goes on.
         lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as of
             the tokenizer.
         max_words: distinct words that are kept at most. While counting there may be
@@ -82,23 +96,66 @@ def count_words(
 
     Raises:
         ConfigError: `max_words` is less than 1,000, or a text is no string.
+        DataError: `keep` was counted of other documents or with other settings, or
+            cannot be written.
     """
     if max_words < 1000:
         raise ConfigError(f"`max_words` must be at least 1,000; received {max_words}")
+    accents = lowercase if strip_accents is None else strip_accents
     counter = _Counter(
-        _splitter_of(
-            lowercase,
-            lowercase if strip_accents is None else strip_accents,
-            tokenize_chinese_chars,
-            max_word_characters,
-        ),
+        _splitter_of(lowercase, accents, tokenize_chinese_chars, max_word_characters),
         lowercase,
         max_word_characters,
         max_words,
     )
-    for text in texts:
-        counter.add(text)
+    settings = {
+        "lowercase": lowercase,
+        "strip_accents": accents,
+        "tokenize_chinese_chars": tokenize_chinese_chars,
+        "max_word_characters": max_word_characters,
+        "max_words": max_words,
+        "sentences_by": to_sentences and name_of(to_sentences),
+    }
+    file = None if keep is None else CountsFile(keep, settings)
+    _count(documents, counter, to_sentences or _itself, file)
     return counter.result()
+
+
+def _itself(text: str) -> tuple[str]:
+    return (text,)
+
+
+def _count(
+    documents: Iterable[Any],
+    counter: _Counter,
+    to_sentences: Callable[[Any], Iterable[str]],
+    file: CountsFile | None,
+) -> None:
+    """Count the words of documents, but for those that a file has."""
+    kept = None if file is None else file.read()
+    seen, stage = Seen(), 0
+    for document in documents:
+        if file is not None and kept is not None and seen.documents == kept.documents:
+            counter.restore(file.fitting(kept, seen, more=True))
+            kept = None
+        text = seen.add(document, compared=file is not None)
+        if kept is not None:
+            continue
+        for sentence in to_sentences(document):
+            counter.add(sentence)
+        stage += len(text)
+        if stage >= _STAGE:
+            stage = 0
+            counter.count()
+            if file is not None:
+                file.write(counter.kept(seen, whole=False))
+    if file is not None and kept is not None:
+        counter.restore(file.fitting(kept, seen, more=False))
+        if kept.whole:
+            return
+    counter.count()
+    if file is not None and seen.documents:
+        file.write(counter.kept(seen, whole=True))
 
 
 class _Counter:
@@ -139,6 +196,30 @@ class _Counter:
         many = len(self._strings) >= _STRINGS
         if many or sum(map(len, self._strings)) >= _STRING_BYTES:
             self._count_words()
+
+    def count(self) -> None:
+        """Count all that waits."""
+        self._cut()
+        self._count_words()
+
+    def kept(self, seen: Seen, *, whole: bool) -> Kept:
+        """Return what was counted so far, for `restore`; nothing waits."""
+        return Kept(
+            documents=seen.documents,
+            blake2b=seen.blake2b,
+            whole=whole,
+            texts=self._count,
+            too_long=self._too_long,
+            forgotten=self._forgotten,
+            missed=self._missed,
+            words=self._words,
+        )
+
+    def restore(self, kept: Kept) -> None:
+        """Go on where an earlier run has been."""
+        self._count, self._too_long = kept.texts, kept.too_long
+        self._forgotten, self._missed = kept.forgotten, kept.missed
+        self._words = dict(kept.words)
 
     def _count_words(self) -> None:
         """Add up the words of the strings that wait."""
@@ -193,8 +274,7 @@ class _Counter:
         self._words = kept
 
     def result(self) -> WordCounts:
-        self._cut()
-        self._count_words()
+        self.count()
         total = sum(self._words.values())
         self._forget(self._max_words)
         # UTF-8 has the order of the code points.

@@ -17,13 +17,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "argument_types block characters choice_head drawing errors heads page"
-    " pair_merging quiet ragged run_facts score_table whole_file",
-    1: "checkpoints.names checks class_names config correlation entity_metrics folder"
-    " given_texts layer_choice layers masked_lm_head masked_metrics metrics"
-    " multi_label_metrics normalization optimizers process_pool record_file"
-    " recurrent_head report rouge rows sentence_rules sentences span_metrics"
-    " text_streams train_config vocabulary",
+    0: "argument_types beam_files block characters choice_head drawing errors"
+    " function_name heads page pair_merging quiet ragged run_facts score_table"
+    " whole_file",
+    1: "beam_runner checkpoints.names checks class_names config correlation counts_file"
+    " entity_metrics folder given_texts layer_choice layers masked_lm_head"
+    " masked_metrics metrics multi_label_metrics normalization optimizers"
+    " pretraining_blocks process_pool record_file recurrent_head report rouge rows"
+    " sentence_rules sentences span_metrics text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
     " pretraining_data_config pretraining_objective run_folder"
     " similarity table tokenizer train_step wikipedia word_counts",
@@ -34,8 +35,8 @@ FLOORS = {
     4: "checkpoints.google checkpoints.huggingface corpus pretrain_arguments"
     " pretraining_files pretraining_shard pseudo_likelihood sentence_windows windows"
     " words",
-    5: "arguments checkpoints pretraining_data pretraining_input spans",
-    6: "encoder info",
+    5: "arguments beam_steps checkpoints pretraining_data pretraining_input spans",
+    6: "beam_pretraining encoder info",
     7: "pretrainer tasks.base training_state",
     8: "held_out task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError
-from bert_keras.optimizers import NOT_DECAYED, AdamW, WarmupLinearDecay
+from bert_keras.optimizers import NOT_DECAYED, AdamW, Lamb, WarmupLinearDecay
 
 SHAPES = {"kernel": (3, 2), "bias": (2,), "gamma": (2,), "beta": (2,), "table": (6, 2)}
 ADAM = {"learning_rate": 0.01, "weight_decay": 0.1, "epsilon": 1e-6}
@@ -315,3 +315,41 @@ def test_biases_do_not_decay_after_a_reload(tmp_path):
         np.testing.assert_allclose(
             weight.numpy(), share, rtol=1e-6, err_msg=weight.path
         )
+
+
+# LAMB.
+
+
+def test_lamb_by_hand():
+    rng = np.random.default_rng(5)
+    kernel = rng.normal(size=(3, 2)).astype("float32")
+    bias = rng.normal(size=2).astype("float32")
+    weights = [keras.Variable(kernel, name="kernel"), keras.Variable(bias, name="bias")]
+    optimizer = Lamb(0.1, weight_decay=0.5, global_clipnorm=None)
+    m = [np.zeros((3, 2)), np.zeros(2)]
+    v = [np.zeros((3, 2)), np.zeros(2)]
+    wanted = [kernel.astype("float64"), bias.astype("float64")]
+    for step in range(1, 4):
+        gradients = [rng.normal(size=w.shape).astype("float32") for w in wanted]
+        apply(optimizer, weights, [tf.constant(g) for g in gradients])
+        for i, gradient in enumerate(gradients):
+            m[i] = 0.9 * m[i] + 0.1 * gradient
+            v[i] = 0.999 * v[i] + 0.001 * gradient.astype("float64") ** 2
+            update = m[i] / (1 - 0.9**step)
+            update /= np.sqrt(v[i] / (1 - 0.999**step)) + 1e-6
+            rate = 0.1
+            if i == 0:  # the bias neither decays nor is scaled
+                update = update + 0.5 * wanted[i]
+                rate *= np.linalg.norm(wanted[i]) / np.linalg.norm(update)
+            wanted[i] = wanted[i] - rate * update
+    for weight, values in zip(weights, wanted, strict=True):
+        np.testing.assert_allclose(weight.numpy(), values, atol=1e-5)
+
+
+def test_lamb_leaves_a_weight_of_zeros_unscaled_and_comes_back_from_its_config():
+    weight = keras.Variable(np.zeros((2, 2), "float32"), name="kernel")
+    optimizer = Lamb(0.1, weight_decay=0.5)
+    again = Lamb.from_config(optimizer.get_config())
+    assert again.get_config() == optimizer.get_config()
+    apply(again, [weight], [tf.ones((2, 2))])
+    np.testing.assert_allclose(weight.numpy(), -0.1, atol=1e-4)

@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -421,20 +422,42 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_run_goes_on(tmp_path: Path, workers: int) -> None:
+    folder = tmp_path / "killed"
+    # Each process imports the script, and thus makes a tokenizer before it is set up.
     script = (
-        "import os, signal\n"
         "from test_pretraining_data import *\n"
-        f"folder = Path({str(tmp_path / 'killed')!r})\n"
-        "write(folder, say=lambda line: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "if __name__ == '__main__':\n"
+        f"    write(Path({str(folder)!r}), some_documents(400), workers={workers})\n"
     )
+    (tmp_path / "run.py").write_text(script)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": paths}
-    )
-    assert done.returncode == -signal.SIGKILL
-    killed = files_of(tmp_path / "killed")
-    assert "part-00000.tfrecord.gz" in killed and "manifest.json" not in killed
-    write(tmp_path / "killed")
-    write(tmp_path / "whole")
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    env = {**os.environ, "PYTHONPATH": paths}
+    random = np.random.default_rng()
+    for more in (1, 4):  # shards that are there before it is killed
+        wanted = len(list(folder.glob("part-*"))) + more
+        with subprocess.Popen([sys.executable, tmp_path / "run.py"], env=env) as run:
+            while len(list(folder.glob("part-*"))) < wanted and run.poll() is None:
+                time.sleep(0.001)
+            time.sleep(random.uniform(0, 0.05))
+            run.kill()
+        assert run.returncode == -signal.SIGKILL
+        assert "manifest.json" not in files_of(folder)
+    times = {path: path.stat().st_mtime_ns for path in folder.glob("part-*")}
+    journal = (folder / "unfinished.jsonl").read_text()
+    write(folder, some_documents(400))
+    write(tmp_path / "whole", some_documents(400))
+    assert files_of(folder) == files_of(tmp_path / "whole")
+    kept = [path for path in times if path.name in journal]
+    assert len(kept) >= 2
+    assert all(path.stat().st_mtime_ns == times[path] for path in kept)
+
+
+def test_a_sentence_of_a_megabyte(tmp_path: Path) -> None:
+    documents = ["now see you " * 90_000, "x" * 1_000_000 + "\n日本 " + "é" * 300_000]
+    manifest = write(tmp_path, documents, dupe_factor=1, block_characters=10**7)
+    assert manifest["tokens"] == 270_000 + 1 + 3
+    assert manifest["unknown_token_share"] == 2 / manifest["tokens"]
+    sizes = read(tmp_path)["input_mask"].sum(axis=1)
+    assert sizes.max() <= T

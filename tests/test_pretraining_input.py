@@ -240,6 +240,8 @@ def test_wrong_files(
     found = refused(lambda: batches(folders["static"], tokenizer=few), "vocabulary")
     assert "manifest.json" in found and "40" in found
     refused(lambda: batches(path, tokenizer=few), "vocabulary", "40 tokens")
+    turned = WordPieceTokenizer([*VOCABULARY[:5], *reversed(VOCABULARY[5:])])
+    refused(lambda: batches(folders["static"], tokenizer=turned), "vocabulary")
     part = tmp_path / "part.tfrecord.gz"
     write_records(part, [])
     refused(lambda: batches(part), "no example")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import resource
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import SHARED, refused
+from conftest import ROOT, SHARED, files_of, refused
 
 from bert_keras import word_counts
 from bert_keras.corpus import raw_documents
@@ -251,6 +256,178 @@ def test_one_string_is_no_corpus() -> None:
     refused(lambda: learn_vocabulary("a text", size=100), "`texts`")
     texts: Any = ["a", 1]
     refused(lambda: learn_vocabulary(texts, size=100), "`texts`", "received a int")
+
+
+def test_texts_of_a_megabyte() -> None:
+    texts = ["word " * 200_000, "x" * 1_000_000, "日" * 300_000, "é" * 500_000]
+    words = count_words(texts)
+    assert words.counts == {"日": 300_000, "word": 200_000}
+    assert words.too_long == 2
+
+
+class Stopped(Exception):
+    pass
+
+
+class Corpus:
+    """Documents of several sentences, which can stop at one, and counts what is split.
+
+    Args:
+        count: documents.
+        stop: the number of the document at which it stops.
+    """
+
+    def __init__(self, count: int = 60, *, stop: int | None = None) -> None:
+        self.count, self.stop = count, stop
+        self.split = 0
+
+    def __iter__(self) -> Any:
+        numbers = random.Random(4)
+        for i in range(self.count):
+            if i == self.stop:
+                raise Stopped
+            yield "\n".join(
+                " ".join(f"w{numbers.randrange(1, 4000) ** 2 % 1201}" for _ in range(9))
+                for _ in range(9)
+            )
+
+    def sentences(self, document: str) -> list[str]:
+        self.split += 1
+        return document.splitlines()
+
+
+def learn(corpus: Corpus, folder: Path | None, **changes: Any) -> list[str]:
+    settings = {"size": 300, "max_words": 1000, **changes}
+    return learn_vocabulary(
+        corpus, to_sentences=corpus.sentences, folder=folder, **settings
+    )
+
+
+@pytest.fixture
+def short_stages(monkeypatch: Any) -> None:
+    """Let counts be kept every few documents, and words be forgotten on the way."""
+    monkeypatch.setattr(word_counts, "_STAGE", 2000)
+    monkeypatch.setattr(word_counts, "_STRINGS", 100)
+
+
+@pytest.mark.usefixtures("short_stages")
+def test_a_stopped_count_goes_on(tmp_path: Path) -> None:
+    said: list[str] = []
+    whole = learn(Corpus(), None, max_words=1000, say=said.append)
+    assert learn(Corpus(), tmp_path / "whole") == whole
+    assert [path.name for path in (tmp_path / "whole").iterdir()] == [
+        "unfinished-counts"
+    ]
+    for stops in ([3], [17, 18, 41], [59]):
+        folder = tmp_path / str(stops)
+        for stop in stops:
+            with pytest.raises(Stopped):
+                learn(Corpus(stop=stop), folder)
+        corpus, again = Corpus(), []
+        assert learn(corpus, folder, say=again.append) == whole
+        assert again == said
+        assert corpus.split < 60 - stops[-1] + 8
+    # All was counted, and only what came after failed.
+    refused(lambda: learn(Corpus(), folder, size=20), "`size`")
+    corpus = Corpus()
+    assert learn(corpus, folder) == whole
+    assert corpus.split == 0
+    write_vocabulary(folder, whole)
+    assert {path.name for path in folder.iterdir()} == {
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+
+
+@pytest.mark.usefixtures("short_stages")
+def test_rare_words_are_forgotten_alike(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(word_counts, "_STAGE", 20_000)
+    texts = [" ".join(f"r{i}x{n}" for n in range(400)) + " often" for i in range(60)]
+
+    def texts_until(stop: int) -> Any:
+        yield from texts[:stop]
+        raise Stopped
+
+    whole = count_words(texts, max_words=1000)
+    assert whole.forgotten and whole.missed
+    for stop in (20, 45):
+        with pytest.raises(Stopped):
+            count_words(texts_until(stop), max_words=1000, keep=tmp_path / "counts")
+    assert (tmp_path / "counts").exists()
+    assert count_words(texts, max_words=1000, keep=tmp_path / "counts") == whole
+
+
+@pytest.mark.usefixtures("short_stages")
+def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        learn(Corpus(stop=30), tmp_path)
+    kept = tmp_path / "unfinished-counts"
+    data = kept.read_bytes()
+    others: list[Any] = [["other texts"] * 60, ["few"], []]
+    for texts in others:
+        corpus = Corpus()
+        action = lambda t=texts, c=corpus: learn_vocabulary(  # noqa: E731
+            t, to_sentences=c.sentences, folder=tmp_path, max_words=1000
+        )
+        refused(action, str(kept), "other texts", "delete it")
+    refused(lambda: learn(Corpus(), tmp_path, lowercase=False), "`lowercase` True")
+    refused(
+        lambda: learn_vocabulary(Corpus(), folder=tmp_path, max_words=1000),
+        "`sentences_by`",
+    )
+    for broken in (b"", b"[]\n", b"{}\n", b"\x89PNG", data + b"x y\n"):
+        kept.write_bytes(broken)
+        refused(lambda: learn(Corpus(), tmp_path), str(kept), "no file of counted")
+    kept.write_bytes(data[: data.rindex(b"\n", 0, -1) + 1])
+    refused(lambda: learn(Corpus(), tmp_path), str(kept), "cut off")
+    # More texts than those of a run that had counted all.
+    kept.unlink()
+    learn(Corpus(), tmp_path)
+    refused(lambda: learn(Corpus(70), tmp_path), "other texts")
+    (tmp_path / "config.json").write_text("{}")
+    refused(lambda: learn(Corpus(), tmp_path), "must not hold a model")
+
+
+@pytest.mark.usefixtures("short_stages")
+def test_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        learn(Corpus(stop=5), tmp_path)
+    before = files_of(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        refused(lambda: learn(Corpus(), tmp_path), "unfinished-counts", "be written")
+        vocabulary = [*SPECIAL_TOKENS, *(f"token{i}" for i in range(1000))]
+        refused(lambda: write_vocabulary(tmp_path, vocabulary), "cannot be written")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert files_of(tmp_path) == before
+    assert learn(Corpus(), tmp_path) == learn(Corpus(), None)
+
+
+@pytest.mark.slow
+def test_a_killed_count_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+    script = (
+        "import os, pathlib, signal\n"
+        "from test_vocabulary_learning import *\n"
+        "word_counts._STAGE = 2000\n"
+        "class Killed(Corpus):\n"
+        "    def __iter__(self):\n"
+        "        for number, document in enumerate(super().__iter__()):\n"
+        "            if number == 35:\n"
+        "                os.kill(os.getpid(), signal.SIGKILL)\n"
+        "            yield document\n"
+        f"learn(Killed(), pathlib.Path({str(tmp_path)!r}))\n"
+    )
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", script], env=env)
+    assert done.returncode == -signal.SIGKILL
+    assert list(files_of(tmp_path)) == ["unfinished-counts"]
+    monkeypatch.setattr(word_counts, "_STAGE", 2000)
+    corpus = Corpus()
+    assert learn(corpus, tmp_path) == learn(Corpus(), None)
+    assert corpus.split < 60 - 35 + 8
 
 
 @pytest.mark.skipif(not WIKI.exists(), reason="needs shared/data/wiki_en")

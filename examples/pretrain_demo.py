@@ -14,16 +14,7 @@ from pathlib import Path
 
 from email_demo import run
 
-from bert_keras import (
-    BertConfig,
-    BertEncoder,
-    MaskedLM,
-    Predictor,
-    Preprocessor,
-    TaskModel,
-    WordPieceTokenizer,
-    load,
-)
+import bert_keras as bk
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parent / "models" / "pretrain_demo"
@@ -36,26 +27,21 @@ SENTENCES = [
 ]
 
 
-def show(title: str, predictor: Predictor) -> None:
+def show(title: str, predictor: bk.Predictor) -> None:
     print(f"\n{title}")
     for text, answer in zip(SENTENCES, predictor.predict(SENTENCES), strict=True):
         words = [f"{w['token']} {w['probability']:.2f}" for w in answer["masks"][0]]
         print(f"  {text:<55} {', '.join(words)}")
 
 
-def new_model(vocabulary: Path) -> Predictor:
+def new_model(vocabulary: Path) -> bk.Predictor:
     """Return a model of random weights."""
-    tokenizer = WordPieceTokenizer.from_folder(vocabulary)
-    layers, hidden, heads = map(int, SIZE.split("/"))
-    sizes = BertConfig(
-        vocab_size=tokenizer.vocab_size,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden,
+    tokenizer = bk.WordPieceTokenizer.from_folder(vocabulary)
+    sizes = bk.BertConfig.from_preset(SIZE, vocab_size=tokenizer.vocab_size)
+    encoder = bk.BertEncoder(sizes, pooler=False, seed=0)
+    return bk.Predictor(
+        bk.TaskModel(encoder, bk.MaskedLM(), bk.Preprocessor(tokenizer), seed=0)
     )
-    encoder = BertEncoder(sizes, pooler=False, seed=0)
-    return Predictor(TaskModel(encoder, MaskedLM(), Preprocessor(tokenizer), seed=0))
 
 
 def main() -> None:
@@ -81,7 +67,7 @@ def main() -> None:
     pretrain += ["--warmup-share", 0.1, "--save-every", 250, "--evaluate-every", 250]
     run("bert-keras", *pretrain, "--output", model)
     show("fill-mask with random weights", new_model(vocabulary))
-    show(f"fill-mask after {steps:,} steps", load(model / "model", task="masked-lm"))
+    show(f"fill-mask after {steps:,} steps", bk.load(model / "model", task="masked-lm"))
     print(f"\ndone in {time.perf_counter() - started:.0f} s")
     print(
         f"model folder  {model / 'model'}   (fine-tune it: bert-keras train --encoder)"

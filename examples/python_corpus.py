@@ -1,15 +1,14 @@
 """Real English without a download: the documentation that comes with Python.
 
-    python examples/python_corpus.py corpus [--characters 8000000]
+    python examples/python_corpus.py FOLDER [--characters 8000000]
 
-Writes `train.txt` and `held_out.txt`, a blank line between documents: the topics of
-`help()`, and of each installed module the prose of its docstrings (read, never run).
-One document of fifty is held out. What is there depends on what is installed.
+Writes `train.txt` and `held_out.txt`, a paragraph a line and a blank line between
+documents: the topics of `help()`, and of each installed module the prose of its
+docstrings (read, never run). One document of fifty is held out.
 """
 
 import argparse
 import ast
-import sys
 import sysconfig
 import warnings
 import zlib
@@ -17,15 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HELD_OUT = 50  # one document of so many
-_SECTIONS = ("Args:", "Returns:", "Raises:", "Parameters", "Examples", "Example:")
+SECTIONS = ("Args:", "Returns:", "Raises:", "Parameters", "Examples", "Example:")
 
 
 def documents() -> Iterator[str]:
-    """Yield the paragraphs of each document, a paragraph a line."""
+    """Yield documents, a paragraph a line."""
     from pydoc_data.topics import topics
 
-    for name in sorted(topics):
-        yield prose(topics[name])
+    yield from (prose(topics[name]) for name in sorted(topics))
     paths = sysconfig.get_paths()
     for place in (paths["stdlib"], paths["purelib"]):
         for path in sorted(Path(place).rglob("*.py")):
@@ -50,10 +48,9 @@ def docstrings(path: Path) -> list[str]:
 def prose(text: str) -> str:
     """Return the paragraphs that read like sentences, each as a line."""
     kept = []
-    for paragraph in text.replace("\r", "").split("\n\n"):
-        line = " ".join(paragraph.split())
+    for line in (" ".join(part.split()) for part in text.split("\n\n")):
         letters = sum(c.isalpha() or c == " " for c in line)
-        plain = ">>>" not in line and not line.startswith(_SECTIONS)
+        plain = ">>>" not in line and not line.startswith(SECTIONS)
         if plain and line.count(" ") > 3 and letters > 0.85 * len(line):
             kept.append(line)
     return "\n".join(kept)
@@ -65,22 +62,17 @@ def main() -> None:
     parser.add_argument("--characters", type=int, default=8_000_000)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    found: dict[bool, list[str]] = {False: [], True: []}
-    seen, size = set(), 0
+    found: dict[int, str] = {}  # of equal documents one
     for document in documents():
-        number = zlib.crc32(document.encode())
-        if document.count("\n") > 2 and number not in seen:
-            seen.add(number)
-            found[number % HELD_OUT == 0].append(document)
-            size += len(document)
-        if size > options.characters:
+        if document.count("\n") > 2:
+            found[zlib.crc32(document.encode())] = document
+        if sum(map(len, found.values())) > options.characters:
             break
-    for name, part in (("train", found[False]), ("held_out", found[True])):
+    for name, held_out in (("held_out", True), ("train", False)):
+        part = [d for n, d in found.items() if (n % HELD_OUT == 0) == held_out]
         path = options.folder / f"{name}.txt"
         path.write_text("\n\n".join(part) + "\n", encoding="utf-8")
-        characters = sum(map(len, part))
-        print(f"{path}: {len(part):,} documents, {characters:,} characters")
-    sys.stdout.flush()
+        print(f"{path}: {len(part):,} documents, {sum(map(len, part)):,} characters")
 
 
 if __name__ == "__main__":

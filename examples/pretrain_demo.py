@@ -1,6 +1,6 @@
 """From text files to a new BERT, on real English that is on any machine.
 
-    make pretrain-demo   (or: python examples/pretrain_demo.py [--steps 1500])
+    make pretrain-demo   (or: python examples/pretrain_demo.py [--steps 4000])
 
 Makes a corpus of the documentation that comes with Python, learns a vocabulary, writes
 the examples, pretrains a small BERT for some minutes, and fills in masks with a model
@@ -46,7 +46,7 @@ def new_model(vocabulary: Path) -> bk.Predictor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=4000)
     steps = parser.parse_args().steps
     started = time.perf_counter()
     corpus, vocabulary, model = WORK / "corpus", WORK / "vocabulary", WORK / "run"
@@ -54,17 +54,26 @@ def main() -> None:
         run("python", HERE / "python_corpus.py", corpus)
     train, held_out = corpus / "train.txt", corpus / "held_out.txt"
     if not (vocabulary / "vocab.txt").exists():
-        run("bert-keras", "vocab", train, "--size", 8000, "--output", vocabulary)
-    data = ["--vocab", vocabulary, "--masking", "dynamic", "--form", "text"]
+        run("bert-keras", "vocab", train, "--size", 6000, "--output", vocabulary)
+    data = [
+        "--vocab",
+        vocabulary,
+        "--masking",
+        "dynamic",
+        "--max-length",
+        64,
+        "--form",
+        "text",
+    ]
     for text in (train, held_out):
         output = WORK / f"data_{text.stem}"
         run("bert-keras", "pretraining-data", text, *data, "--output", output)
     pretrain = ["pretrain", "--data", WORK / "data_train", "--size", SIZE]
     pretrain += ["--vocab", vocabulary, "--held-out", WORK / "data_held_out"]
-    pretrain += ["--steps", steps, "--batch-size", 32, "--learning-rate", 2e-3]
+    pretrain += ["--steps", steps, "--batch-size", 16, "--learning-rate", 1e-3]
     pretrain += ["--set", "hidden_dropout_prob=0"]  # it sees each text about once
     pretrain += ["--set", "attention_probs_dropout_prob=0"]
-    pretrain += ["--warmup-share", 0.1, "--save-every", 250, "--evaluate-every", 250]
+    pretrain += ["--warmup-share", 0.1, "--save-every", 500, "--evaluate-every", 500]
     run("bert-keras", *pretrain, "--output", model)
     show("fill-mask with random weights", new_model(vocabulary))
     show(f"fill-mask after {steps:,} steps", bk.load(model / "model", task="masked-lm"))

@@ -2,8 +2,8 @@
 
     python benchmarks/pretraining_quality.py [--steps 1000] [--size 3/192/3] [--seeds 1]
 
-Learns a vocabulary of 8,000 pieces from the files of `data/wiki_en` but the last, writes
-pairs of 128 tokens without masks, and trains both sides from the same first weights on
+Learns 8,000 pieces from the files of `data/wiki_en` but the last, writes examples of
+128 tokens without masks, and trains both sides from the same first weights, on
 the same batches with the same masks: 32 examples, rate 1e-3, a tenth of it warm-up,
 dropout 0.1. The peer is `BertForPreTraining` in a plain torch loop, fused AdamW. Prints
 the mean loss of each tenth of the steps, held-out perplexity and accuracies, and real

@@ -132,7 +132,6 @@ def pretrain(
         "vocabulary_sha256": vocabulary_hash(tokenizer),
     }
     run = RunFolder(output, settings)
-    keras.utils.set_random_seed(config.seed)
     model = new_pretrainer(sizes, config, next_sentence=objective.next_sentence)
     if checkpoint is not None:
         for note in (*checkpoint.notes, *tokenizer.notes):

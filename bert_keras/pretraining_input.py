@@ -30,6 +30,7 @@ from bert_keras.train_config import LAYOUTS
 PADDING = ("longest", "full")
 _NONE = -1  # stands where a row has fewer masked tokens
 _FILES_AT_ONCE = 8
+_GRAPH_SEED = 87_654_321  # TensorFlow's own where no global seed is set
 Features = Mapping[str, Any]
 
 
@@ -60,9 +61,10 @@ def pretraining_dataset(
     rows stand in the place of B, but for `next_sentence`, and there are what
     `packing.pack_rows` adds.
 
-    Order and masks follow from `seed` alone. Each epoch has its own, and so has each
-    time that the dataset is gone through, as Keras's `fit` does with `epochs`. To go on
-    where a run stopped, make the same dataset with `skip_batches`.
+    Order and masks follow from `seed` (and, with `redraw`, from TensorFlow's global
+    seed if one is set). Each epoch has its own, and so has each time that the dataset
+    is gone through, as Keras's `fit` does with `epochs`. To go on where a run stopped,
+    make the same dataset with `skip_batches`.
 
     Args:
         files: a folder, a file, a pattern such as `data/*.tfrecord`, or several files.
@@ -76,7 +78,8 @@ def pretraining_dataset(
         seed: of the order and the masks.
         shuffle: examples of which each next one is drawn, besides the order of the
             files; 0 leaves examples and files in their order.
-        epochs: passes over the data in one dataset; `None` goes on for ever.
+        epochs: passes over the data in one dataset; `None` goes on for ever, the same
+            way whenever it is begun.
         redraw: `False` gives the same order and masks each time that the dataset is
             gone through, for held-out data.
         skip_batches: batches at the start that are passed over, without making them.
@@ -129,6 +132,8 @@ def pretraining_dataset(
 
     def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
         """Return records and the number that each one's masks follow from."""
+        # Of this graph alone: else the user's global seed would change the order.
+        tf.random.set_seed(_GRAPH_SEED)
         records = _records(found.paths, epoch_seed if shuffle else None, shuffle)
         return records.enumerate().map(lambda i, record: (record, epoch_seed + i))
 
@@ -153,9 +158,7 @@ def pretraining_dataset(
             labels["next_sentence"] = columns[LABEL][:, 0]
         return batch, labels
 
-    seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=redraw)
-    seeds = seeds.map(lambda drawn: tf.bitwise.left_shift(drawn, tf.cast(30, tf.int64)))
-    dataset = seeds.take(-1 if epochs is None else epochs).flat_map(one_epoch)
+    dataset = _epoch_seeds(seed, epochs, redraw).flat_map(one_epoch)
     dataset = dataset.skip(skip_batches * batch_size)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
@@ -166,6 +169,22 @@ def pretraining_dataset(
             count = tf.data.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _epoch_seeds(seed: int, epochs: int | None, redraw: bool) -> tf.data.Dataset:
+    """Return a number for each epoch, int64, with room for the number of an example."""
+    room = tf.constant(30, tf.int64)
+    if redraw and epochs is not None:
+        drawn = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
+        return drawn.take(epochs).map(lambda draw: tf.bitwise.left_shift(draw, room))
+
+    def draw(epoch: Any) -> Any:
+        pair = tf.stack([tf.constant(seed, tf.int64), epoch])
+        bits = tf.random.stateless_uniform([], pair, None, None, tf.uint32)
+        return tf.bitwise.left_shift(tf.cast(bits, tf.int64), room)
+
+    count = tf.int64.max if epochs is None else epochs
+    return tf.data.Dataset.range(count).map(draw)
 
 
 def _masking_of(settings: Mapping[str, Any] | None) -> Masking:

@@ -274,3 +274,21 @@ def test_wrong_files(
 )
 def test_wrong_arguments(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
     refused(lambda: batches("data", **settings), *parts)
+
+
+@pytest.mark.parametrize("settings", [{"epochs": None}, {"redraw": False}], ids=str)
+def test_a_global_seed_changes_nothing(
+    folders: dict[str, Path], settings: dict[str, Any]
+) -> None:
+    def first() -> list[tuple[dict, dict]]:
+        dataset = dataset_of(folders["dynamic"], seed=0, **settings)
+        return list(dataset.take(3).as_numpy_iterator())
+
+    wanted = first()
+    try:
+        for global_seed in (0, 7):
+            tf.random.set_seed(global_seed)
+            for found, expected in zip(first(), wanted, strict=True):
+                tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    finally:
+        tf.random.set_seed(None)

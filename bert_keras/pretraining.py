@@ -307,9 +307,10 @@ def _masking(
     made = PretrainingDataConfig(**settings) if settings else PretrainingDataConfig()
     renamed = {"mask_rate": "rate", "mask_unit": "unit"}
     changes = {renamed.get(name, name): value for name, value in changes.items()}
-    if "rate" in changes and made.max_predictions is None:
-        # As many places as that rate fills in a full row.
-        made = dataclasses.replace(made, mask_rate=changes["rate"])
+    if "rate" in changes:  # as many places as that rate fills in a full row
+        made = dataclasses.replace(
+            made, mask_rate=changes["rate"], max_predictions=None
+        )
     return dataclasses.replace(masking_of(made), **changes)
 
 

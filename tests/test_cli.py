@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
@@ -20,6 +21,8 @@ from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
 from bert_keras import arguments, cli, inference, training
 from bert_keras.cli import main
 from bert_keras.errors import ConfigError
+from bert_keras.pretrain_arguments import pretrain_config
+from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.tasks import TASKS
 from bert_keras.train_config import TrainConfig
 
@@ -602,3 +605,72 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     assert "`seed` was 42 and is 7" in capsys.readouterr().err
     assert main([*command, "--mask-rate", "0"]) == 2
     assert "`mask_rate`" in capsys.readouterr().err
+
+
+def test_pretraining_from_a_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus, vocab, data, run = (tmp_path / n for n in ("c.txt", "vocab", "data", "run"))
+    corpus.write_text("Low, lower, lowest.\n\nA new low, a newer one.\n\n" * 8)
+    learn = ["vocab", str(corpus), "--output", str(vocab), "--size", "44"]
+    write = ["pretraining-data", str(corpus), "--vocab", str(vocab), "--max-length"]
+    assert main(learn) == main([*write, "16", "--output", str(data)]) == 0
+    command = ["pretrain", "--data", str(data), "--output", str(run), "--steps", "3"]
+    command += ["--batch-size", "4", "--held-out", str(data)]
+    new = ["--size", "1/16/2", "--vocab", str(vocab)]
+    capsys.readouterr()
+    assert main([*command, *new, "--set", "hidden_dropout_prob=0"]) == 0
+    printed = capsys.readouterr()
+    assert f"model folder: {run / 'model'}" in printed.out
+    assert "perplexity" in printed.out
+    assert "step 3/3" in printed.err and "FLOP/s" in printed.err
+    config = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
+    assert config["hidden_size"] == 16 and config["hidden_dropout_prob"] == 0
+    assert config["vocab_size"] == len((vocab / "vocab.txt").read_text().split())
+    for words, told in (
+        ([*new, "--size", "1/x/2"], "1/x/2"),
+        (["--size", "tiny"], "`--vocab` must be given for a new model"),
+        ([*new, "--set", "dropout=0"], "unknown key dropout"),
+        (["--encoder", str(run / "model"), "--set", "a=1"], "`--set` is for a new"),
+        ([*new, "--accumulation", "3"], "`accumulation` must divide `batch_size`"),
+        ([*new, "--encoder", "x"], "not allowed with argument"),
+    ):
+        assert main([*command, *words]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert told in lines[-1], lines
+
+
+def test_every_setting_of_pretraining_has_an_option() -> None:
+    parser = arguments.parser()
+    words = ["pretrain", "--data", "d", "--output", "o", "--size", "tiny"]
+    assert pretrain_config(parser.parse_args(words)) == PretrainConfig()
+    given = {
+        "steps": 10,
+        "batch_size": 8,
+        "accumulation": 2,
+        "optimizer": "lamb",
+        "learning_rate": 0.5,
+        "warmup_share": 0.25,
+        "weight_decay": 0.125,
+        "global_clipnorm": 0.75,
+        "objective": "causal",
+        "next_sentence": "none",
+        "mask_rate": 0.2,
+        "mask_share": 0.5,
+        "random_share": 0.25,
+        "mask_unit": "word",
+        "layout": "padded",
+        "seed": 1,
+        "precision": "mixed_bfloat16",
+        "strategy": "single",
+        "save_every": 3,
+        "keep": 4,
+        "evaluate_every": 5,
+        "held_out_examples": 6,
+    }
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
+    config = pretrain_config(parser.parse_args(words))
+    others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
+    assert dataclasses.asdict(config) == {**given, **others}

@@ -18,7 +18,7 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.model_folder import load_model
 from bert_keras.pretrain_config import PretrainConfig
-from bert_keras.pretraining import PretrainResult, pretrain
+from bert_keras.pretraining import PretrainResult, _masking, pretrain
 from bert_keras.training_state import FILE
 
 SIZES = BertConfig(
@@ -305,3 +305,19 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
         "`phase_shares` must hold a share for each",
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_masks_of_the_config_stand_above_those_of_the_data(
+    place: Path, tmp_path: Path
+) -> None:
+    given = dataclasses.replace(CONFIG, mask_rate=0.5, random_share=0.2)
+    masking = _masking(place / "dynamic", TOKENIZER, given)
+    assert (masking.rate, masking.mask_share, masking.random_share) == (0.5, 0.8, 0.2)
+    assert masking.max_predictions == 16  # of 29 tokens half, in fours
+    assert _masking(place / "dynamic", TOKENIZER, CONFIG) is None
+    refused(
+        lambda: run(
+            place, tmp_path / "run", "static", mask_share=1.0, random_share=0.0
+        ),
+        "`masking` must be None for data whose masks are written out",
+    )

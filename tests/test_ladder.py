@@ -26,9 +26,10 @@ FLOORS = {
     " text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file pooling"
     " pretraining_data_config similarity table tokenizer wikipedia word_counts",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
-    " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
-    " masking packing pairs pretraining_manifest squad tagged vocabulary_learning",
+    3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
+    " checkpoints.sentence_files checkpoints.tensor_file choice_file contrastive"
+    " corpus_arguments corpus_reader masking packing pairs pretraining_manifest squad"
+    " tagged vocabulary_learning",
     4: "arguments checkpoints.google checkpoints.huggingface corpus pretraining_files"
     " pretraining_shard pseudo_likelihood sentence_windows windows words",
     5: "checkpoints pretraining_data pretraining_input spans",

@@ -12,9 +12,10 @@ import re
 from pathlib import Path
 
 from bert_keras.checkpoints import google, huggingface
+from bert_keras.checkpoints.architecture import head_config
 from bert_keras.checkpoints.assign import MismatchError, match
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, one_line
-from bert_keras.checkpoints.google import read_google
+from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
 from bert_keras.errors import CheckpointError
 
@@ -22,11 +23,13 @@ __all__ = [
     "Checkpoint",
     "LazyArrays",
     "MismatchError",
+    "head_config",
     "match",
     "read_checkpoint",
     "read_google",
     "read_huggingface",
     "resolve",
+    "write_google",
     "write_huggingface",
 ]
 

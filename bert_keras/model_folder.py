@@ -14,6 +14,7 @@ from typing import Any
 
 from bert_keras.checkpoints import (
     Checkpoint,
+    head_config,
     match,
     names,
     read_checkpoint,
@@ -224,10 +225,13 @@ def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return config.json with what the files beside it say of sentence embeddings."""
+    """Return config.json with what the weights tell of a head where it is silent, and
+    what the files beside it say of sentence embeddings.
+    """
     said = read_sentence_files(checkpoint.path)
     return {
         **checkpoint.raw_config,
+        **head_config(checkpoint.raw_config, checkpoint.shapes),
         **({"sentence_transformers": said} if said else {}),
     }
 
@@ -254,11 +258,10 @@ def _task_name(
             f"{checkpoint.path}: made by the task {name!r}, which is none of ours: "
             "pass it as `task`, if you trust that code"
         )
-    architectures = checkpoint.raw_config.get("architectures") or ["none"]
     for ours_name in TASKS:
         if find_task(ours_name).reads(config):
             return ours_name
     raise CheckpointError(
-        f"{checkpoint.path}: holds no task's head (architecture {architectures[0]}): "
-        "train one on it first"
+        f"{checkpoint.path}: holds no task's head (architecture "
+        f"{config['architectures'][0]}): train one on it first"
     )

@@ -15,6 +15,7 @@ from bert_keras.checkpoints import (
     Checkpoint,
     google,
     head_config,
+    keras_hub_writer,
     read_checkpoint,
     write_google,
     write_huggingface,
@@ -65,6 +66,19 @@ def _write_google(
     return [*notes, *_lost_pooling(checkpoint)]
 
 
+def _write_keras_hub(
+    folder: Path,
+    checkpoint: Checkpoint,
+    config: dict[str, Any],
+    tokenizer: WordPieceTokenizer,
+) -> list[str]:
+    settings = tokenizer.get_config()
+    notes = keras_hub_writer.write_keras_hub(
+        folder, checkpoint.arrays, config, settings
+    )
+    return [*notes, *_lost_pooling(checkpoint)]
+
+
 class Format(NamedTuple):
     """How a folder of one format is written, and what may stand in such a folder.
 
@@ -81,6 +95,7 @@ class Format(NamedTuple):
 FORMATS = {
     "huggingface": Format(_write_huggingface, FILES, CONFIG),
     "google": Format(_write_google, google.FILES, google.CONFIG),
+    "keras-hub": Format(_write_keras_hub, keras_hub_writer.FILES, CONFIG),
 }
 
 
@@ -97,10 +112,10 @@ def convert(
     would be others.
 
     Args:
-        source: folder, Google checkpoint or `hf://owner/name`.
+        source: folder, Google checkpoint, preset of KerasHub or `hf://owner/name`.
         target: the folder to write; one of the same format that stood there is
             replaced when all is written.
-        to: `huggingface` or `google`.
+        to: `huggingface`, `google` or `keras-hub`.
 
     Returns:
         Lines that tell what was chosen on the way.

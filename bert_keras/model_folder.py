@@ -52,15 +52,25 @@ def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
 
 def write_model(model: TaskModel, folder: Path) -> None:
     """Write the files of a model into a folder that is there."""
-    encoder, task, preprocessor = model.backbone, model.task, model.preprocessor
+    task, preprocessor = model.task, model.preprocessor
+    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    write_huggingface(folder, arrays, config_of(model))
+    preprocessor.tokenizer.save(folder)
+    hidden_size = model.backbone.config.hidden_size
+    task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
+
+
+def config_of(model: TaskModel) -> dict[str, Any]:
+    """Return the whole of a model's `config.json`."""
+    task, preprocessor = model.task, model.preprocessor
     task_class = type(task)
     name = task_class.name
     if name not in TASKS:
         name = f"{task_class.__module__}:{task_class.__qualname__}"
-    config = {
+    return {
         "model_type": "bert",
         "architectures": [task.architecture],
-        **encoder.config.to_dict(),
+        **model.backbone.config.to_dict(),
         **task.model_config(),
         "pad_token_id": preprocessor.tokenizer.pad_id,
         _OURS: {
@@ -70,12 +80,6 @@ def write_model(model: TaskModel, folder: Path) -> None:
             "preprocessing": preprocessor.settings(),
         },
     }
-    arrays = {weight.path: weight.numpy() for weight in model.weights}
-    write_huggingface(folder, arrays, config)
-    preprocessor.tokenizer.save(folder)
-    task.write_files(
-        folder, hidden_size=encoder.config.hidden_size, preprocessor=preprocessor
-    )
 
 
 def load_model(

@@ -27,20 +27,22 @@ FLOORS = {
     2: "calibration checkpoints.base corpus_files feature_file pooling"
     " pretraining_data_config similarity table tokenizer wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
-    " checkpoints.sentence_files checkpoints.tensor_file choice_file contrastive"
-    " corpus_arguments corpus_reader masking packing pairs pretraining_manifest squad"
-    " tagged vocabulary_learning",
-    4: "arguments checkpoints.google checkpoints.huggingface corpus pretraining_files"
-    " pretraining_shard pseudo_likelihood sentence_windows windows words",
-    5: "checkpoints pretraining_data pretraining_input spans",
-    6: "encoder info",
+    " checkpoints.h5_file checkpoints.sentence_files checkpoints.tensor_file"
+    " choice_file contrastive corpus_arguments corpus_reader masking packing pairs"
+    " pretraining_manifest squad tagged vocabulary_learning",
+    4: "arguments checkpoints.google checkpoints.huggingface checkpoints.keras_hub"
+    " corpus pretraining_files pretraining_shard pseudo_likelihood sentence_windows"
+    " windows words",
+    5: "checkpoints checkpoints.keras_hub_objects pretraining_data pretraining_input"
+    " spans",
+    6: "checkpoints.keras_hub_writer encoder info",
     7: "tasks.base",
     8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
     9: "export model_folder tasks.classification tasks.feature_tagging"
     " tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification",
-    10: "convert inference",
+    10: "convert inference keras_hub_models",
     11: "embedder progress",
     12: "features text_search training",
     13: "cli",

@@ -82,9 +82,10 @@ class Checkpoint:
 
     Args:
         path: the folder.
-        origin: `huggingface` or `google`.
+        origin: `huggingface`, `google` or `keras-hub`.
         config: the sizes; its `hidden_act` is what the checkpoint's makers computed.
-        raw_config: the whole parsed `config.json` or `bert_config.json`.
+        raw_config: the whole parsed `config.json` or `bert_config.json`; of KerasHub,
+            what its files say in the words of a `config.json`.
         arrays: canonical name to float32 array, read when asked for.
         notes: lines to tell the user, such as which activation was chosen.
         unrecognized: names in the file, as spelled there, that have no canonical name.
@@ -102,6 +103,13 @@ class Checkpoint:
     def shapes(self) -> Mapping[str, Shape]:
         """Canonical name to canonical shape; reads no array."""
         return self.arrays.shapes
+
+
+def shapes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Shape]:
+    """Return the shapes of arrays by name; reads none that is lazy."""
+    if isinstance(arrays, LazyArrays):
+        return dict(arrays.shapes)
+    return {name: np.shape(arrays[name]) for name in arrays}
 
 
 def check_finite(array: np.ndarray, *, name: str, place: str) -> None:

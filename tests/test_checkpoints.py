@@ -378,12 +378,36 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     refused("holds no model.safetensors")
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
-    refused("pytorch_model.bin only, a pickle.* can run code")
+    refused("pytorch_model.bin: ")
     save_file(theirs(tiny_arrays()), tmp_path / "model.safetensors")
     (tmp_path / "config.json").unlink()
     refused("config.json: no such file")
     (tmp_path / "config.json").mkdir()
     refused("config.json: no such file")
+
+
+@pytest.mark.parametrize(
+    ("torch", "part"),
+    [
+        (
+            None,
+            r"pip install 'bert_keras\[torch\]', or convert it to model.safetensors",
+        ),
+        (
+            types.SimpleNamespace(__version__="2.5.1+cpu"),
+            r"as data alone; found 2\.5\.1\+cpu",
+        ),
+        (types.SimpleNamespace(__version__="unknown"), "as data alone; found unknown"),
+    ],
+    ids=["absent", "old", "odd"],
+)
+def test_a_pickle_is_refused_with_the_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, torch: Any, part: str
+) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(CheckpointError, match=f"can run code when it is.*{part}$"):
+        read_checkpoint(folder)
 
 
 @pytest.mark.parametrize(

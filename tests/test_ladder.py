@@ -27,9 +27,9 @@ FLOORS = {
     2: "calibration checkpoints.base corpus_files feature_file pooling"
     " pretraining_data_config similarity table tokenizer wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
-    " checkpoints.h5_file checkpoints.sentence_files checkpoints.tensor_file"
-    " choice_file contrastive corpus_arguments corpus_reader masking packing pairs"
-    " pretraining_manifest squad tagged vocabulary_learning",
+    " checkpoints.h5_file checkpoints.pickled_file checkpoints.sentence_files"
+    " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
+    " masking packing pairs pretraining_manifest squad tagged vocabulary_learning",
     4: "arguments checkpoints.google checkpoints.huggingface checkpoints.keras_hub"
     " corpus pretraining_files pretraining_shard pseudo_likelihood sentence_windows"
     " windows words",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import (
     Checkpoint,
+    check_encoder,
     google,
     head_config,
     keras_hub_writer,
@@ -133,6 +134,7 @@ def convert(
             f"{checkpoint.path}: holds weights that have no name in BERT: "
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
+    check_encoder(checkpoint)
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
     check_vocabulary(tokenizer, checkpoint)
     raw = checkpoint.raw_config

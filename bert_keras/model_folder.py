@@ -14,6 +14,7 @@ from typing import Any
 
 from bert_keras.checkpoints import (
     Checkpoint,
+    check_encoder,
     head_config,
     match,
     names,
@@ -22,7 +23,7 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder, assign, check_size
+from bert_keras.encoder import BertEncoder, assign
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.folder import replaced_folder
 from bert_keras.packing import Preprocessor
@@ -109,7 +110,7 @@ def load_model(
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
     check_vocabulary(tokenizer, checkpoint)
-    check_size(checkpoint)
+    check_encoder(checkpoint)
     encoder = BertEncoder(
         checkpoint.config,
         pooler=found.pooler,

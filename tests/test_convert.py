@@ -108,6 +108,21 @@ def test_a_source_without_vocabulary(encoder_folder: Path, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
+def test_a_source_that_lacks_a_weight(encoder_folder: Path, tmp_path: Path) -> None:
+    from bert_keras.checkpoints import write_huggingface
+
+    source = read_checkpoint(encoder_folder)
+    arrays = dict(source.arrays)
+    del arrays["bert/encoder/layer_1/output/dense/bias"]
+    write_huggingface(tmp_path / "in", arrays, source.raw_config)
+    shutil.copy(encoder_folder / "vocab.txt", tmp_path / "in")
+    refused(
+        lambda: convert(tmp_path / "in", tmp_path / "out"),
+        "1 missing (bert/encoder/layer_1/output/dense/bias)",
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_target_of_other_files(encoder_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     refused(lambda: convert(encoder_folder, tmp_path), "holds other files")

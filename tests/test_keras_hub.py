@@ -487,7 +487,7 @@ POOLER = "layers/dense/vars/0"
         ),
         "missing": (
             lambda f: f.__delitem__("layers/transformer_encoder_2"),
-            "16 missing (bert/encoder/layer_2/attention/self/query/kernel",
+            "`num_hidden_layers` must be the number of layers that are there, 2",
         ),
         "not finite": (
             lambda f: f[POOLER].__setitem__((3, 3), np.nan),

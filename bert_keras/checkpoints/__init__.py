@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bert_keras.checkpoints import google, huggingface, keras_hub
 from bert_keras.checkpoints.architecture import head_config
-from bert_keras.checkpoints.assign import MismatchError, match
+from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, one_line
 from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
@@ -24,6 +24,7 @@ __all__ = [
     "Checkpoint",
     "LazyArrays",
     "MismatchError",
+    "check_encoder",
     "head_config",
     "match",
     "read_checkpoint",

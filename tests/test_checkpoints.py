@@ -388,6 +388,15 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     refused("config.json: no such file")
 
 
+def test_an_encoder_in_a_folder_below_is_pointed_at(tmp_path: Path) -> None:
+    (tmp_path / "0_Transformer").mkdir()
+    write_folder(tmp_path / "0_Transformer", theirs(tiny_arrays()))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="; a folder in it may: 0_Transformer$"):
+        read_checkpoint(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("torch", "part"),
     [

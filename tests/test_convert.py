@@ -16,6 +16,7 @@ from bert_keras.checkpoints.sentence_files import (
     write_sentence_files,
 )
 from bert_keras.convert import convert
+from bert_keras.info import describe
 from bert_keras.model_folder import load_model
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -161,6 +162,8 @@ def test_a_model_folder_to_google_and_back(spam_folder: Path, tmp_path: Path) ->
         "vocab.txt",
     }
     assert_same_weights(tmp_path / "google", spam_folder)
+    facts = describe(tmp_path / "google")
+    assert (facts["kind"], facts["task"]) == ("google checkpoint", "classification")
     convert(tmp_path / "google", tmp_path / "back")
     for name in ("config.json", "model.safetensors", "vocab.txt"):
         assert (tmp_path / "back" / name).read_bytes() == (

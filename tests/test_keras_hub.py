@@ -313,12 +313,16 @@ def h5_arrays(path: Path) -> dict[str, np.ndarray]:
 def test_what_keras_hub_saved_since_is_believed(
     spam_folder: Path, tmp_path: Path
 ) -> None:
-    convert(spam_folder, tmp_path / "preset", to="keras-hub")
-    (tmp_path / "preset" / "task.json").unlink()
-    checkpoint = read_checkpoint(tmp_path / "preset")
-    assert checkpoint.raw_config == {"architectures": ["BertModel"]}
-    assert checkpoint.config.hidden_act == "gelu"
-    assert not [name for name in checkpoint.shapes if name.startswith("classifier")]
+    """It computed by its own gelu then, and knows the classes by number alone."""
+    folder = tmp_path / "preset"
+    convert(spam_folder, folder, to="keras-hub")
+    assert read_checkpoint(folder).config.hidden_act == "gelu"
+    theirs = keras_hub.models.TextClassifier.from_preset(str(folder))
+    theirs.save_to_preset(str(folder))
+    ours = load_model(folder)
+    assert ours.backbone.config.hidden_act == "gelu_new"
+    assert ours.task.classes == ("LABEL_0", "LABEL_1", "LABEL_2")
+    np.testing.assert_allclose(logits(ours, TEXTS), logits(theirs, TEXTS), atol=2e-5)
 
 
 @pytest.mark.parametrize(

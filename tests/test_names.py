@@ -172,10 +172,14 @@ def test_optimizer_state_and_buffers() -> None:
         "beta1_power",
         "bert/pooler/dense/bias/adam_m",
         "bert/pooler/dense/bias/Adam_1",
+        "output_weights/AdamWeightDecayOptimizer",
+        "output_weights/AdamWeightDecayOptimizer_1",
+        "cls/squad/output_bias/LAMB",
     ):
         assert names.is_optimizer_state(name)
         assert names.from_google(name) is None
-    assert not names.is_optimizer_state("bert/pooler/dense/bias")
+    for name in ("bert/pooler/dense/bias", "my_head/adam", "my_head/Adam_x"):
+        assert not names.is_optimizer_state(name)
     assert names.is_buffer("embeddings.position_ids")
     assert names.is_buffer("bert.embeddings.position_ids")
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from bert_keras.checkpoints import google, huggingface, keras_hub
 from bert_keras.checkpoints.architecture import head_config
 from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
-from bert_keras.checkpoints.base import Checkpoint, LazyArrays, one_line
+from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
 from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
 from bert_keras.checkpoints.keras_hub import read_keras_hub
+from bert_keras.checkpoints.sentence_files import POOLING
 from bert_keras.errors import CheckpointError
 
 __all__ = [
@@ -50,6 +51,7 @@ HUB_FILES = (
     "*/config.json",
     # Of KerasHub.
     "bert_keras.json",
+    "metadata.json",
     "model.weights.h5",
     "preprocessor.json",
     "task.json",
@@ -90,7 +92,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise CheckpointError(
             f"{folder}: holds no checkpoint: neither {huggingface.CONFIG} with "
             f"{huggingface.WEIGHTS} nor {google.CONFIG} with {google.PREFIX}.index nor "
-            f"{keras_hub.WEIGHTS}"
+            f"{keras_hub.WEIGHTS}{_hint(folder)}"
         )
     return read_huggingface(folder)
 
@@ -132,6 +134,13 @@ def _has_safetensors(folder: Path) -> bool:
         os.path.isfile(folder / name)
         for name in (huggingface.WEIGHTS, huggingface.INDEX)
     )
+
+
+def _hint(folder: Path) -> str:
+    """Return which folders below hold one, as in old ones of sentence-transformers."""
+    found = sorted(path.parent.name for path in folder.glob(f"*/{huggingface.CONFIG}"))
+    found = [name for name in found if name != POOLING]
+    return f"; a folder in it may: {listed(found)}" if found else ""
 
 
 def _fetch(name: str) -> Path:

@@ -34,6 +34,7 @@ SHARDS = "model.weights.json"
 TASK = "task.json"
 TASK_WEIGHTS = "task.weights.h5"
 PREPROCESSOR = "preprocessor.json"
+METADATA = "metadata.json"
 OURS = "bert_keras.json"  # what KerasHub's files cannot say, see `keras_hub_writer`
 # Their names of sizes, and ours.
 SIZES = {
@@ -85,12 +86,11 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     task = _task(folder)
     raw = _task_config(task, folder)
     left_out: tuple[str, ...] = ()
-    if (folder / OURS).is_file():
+    if _is_ours(folder):
         said = read_json(folder / OURS)
         left_out = _scopes(said.pop("left_out", []), path=folder / OURS)
         values |= {k: v for k, v in said.items() if k not in SIZES.values()}
-        if _is_of(said, task):
-            raw |= said
+        raw |= said
     config = bert_config(values, path=folder / CONFIG)
     notes = [MASKED_LM_NOTE] if task and task[0] == "BertMaskedLM" else []
     chosen, shapes, unrecognized = _sorted_out(
@@ -156,10 +156,14 @@ def _task_config(
     return config
 
 
-def _is_of(said: Mapping[str, Any], task: tuple[str, dict[str, Any]] | None) -> bool:
-    """Say whether our file is of this task: KerasHub may have saved another since."""
-    fitting = ("BertModel",) if task is None else ARCHITECTURES[task[0]]
-    return said.get("architectures") in [[name] for name in fitting]
+def _is_ours(folder: Path) -> bool:
+    """Say whether our file tells of this preset: KerasHub may have saved one since.
+
+    It notes the date; the writer of ours does not.
+    """
+    if not (folder / OURS).is_file() or not (folder / METADATA).is_file():
+        return False
+    return "date_saved" not in read_json(folder / METADATA)
 
 
 def _truncation(preprocessor: Mapping[str, Any], *, path: Path) -> str:

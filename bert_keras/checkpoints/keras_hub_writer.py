@@ -36,7 +36,7 @@ FILES = frozenset(
         keras_hub.TASK_WEIGHTS,
         keras_hub.PREPROCESSOR,
         keras_hub.OURS,
-        "metadata.json",
+        keras_hub.METADATA,
         "tokenizer.json",
         VOCABULARY,
     )
@@ -99,30 +99,35 @@ def write_keras_hub(
     files = {
         keras_hub.CONFIG: objects.backbone(sizes),
         keras_hub.OURS: {k: v for k, v in config.items() if k != "model_type"},
-        "metadata.json": objects.metadata(shapes),
+        keras_hub.METADATA: objects.metadata(shapes),
         **_task_files(task, config, sizes, tokenizer),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if tokenizer is not None:
-            files["tokenizer.json"] = objects.tokenizer(tokenizer)
-            text = "".join(f"{token}\n" for token in tokenizer["vocabulary"])
-            (folder / VOCABULARY).parent.mkdir(parents=True, exist_ok=True)
-            (folder / VOCABULARY).write_text(text, encoding="utf-8")
-        for file, content in files.items():
-            text = json.dumps(content, indent=4, allow_nan=False)
-            (folder / file).write_text(text, encoding="utf-8")
+        _write_texts(folder, files, tokenizer)
         extra = {} if _POOLER in shapes else _no_pooler(sizes.hidden_size)
         mine = [place for place in places if place.startswith("model:")]
         write_arrays(folder / keras_hub.WEIGHTS, mine, values, extra)
         if task:
             mine = [place for place in places if place.startswith("task:")]
             write_arrays(folder / keras_hub.TASK_WEIGHTS, mine, values, _OPTIMIZER)
-    except (OSError, ValueError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+    except OSError as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     return tuple(notes)
+
+
+def _write_texts(
+    folder: Path, files: Mapping[str, Any], tokenizer: Mapping[str, Any] | None
+) -> None:
+    """Write the JSON files, and those of the tokenizer if there is one."""
+    files = dict(files)
+    if tokenizer is not None:
+        files["tokenizer.json"] = objects.tokenizer(tokenizer)
+        text = "".join(f"{token}\n" for token in tokenizer["vocabulary"])
+        (folder / VOCABULARY).parent.mkdir(parents=True, exist_ok=True)
+        (folder / VOCABULARY).write_text(text, encoding="utf-8")
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content, indent=4), encoding="utf-8")
 
 
 def _no_pooler(hidden_size: int) -> dict[str, np.ndarray]:
@@ -165,9 +170,11 @@ def _check(sizes: BertConfig, tokenizer: Mapping[str, Any] | None) -> list[str]:
         raise CheckpointError(
             f"KerasHub's BERT has no activation {sizes.hidden_act}; it has gelu"
         )
+    notes = []
     if tokenizer is not None:
         _check_tokens(tokenizer["vocabulary"])
-    notes = []
+        if tokenizer["lowercase"]:
+            notes.append("KerasHub folds case for lower-casing: ß becomes ss")
     if sizes.hidden_act == "gelu":
         notes.append(
             "KerasHub computes gelu by its tanh form, this model by erf: there its "

@@ -126,18 +126,11 @@ TIED = {
 # Constants that older transformers releases saved among the weights.
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 
-_SLOTS = {
-    "adam_m",
-    "adam_v",
-    "Adam",
-    "Adam_1",
-    "LAMB",
-    "LAMB_1",
-    "lamb_m",
-    "lamb_v",
-    "Momentum",
-    "ExponentialMovingAverage",
-}
+# What an optimizer keeps beside each variable, below its name.
+_SLOT = re.compile(
+    r"(?:adam|lamb)_[mv]|(?:Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer"
+    r"|Momentum|ExponentialMovingAverage)(?:_[0-9]{1,2})?"
+)
 _COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_scale"}
 
 _FROM_HUGGINGFACE = {theirs: ours for ours, theirs in TABLE.items()}
@@ -284,4 +277,4 @@ def is_buffer(name: str) -> bool:
 
 def is_optimizer_state(name: str) -> bool:
     """Return whether a name in Google's files belongs to the optimizer."""
-    return name in _COUNTERS or name.rpartition("/")[2] in _SLOTS
+    return name in _COUNTERS or bool(_SLOT.fullmatch(name.rpartition("/")[2]))

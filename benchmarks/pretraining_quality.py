@@ -1,10 +1,10 @@
 """Pretraining on Wikipedia: bert_keras beside transformers, on the very same batches.
 
-    python benchmarks/pretraining_quality.py [--steps 1000] [--size 3/192/3] [--seeds 1]
+    python benchmarks/pretraining_quality.py [--steps 2000] [--size 2/128/2] [--seeds 1]
 
 Learns 8,000 pieces from the files of `data/wiki_en` but the last, writes examples of
 128 tokens without masks, and trains both sides from the same first weights, on
-the same batches with the same masks: 32 examples, rate 1e-3, a tenth of it warm-up,
+the same batches with the same masks: 16 examples, rate 1e-3, a tenth of it warm-up,
 dropout 0.1. The peer is `BertForPreTraining` in a plain torch loop, fused AdamW. Prints
 the mean loss of each tenth of the steps, held-out perplexity and accuracies, and real
 tokens a second. The data is made in `--work` and kept there.
@@ -26,7 +26,7 @@ from typing import Any
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/wiki_en"
 SIDES = ("bert_keras", "transformers")
-BATCH, RATE, WARMUP, VOCABULARY, HELD_OUT = 32, 1e-3, 0.1, 8_000, 1_000
+BATCH, RATE, WARMUP, VOCABULARY, HELD_OUT = 16, 1e-3, 0.1, 8_000, 1_000
 
 
 def prepare(work: Path, size: str) -> None:
@@ -188,8 +188,8 @@ def batches_of(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--size", default="3/192/3", help="layers/hidden/heads")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--size", default="2/128/2", help="layers/hidden/heads")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("models/pretraining_quality"))
     parser.add_argument("--side", choices=SIDES, help="this side alone")

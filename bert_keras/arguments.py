@@ -92,9 +92,15 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("output", metavar="OUTPUT", help="folder of versions 1, 2 …")
     _own_task(export)
 
-    convert = verb("convert", "turn a checkpoint into a Hugging Face folder")
+    convert = verb("convert", "turn a checkpoint into one of another format")
     convert.add_argument("source", metavar="FROM", help=f"checkpoint, {_MODEL}")
     convert.add_argument("target", metavar="TO", help="folder to write")
+    convert.add_argument(
+        "--to",
+        metavar="FORMAT",
+        default="huggingface",
+        help="google, huggingface or keras-hub (default huggingface)",
+    )
 
     info = verb("info", "say what a folder, checkpoint or SavedModel holds")
     info.add_argument("path", metavar="PATH")

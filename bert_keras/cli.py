@@ -225,7 +225,7 @@ def _convert(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.convert import convert
 
-    for note in convert(options.source, options.target):
+    for note in convert(options.source, options.target, to=options.to):
         print(note, file=sys.stderr)
     print(options.target)
 

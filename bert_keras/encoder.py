@@ -5,7 +5,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +13,7 @@ from keras import ops
 
 from bert_keras import layers
 from bert_keras.block import Block
-from bert_keras.checkpoints import Checkpoint, match, read_checkpoint
+from bert_keras.checkpoints import Checkpoint, check_encoder, match, read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError
 
@@ -68,23 +67,6 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
         }
         filled = {name: computed[name] for name in missing}
     return {**inputs, **filled}
-
-
-def check_size(checkpoint: Checkpoint) -> None:
-    """Raise if the config asks for far more memory than the weights could fill.
-
-    A config that lies about its sizes is refused before a model is made of it.
-
-    Raises:
-        CheckpointError: the config and the weights are not of one model.
-    """
-    wanted = checkpoint.config.parameter_count(pooler=False)
-    found = sum(math.prod(shape) for shape in checkpoint.shapes.values())
-    if wanted > 2 * found + 50_000_000:
-        raise CheckpointError(
-            f"{checkpoint.path}: the config and the weights must be of one model; "
-            f"received {wanted:,} and {found:,} parameters"
-        )
 
 
 def assign(
@@ -284,6 +266,7 @@ class BertEncoder(keras.Model):
             CheckpointError: something is missing, broken or of another shape.
         """
         checkpoint = read_checkpoint(path)
+        check_encoder(checkpoint)
         has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
         encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
         # Heads, those of users' own tasks too, are no part of the encoder.

@@ -1,4 +1,4 @@
-"""A model folder that is written whole or not at all: `replaced_folder`.
+"""A folder that is written whole or not at all: `replaced_folder`.
 
 The new folder is made beside the old one, and then they change places in one step, so
 that a run that is killed, at any moment, leaves the old folder or the new one.
@@ -17,10 +17,11 @@ from pathlib import Path
 
 from bert_keras.errors import CheckpointError
 
+CONFIG = "config.json"  # without which a folder is no model
 # What a model folder of ours holds; a folder with anything else is never replaced.
 FILES = frozenset(
     (
-        "config.json",
+        CONFIG,
         "model.safetensors",
         "report.html",
         "scores.json",
@@ -33,7 +34,6 @@ FILES = frozenset(
         "sentence_bert_config.json",
     )
 )
-_FOLDERS = frozenset(name.partition("/")[0] for name in FILES if "/" in name)
 _AT_FDCWD = -100  # of Linux's <fcntl.h>
 _RENAME_EXCHANGE = 2
 # What a kernel or a file system says that cannot exchange two folders.
@@ -41,15 +41,25 @@ _CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
 @contextlib.contextmanager
-def replaced_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def replaced_folder(
+    folder: str | os.PathLike[str],
+    *,
+    files: frozenset[str] = FILES,
+    needed: str = CONFIG,
+) -> Iterator[Path]:
     """Give a new folder beside `folder`; it takes its place when all went well.
+
+    Args:
+        folder: absent, empty, or to be replaced.
+        files: what may stand in a folder that is replaced, by relative path.
+        needed: the one of them that must stand there.
 
     Raises:
         CheckpointError: `folder` is a file or holds something else than a model, or
             the disk refuses. The old folder stands as it did.
     """
     target = Path(os.path.realpath(folder))  # what a link points to, not the link
-    check_replaceable(target)
+    check_replaceable(target, files=files, needed=needed)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -58,6 +68,7 @@ def replaced_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield new
         new.chmod(0o755)
+        check_replaceable(target, files=files, needed=needed)  # writing took a while
         _swap(new, target)
     except CheckpointError as error:
         # The new folder has a name that the user never gave.
@@ -70,37 +81,48 @@ def replaced_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def check_replaceable(folder: str | os.PathLike[str]) -> None:
-    """Raise unless a folder is absent, empty or holds a model and nothing else."""
+def check_replaceable(
+    folder: str | os.PathLike[str],
+    *,
+    files: frozenset[str] = FILES,
+    needed: str = CONFIG,
+) -> None:
+    """Raise unless a folder is absent, empty or holds a model and nothing else.
+
+    Arguments and errors as in `replaced_folder`.
+    """
     target = Path(folder)
     try:
         if not target.is_dir():
             if target.exists():
                 raise CheckpointError(f"{target}: must be a folder; is a file")
             return
-        found = {
-            str(path.relative_to(target))
-            for entry in target.iterdir()
-            for path in (entry.iterdir() if _is_ours(entry) else [entry])
-        }
+        found = {str(path.relative_to(target)) for path in _entries(target, files)}
     except OSError as error:
         raise CheckpointError(f"{target}: cannot be read: {error.strerror}") from None
-    others = sorted(found - FILES)
-    if others or (found and "config.json" not in found):
+    others = sorted(found - files)
+    if others or (found and needed not in found):
         raise CheckpointError(
             f"{target}: must be a new folder or a model folder; holds other files "
             f"({', '.join((others or sorted(found))[:3])})"
         )
 
 
-def _is_ours(entry: Path) -> bool:
-    """Say whether an entry of a model folder is a folder that may be in it."""
-    return entry.name in _FOLDERS and entry.is_dir() and not entry.is_symlink()
+def _entries(target: Path, files: frozenset[str]) -> Iterator[Path]:
+    """Yield what stands in a folder, and what in the folders that may be in it."""
+    inner = {parent for name in files for parent in Path(name).parents}
+    waiting = [target]
+    while waiting:
+        for entry in waiting.pop().iterdir():
+            known = entry.relative_to(target) in inner and not entry.is_symlink()
+            if known and entry.is_dir():
+                waiting.append(entry)
+            else:
+                yield entry
 
 
 def _swap(new: Path, target: Path) -> None:
     """Put `new` in the place of `target`; an old target ends up elsewhere, deleted."""
-    check_replaceable(target)  # again: writing took a while
     if not target.exists():
         new.rename(target)
     elif not _exchange(new, target):

@@ -53,8 +53,10 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
     ours = raw.get("bert_keras")
     if isinstance(ours, dict):
-        facts["kind"] = "model folder"
-        facts["task"] = ours.get("task")
+        if checkpoint.origin == "huggingface":
+            facts["kind"] = "model folder"
+        if "task" in ours:
+            facts["task"] = ours["task"]
         for key, value in {
             **(ours.get("settings") or {}),
             **(ours.get("preprocessing") or {}),

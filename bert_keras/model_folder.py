@@ -14,6 +14,8 @@ from typing import Any
 
 from bert_keras.checkpoints import (
     Checkpoint,
+    check_encoder,
+    head_config,
     match,
     names,
     read_checkpoint,
@@ -21,7 +23,7 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder, assign, check_size
+from bert_keras.encoder import BertEncoder, assign
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.folder import replaced_folder
 from bert_keras.packing import Preprocessor
@@ -51,15 +53,25 @@ def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
 
 def write_model(model: TaskModel, folder: Path) -> None:
     """Write the files of a model into a folder that is there."""
-    encoder, task, preprocessor = model.backbone, model.task, model.preprocessor
+    task, preprocessor = model.task, model.preprocessor
+    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    write_huggingface(folder, arrays, config_of(model))
+    preprocessor.tokenizer.save(folder)
+    hidden_size = model.backbone.config.hidden_size
+    task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
+
+
+def config_of(model: TaskModel) -> dict[str, Any]:
+    """Return the whole of a model's `config.json`."""
+    task, preprocessor = model.task, model.preprocessor
     task_class = type(task)
     name = task_class.name
     if name not in TASKS:
         name = f"{task_class.__module__}:{task_class.__qualname__}"
-    config = {
+    return {
         "model_type": "bert",
         "architectures": [task.architecture],
-        **encoder.config.to_dict(),
+        **model.backbone.config.to_dict(),
         **task.model_config(),
         "pad_token_id": preprocessor.tokenizer.pad_id,
         _OURS: {
@@ -69,12 +81,6 @@ def write_model(model: TaskModel, folder: Path) -> None:
             "preprocessing": preprocessor.settings(),
         },
     }
-    arrays = {weight.path: weight.numpy() for weight in model.weights}
-    write_huggingface(folder, arrays, config)
-    preprocessor.tokenizer.save(folder)
-    task.write_files(
-        folder, hidden_size=encoder.config.hidden_size, preprocessor=preprocessor
-    )
 
 
 def load_model(
@@ -104,7 +110,7 @@ def load_model(
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
     check_vocabulary(tokenizer, checkpoint)
-    check_size(checkpoint)
+    check_encoder(checkpoint)
     encoder = BertEncoder(
         checkpoint.config,
         pooler=found.pooler,
@@ -224,10 +230,13 @@ def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return config.json with what the files beside it say of sentence embeddings."""
+    """Return config.json with what the weights tell of a head where it is silent, and
+    what the files beside it say of sentence embeddings.
+    """
     said = read_sentence_files(checkpoint.path)
     return {
         **checkpoint.raw_config,
+        **head_config(checkpoint.raw_config, checkpoint.shapes),
         **({"sentence_transformers": said} if said else {}),
     }
 
@@ -254,11 +263,10 @@ def _task_name(
             f"{checkpoint.path}: made by the task {name!r}, which is none of ours: "
             "pass it as `task`, if you trust that code"
         )
-    architectures = checkpoint.raw_config.get("architectures") or ["none"]
     for ours_name in TASKS:
         if find_task(ours_name).reads(config):
             return ours_name
     raise CheckpointError(
-        f"{checkpoint.path}: holds no task's head (architecture {architectures[0]}): "
-        "train one on it first"
+        f"{checkpoint.path}: holds no task's head (architecture "
+        f"{config['architectures'][0]}): train one on it first"
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.checkpoints import Checkpoint, write_huggingface
+from bert_keras.checkpoints import Checkpoint, check_encoder, write_huggingface
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder, assign, check_size
+from bert_keras.encoder import BertEncoder, assign
 from bert_keras.model_folder import assign_scope
 from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretrainer import BertPretrainer
@@ -43,7 +43,7 @@ def assign_pretrainer(
     Raises:
         CheckpointError: something else is missing or does not fit.
     """
-    check_size(checkpoint)
+    check_encoder(checkpoint)
     scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
     has_pooler = any(name.startswith(_POOLER) for name in checkpoint.shapes)
     optional = tuple(scopes - {"bert/"})

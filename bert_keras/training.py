@@ -19,8 +19,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import read_checkpoint
-from bert_keras.encoder import BertEncoder, check_size
+from bert_keras.checkpoints import check_encoder, read_checkpoint
+from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.inference import Predictor
@@ -166,7 +166,7 @@ def new_model(
     checkpoint = read_checkpoint(encoder)
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
     check_vocabulary(tokenizer, checkpoint)
-    check_size(checkpoint)
+    check_encoder(checkpoint)
     max_length = config.max_length
     if max_length is None:
         max_length = min(task.max_length, checkpoint.config.max_position_embeddings)

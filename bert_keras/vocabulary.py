@@ -1,8 +1,8 @@
 """The vocabulary files of a model folder: vocab.txt, tokenizer.json and its config.
 
-Holds `read_folder` and `write_folder`, which turn the files of Google's and Hugging
-Face's releases into the arguments of `WordPieceTokenizer` and back, and the rules for
-a vocabulary.
+Holds `read_folder`, which turns the files of Google's, Hugging Face's and KerasHub's
+releases into the arguments of `WordPieceTokenizer`, `write_folder`, which writes files
+of Hugging Face, and the rules for a vocabulary.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ _NORMALIZER_KEYS = {
     "lowercase": "lowercase",
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
+}
+# Of KerasHub: its files, and the keys of its tokenizer.json.
+_KERAS_HUB_VOCABULARY = pathlib.Path("assets", "tokenizer", "vocabulary.txt")
+_KERAS_HUB_KEYS = {
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "split_on_cjk": "tokenize_chinese_chars",
 }
 _TYPES: dict[str, tuple[type, ...]] = {
     "lowercase": (bool,),
@@ -85,6 +92,8 @@ def read_folder(
     folder = pathlib.Path(folder)
     plain, whole = folder / "vocab.txt", folder / "tokenizer.json"
     config = folder / "tokenizer_config.json"
+    if (folder / _KERAS_HUB_VOCABULARY).exists():
+        return _read_keras_hub(folder)
     if not plain.exists() and not whole.exists():
         raise CheckpointError(
             f"{folder}: holds no vocabulary, neither {plain.name} nor {whole.name}"
@@ -112,6 +121,32 @@ def read_folder(
         source = f"read from {source}"
     notes.append(f"lowercase={settings['lowercase']}, {source}")
     return settings, tuple(notes)
+
+
+def _read_keras_hub(
+    folder: pathlib.Path,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what `read_folder` does, of a preset of KerasHub."""
+    path = folder / "tokenizer.json"
+    values = _read_json(path).get("config")
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: must hold `config`")
+    for key, wanted in (
+        ("split", True),
+        ("suffix_indicator", "##"),
+        ("oov_token", "[UNK]"),
+    ):
+        if values.get(key, wanted) != wanted:
+            raise CheckpointError(
+                f"{path}: `{key}` must be {wanted!r}; received {str(values[key])[:80]}"
+            )
+    settings: dict[str, Any] = {"lowercase": False, "strip_accents": False}  # of theirs
+    settings |= _select(path, values, _KERAS_HUB_KEYS)
+    parse = values.get("special_tokens_in_strings") is True
+    settings["special_tokens_in_text"] = "parse" if parse else "literal"
+    settings["vocabulary"] = read_vocabulary(folder / _KERAS_HUB_VOCABULARY)
+    note = f"lowercase={settings['lowercase']}, read from {path.name} of KerasHub"
+    return settings, (note,)
 
 
 def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:

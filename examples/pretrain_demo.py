@@ -55,19 +55,10 @@ def main() -> None:
     train, held_out = corpus / "train.txt", corpus / "held_out.txt"
     if not (vocabulary / "vocab.txt").exists():
         run("bert-keras", "vocab", train, "--size", 6000, "--output", vocabulary)
-    data = [
-        "--vocab",
-        vocabulary,
-        "--masking",
-        "dynamic",
-        "--max-length",
-        64,
-        "--form",
-        "text",
-    ]
+    data = ["--vocab", vocabulary, "--form", "text", "--masking", "dynamic"]
+    data += ["--max-length", 64, "--output"]
     for text in (train, held_out):
-        output = WORK / f"data_{text.stem}"
-        run("bert-keras", "pretraining-data", text, *data, "--output", output)
+        run("bert-keras", "pretraining-data", text, *data, WORK / f"data_{text.stem}")
     pretrain = ["pretrain", "--data", WORK / "data_train", "--size", SIZE]
     pretrain += ["--vocab", vocabulary, "--held-out", WORK / "data_held_out"]
     pretrain += ["--steps", steps, "--batch-size", 16, "--learning-rate", 1e-3]
@@ -78,10 +69,8 @@ def main() -> None:
     show("fill-mask with random weights", new_model(vocabulary))
     show(f"fill-mask after {steps:,} steps", bk.load(model / "model", task="masked-lm"))
     print(f"\ndone in {time.perf_counter() - started:.0f} s")
-    print(
-        f"model folder  {model / 'model'}   (fine-tune it: bert-keras train --encoder)"
-    )
-    print(f"report        {model / 'report.html'}")
+    print(f"model folder, to fine-tune  {model / 'model'}")
+    print(f"report                      {model / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ from safetensors.numpy import load_file, save, save_file
 from bert_keras import checkpoints
 from bert_keras.checkpoints import (
     MismatchError,
+    check_encoder,
     match,
     names,
     read_checkpoint,
     resolve,
     write_huggingface,
 )
+from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 
 CONFIG: dict[str, Any] = {
@@ -378,12 +380,45 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     refused("holds no model.safetensors")
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
-    refused("pytorch_model.bin only, a pickle.* can run code")
+    refused("pytorch_model.bin: ")
     save_file(theirs(tiny_arrays()), tmp_path / "model.safetensors")
     (tmp_path / "config.json").unlink()
     refused("config.json: no such file")
     (tmp_path / "config.json").mkdir()
     refused("config.json: no such file")
+
+
+def test_an_encoder_in_a_folder_below_is_pointed_at(tmp_path: Path) -> None:
+    (tmp_path / "0_Transformer").mkdir()
+    write_folder(tmp_path / "0_Transformer", theirs(tiny_arrays()))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="; a folder in it may: 0_Transformer$"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("torch", "part"),
+    [
+        (
+            None,
+            r"pip install 'bert_keras\[torch\]', or convert it to model.safetensors",
+        ),
+        (
+            types.SimpleNamespace(__version__="2.5.1+cpu"),
+            r"as data alone; found 2\.5\.1\+cpu",
+        ),
+        (types.SimpleNamespace(__version__="unknown"), "as data alone; found unknown"),
+    ],
+    ids=["absent", "old", "odd"],
+)
+def test_a_pickle_is_refused_with_the_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, torch: Any, part: str
+) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(CheckpointError, match=f"can run code when it is.*{part}$"):
+        read_checkpoint(folder)
 
 
 @pytest.mark.parametrize(
@@ -529,8 +564,10 @@ def survive(folder: Path, file: str, rounds: int, seed: int) -> dict[str, int]:
     for _ in range(rounds):
         (folder / file).write_bytes(mutated(content, draw))
         try:
-            arrays = dict(read_checkpoint(folder).arrays)
+            checkpoint = read_checkpoint(folder)
+            arrays = dict(checkpoint.arrays)
             assert all(a.nbytes <= 2 * len(content) for a in arrays.values())
+            check_encoder(checkpoint)
             seen["read"] += 1
         except BertKerasError as error:
             assert "\n" not in str(error) and len(str(error)) < 3_000
@@ -545,11 +582,16 @@ def fuzz_folders(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     yield single, "config.json"
     write_shards(tmp_path / "shards", theirs(tiny_arrays()))
     yield tmp_path / "shards", "model.safetensors.index.json"
+    preset = tmp_path / "preset"
+    arrays = {n: a for n, a in tiny_arrays().items() if not n.startswith("cls/")}
+    write_keras_hub(preset, arrays, {**CONFIG, "architectures": ["BertModel"]})
+    for file in ("config.json", "bert_keras.json", "model.weights.h5"):
+        yield preset, file
 
 
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     for (folder, file), rounds in zip(
-        fuzz_folders(tmp_path), (200, 50, 50), strict=True
+        fuzz_folders(tmp_path), (200, 50, 50, 30, 30, 30), strict=True
     ):
         seen = survive(folder, file, rounds, seed=1)
         assert seen["refused"] > rounds // 4, (file, seen)
@@ -558,7 +600,7 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_many_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     for (folder, file), rounds in zip(
-        fuzz_folders(tmp_path), (6_000, 2_000, 2_000), strict=True
+        fuzz_folders(tmp_path), (5_000, 2_000, 1_500, 500, 500, 500), strict=True
     ):
         survive(folder, file, rounds, seed=2)
 
@@ -776,6 +818,41 @@ def test_match_reports_everything_at_once() -> None:
         "10 missing (a, layer_0, layer_1, layer_2 and 6 more); 1 unexpected (c); "
         "1 misshapen (b must be [2, 3], is [3, 2])"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        (
+            {"num_hidden_layers": 10_000_000, "hidden_size": 1},
+            "2; received 10,000",
+        ),
+        ({"num_hidden_layers": 3}, "that are there, 2; received 3"),
+        ({"num_hidden_layers": 1}, "16 unexpected (bert/encoder/layer_1/attention/"),
+        ({"vocab_size": 16_000_000}, "misshapen (bert/embeddings/word_embeddings must"),
+        ({"intermediate_size": 1_000_000}, "6 misshapen (bert/encoder/layer_0/inter"),
+    ],
+)
+def test_a_config_that_lies_of_its_sizes(
+    folder: Path, changes: dict[str, Any], part: str
+) -> None:
+    config = {**CONFIG, "num_attention_heads": 1, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError) as error:
+        check_encoder(read_checkpoint(folder))
+    assert str(error.value).startswith(str(folder)) and part in str(error.value)
+
+
+def test_an_encoder_that_lacks_a_weight(tmp_path: Path) -> None:
+    arrays = tiny_arrays()
+    check_encoder(read_checkpoint(write_folder(tmp_path / "a", theirs(arrays))))
+    del arrays["bert/pooler/dense/kernel"], arrays["bert/pooler/dense/bias"]
+    check_encoder(read_checkpoint(write_folder(tmp_path / "a", theirs(arrays))))
+    del arrays[QUERY]
+    checkpoint = read_checkpoint(write_folder(tmp_path / "a", theirs(arrays)))
+    with pytest.raises(MismatchError, match=rf"1 missing \({QUERY}\)$") as error:
+        check_encoder(checkpoint)
+    assert error.value.missing == (QUERY,)
 
 
 def test_sizes_that_disagree_with_the_arrays_are_found(folder: Path) -> None:

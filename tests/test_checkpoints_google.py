@@ -14,8 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import names, read_checkpoint, read_google, resolve
+from bert_keras.checkpoints import (
+    names,
+    read_checkpoint,
+    read_google,
+    resolve,
+    write_google,
+)
 from bert_keras.checkpoints.bundle import read_index
+from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "tf1_ckpt_keras_bert"
@@ -275,3 +282,198 @@ def test_google_to_huggingface_keeps_every_bit(tmp_path: Path) -> None:
     assert sorted(again.arrays) == sorted(google.arrays)
     for name, array in google.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array, strict=True)
+
+
+# Writing
+
+
+def arrays_of(layers: int) -> dict[str, np.ndarray]:
+    """Return canonical arrays of a pretraining model of unequal tiny sizes."""
+    hidden, inner, words, places = 2, 6, 7, 5
+    dense = {"query": hidden, "key": hidden, "value": hidden}
+    shapes = {
+        "bert/embeddings/word_embeddings": (words, hidden),
+        "bert/embeddings/position_embeddings": (places, hidden),
+        "bert/embeddings/token_type_embeddings": (3, hidden),
+        "bert/embeddings/LayerNorm/gamma": (hidden,),
+        "bert/embeddings/LayerNorm/beta": (hidden,),
+        "bert/pooler/dense/kernel": (hidden, hidden),
+        "bert/pooler/dense/bias": (hidden,),
+        "cls/predictions/transform/dense/kernel": (hidden, hidden),
+        "cls/predictions/transform/dense/bias": (hidden,),
+        "cls/predictions/transform/LayerNorm/gamma": (hidden,),
+        "cls/predictions/transform/LayerNorm/beta": (hidden,),
+        "cls/predictions/output_bias": (words,),
+        "cls/seq_relationship/kernel": (hidden, 4),
+        "cls/seq_relationship/bias": (4,),
+    }
+    for number in range(layers):
+        scope = f"bert/encoder/layer_{number}"
+        for name, ins, outs in (
+            *((f"attention/self/{part}", hidden, size) for part, size in dense.items()),
+            ("attention/output/dense", hidden, hidden),
+            ("intermediate/dense", hidden, inner),
+            ("output/dense", inner, hidden),
+        ):
+            shapes[f"{scope}/{name}/kernel"] = (ins, outs)
+            shapes[f"{scope}/{name}/bias"] = (outs,)
+        for name in ("attention/output/LayerNorm", "output/LayerNorm"):
+            shapes[f"{scope}/{name}/gamma"] = (hidden,)
+            shapes[f"{scope}/{name}/beta"] = (hidden,)
+    draw = np.random.default_rng(0)
+    return {n: draw.normal(size=s).astype("float32") for n, s in shapes.items()}
+
+
+def config_of(layers: int, **changes: Any) -> dict[str, Any]:
+    return {
+        **{"vocab_size": 7, "hidden_size": 2, "num_hidden_layers": layers},
+        **{"num_attention_heads": 1, "intermediate_size": 6, "type_vocab_size": 3},
+        **{"max_position_embeddings": 5, "hidden_act": "gelu_new"},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chinese_L-12_H-768_A-12",
+        "uncased_L-8_H-512_A-8",
+        "CoVBERT",
+        "huawei_trained",  # a classifier of run_classifier.py
+    ],
+)
+def test_what_is_written_has_the_names_shapes_and_types_of_real_files(
+    tmp_path: Path, name: str
+) -> None:
+    """Shapes are compared with each size put in the place of the real one."""
+    folder = REAL.parent / "ckpt_index_only" / name
+    if not folder.is_dir():
+        pytest.skip(f"needs the shared data folder: {name} is absent")
+    tf = pytest.importorskip("tensorflow")
+    real = json.loads((folder / "bert_config.json").read_text())
+    sizes = {real["vocab_size"]: 7, real["hidden_size"]: 2}
+    sizes[real["intermediate_size"]] = 6
+    unlike = {"position_embeddings": [5, 2], "token_type_embeddings": [3, 2]}
+    unlike |= {"seq_relationship/output_weights": [4, 2]}
+    unlike |= {"seq_relationship/output_bias": [4]}
+    unlike |= {"output_weights": [4, 2]}
+
+    def shrunk(row: dict[str, Any]) -> list[int]:
+        if row["name"] == "output_bias":
+            return [4]
+        for ending, shape in unlike.items():
+            if row["name"].endswith(ending):
+                return shape
+        return [sizes[size] for size in row["shape"]]
+
+    wanted = {
+        row["name"]: (row["dtype"], shrunk(row))
+        for row in json.loads((folder / "variables.json").read_text())
+        if not names.is_optimizer_state(row["name"])
+    }
+    layers = real["num_hidden_layers"]
+    arrays = arrays_of(layers)
+    if "output_weights" in wanted:
+        arrays = {n: a for n, a in arrays.items() if not n.startswith("cls/")}
+        arrays["classifier/kernel"] = np.ones((2, 4), np.float32)
+        arrays["classifier/bias"] = np.ones(4, np.float32)
+    assert write_google(tmp_path, arrays, config_of(layers)) == ()
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    types = reader.get_variable_to_dtype_map()
+    shapes = reader.get_variable_to_shape_map()
+    assert {n: (types[n].name, shapes[n]) for n in shapes} == wanted
+    # And the keys of the real config, with the word of Google's code.
+    found = json.loads((tmp_path / "bert_config.json").read_text())
+    rest = {"directionality"} | {key for key in real if key.startswith("pooler_")}
+    assert set(found) == set(real) - rest
+    assert found["hidden_act"] == real["hidden_act"] == "gelu"
+
+
+def test_heads_of_the_fine_tuning_scripts(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    draw = np.random.default_rng(1)
+    arrays = arrays_of(1) | {
+        "classifier/kernel": draw.normal(size=(2, 3)).astype("float32"),
+        "classifier/bias": np.arange(3, dtype="float32"),
+        "qa_outputs/kernel": draw.normal(size=(2, 2)).astype("float32"),
+        "qa_outputs/bias": np.arange(2, dtype="float32"),
+    }
+    write_google(tmp_path, arrays, config_of(1))
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    for theirs, ours in (
+        ("output_weights", arrays["classifier/kernel"].T),
+        ("output_bias", arrays["classifier/bias"]),
+        ("cls/squad/output_weights", arrays["qa_outputs/kernel"].T),
+        ("cls/squad/output_bias", arrays["qa_outputs/bias"]),
+        (
+            "cls/seq_relationship/output_weights",
+            arrays["cls/seq_relationship/kernel"].T,
+        ),
+        ("cls/predictions/output_bias", arrays["cls/predictions/output_bias"]),
+    ):
+        np.testing.assert_array_equal(reader.get_tensor(theirs), ours, strict=True)
+    again = dict(read_checkpoint(tmp_path).arrays)
+    assert sorted(again) == sorted(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array, strict=True)
+
+
+def test_a_real_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    if not REAL.is_dir():
+        pytest.skip("needs the shared data folder: tf1_ckpt_keras_bert is absent")
+    tf = pytest.importorskip("tensorflow")
+    source = read_checkpoint(REAL)
+    write_google(tmp_path, source.arrays, source.config.to_dict())
+    real = tf.train.load_checkpoint(str(REAL / "bert_model.ckpt"))
+    ours = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    listing = json.loads((REAL / "variables.json").read_text())
+    weights = [r["name"] for r in listing if not names.is_optimizer_state(r["name"])]
+    assert sorted(ours.get_variable_to_shape_map()) == sorted(weights)
+    for name in weights:
+        np.testing.assert_array_equal(
+            ours.get_tensor(name), real.get_tensor(name), strict=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"hidden_act": "gelu"}, "by its tanh form, this model by erf"),
+        ({"layer_norm_eps": 1e-5}, "epsilon 1e-12, this model with 1e-05"),
+        ({"hidden_act": "relu"}, ""),
+    ],
+)
+def test_what_the_config_of_google_cannot_say_is_told_and_kept(
+    tmp_path: Path, changes: dict[str, Any], note: str
+) -> None:
+    config = config_of(1, **changes, id2label={"0": "no"}, architectures=["BertModel"])
+    notes = write_google(tmp_path, arrays_of(1), config)
+    assert len(notes) == bool(note) and note in " ".join(notes)
+    again = read_checkpoint(tmp_path)
+    assert again.config == BertConfig.from_dict(config)
+    assert again.raw_config["id2label"] == {"0": "no"}
+    assert again.raw_config["architectures"] == ["BertModel"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "changes", "message"),
+    [
+        ({"my_head/kernel": np.ones(2)}, {}, "no weight named 'my_head/kernel'"),
+        ({"classifier/bias": np.full(2, np.nan)}, {}, "not finite"),
+        ({}, {"is_decoder": True}, "no causal attention"),
+        ({}, {"hidden_act": "silu"}, "no activation silu; it has gelu, relu, tanh"),
+        ({}, {"hidden_size": 0}, "`hidden_size`"),
+    ],
+)
+def test_what_google_cannot_hold_is_refused(
+    tmp_path: Path, arrays: Any, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BertKerasError, match=message):
+        write_google(tmp_path / "new", arrays_of(1) | arrays, config_of(1, **changes))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot write"):
+        write_google(tmp_path / "file", arrays_of(1), config_of(1))

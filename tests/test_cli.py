@@ -239,6 +239,11 @@ def test_convert(run: Run, spam_folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
+def test_convert_to_another_format(run: Run, spam_folder: Path, tmp_path: Path) -> None:
+    run("convert", spam_folder, tmp_path / "out", "--to", "google")
+    assert (tmp_path / "out" / "bert_model.ckpt.index").is_file()
+
+
 def test_convert_a_google_checkpoint(run: Run, tmp_path: Path) -> None:
     source = SHARED / "data" / "tf1_ckpt_keras_bert"
     if not source.is_dir():

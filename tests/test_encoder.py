@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import MismatchError, read_checkpoint, write_huggingface
+from bert_keras.checkpoints.assign import encoder_shapes
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.encoder import BertEncoder, assign, batch_inputs
 from bert_keras.errors import ConfigError
@@ -91,6 +92,11 @@ def test_all_weights_are_those_of_checkpoints():
     encoder = BertEncoder(CONFIG)
     assert encoder.count_params() == CONFIG.parameter_count()
     assert len(encoder.weights) == len(encoder.trainable_weights)
+
+
+def test_the_shapes_that_checkpoints_must_have_are_those_of_the_model():
+    weights = BertEncoder(CONFIG).weights
+    assert encoder_shapes(CONFIG) == {w.path: tuple(w.shape) for w in weights}
 
 
 def test_weights_have_googles_names():

@@ -28,22 +28,24 @@ FLOORS = {
     2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
     " pretraining_data_config pretraining_objective run_folder"
     " similarity table tokenizer train_step wikipedia word_counts",
-    3: "checkpoints.assign checkpoints.bundle checkpoints.sentence_files"
+    3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
+    " checkpoints.h5_file checkpoints.pickled_file checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
     " masking packing pairs pretrain_config"
     " pretraining_manifest squad tagged vocabulary_learning",
-    4: "checkpoints.google checkpoints.huggingface corpus pretrain_arguments"
-    " pretraining_files pretraining_shard pseudo_likelihood sentence_windows windows"
-    " words",
-    5: "arguments beam_steps checkpoints pretraining_data pretraining_input spans",
-    6: "beam_pretraining encoder info",
+    4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub corpus"
+    " pretrain_arguments pretraining_files pretraining_shard pseudo_likelihood"
+    " sentence_windows windows words",
+    5: "arguments beam_steps checkpoints checkpoints.keras_hub_objects"
+    " pretraining_data pretraining_input spans",
+    6: "beam_pretraining checkpoints.keras_hub_writer encoder info",
     7: "pretrainer tasks.base training_state",
     8: "held_out task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
     9: "export model_folder tasks.classification tasks.feature_tagging"
     " tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification",
-    10: "convert inference pretrainer_folder",
+    10: "convert inference keras_hub_models pretrainer_folder",
     11: "embedder progress",
     12: "features pretraining_progress text_search training",
     13: "pretraining",

@@ -170,8 +170,10 @@ def test_a_length_above_the_encoder_s_is_refused(folder: Path) -> None:
 
 
 def test_a_config_that_lies_about_its_size_is_refused_at_once(folder: Path) -> None:
-    edit(folder / "config.json", hidden_size=16_384, num_hidden_layers=20)
-    refused(lambda: load_model(folder), "the config", "21,500,756,608")
+    edit(folder / "config.json", num_hidden_layers=20)
+    refused(lambda: load_model(folder), "`num_hidden_layers`", "2; received 20")
+    edit(folder / "config.json", hidden_size=16_384, num_hidden_layers=2)
+    refused(lambda: load_model(folder), "37 misshapen", "[16384], is [16]")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.txt"])

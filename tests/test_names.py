@@ -92,7 +92,64 @@ def test_google_round_trip(name: str) -> None:
     assert names.from_google(theirs) == (name, transpose)
 
 
+KERAS_HUB = [name for name in CANONICAL if "seq_rel" not in name and "qa_" not in name]
+
+
+@pytest.mark.parametrize("name", KERAS_HUB)
+def test_keras_hub_round_trip(name: str) -> None:
+    place = names.to_keras_hub(name)
+    assert names.from_keras_hub(place) == name
+    assert names.from_keras_hub(place.replace("/_", "/")) == name
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (
+            "model:layers/transformer_encoder/_self_attention_layer/output_dense/vars/0",
+            "bert/encoder/layer_0/attention/output/dense/kernel",
+        ),
+        (
+            "model:layers/transformer_encoder_11/_feedforward_layer_norm/vars/1",
+            "bert/encoder/layer_11/output/LayerNorm/beta",
+        ),
+        ("model:layers/dense/vars/1", "bert/pooler/dense/bias"),
+        ("task:layers/dense/vars/1", "classifier/bias"),
+        ("task:layers/masked_lm_head/vars/0", "cls/predictions/output_bias"),
+        ("layers/dense/vars/1", None),
+        ("model:layers/dense_1/vars/1", None),
+        ("model:layers/transformer_encoder_0/_feedforward_layer_norm/vars/1", None),
+        ("model:layers/transformer_encoder_01/_feedforward_layer_norm/vars/1", None),
+        ("model:layers/transformer_encoder#/_feedforward_layer_norm/vars/1", None),
+    ],
+)
+def test_from_keras_hub(place: str, name: str | None) -> None:
+    assert names.from_keras_hub(place) == name
+
+
+def test_what_keras_hub_has_not() -> None:
+    for name in ("qa_outputs/kernel", "bert/encoder/layer_#/output/dense/bias", "x/y"):
+        with pytest.raises(CheckpointError, match="KerasHub's BERT has no weight"):
+            names.to_keras_hub(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    [
+        ("bert/encoder/layer_3/attention/self/key/kernel", 1),
+        ("bert/encoder/layer_3/attention/self/key/bias", 0),
+        ("bert/encoder/layer_3/attention/output/dense/kernel", 0),
+        ("bert/encoder/layer_3/attention/output/dense/bias", None),
+        ("bert/encoder/layer_3/output/dense/kernel", None),
+        ("bert/pooler/dense/kernel", None),
+    ],
+)
+def test_axes_of_heads(name: str, axis: int | None) -> None:
+    assert names.keras_hub_head_axis(name) == axis
+
+
 def test_different_names_stay_different() -> None:
+    assert len(set(KERAS_HUB)) == len({names.to_keras_hub(n) for n in KERAS_HUB})
     assert len(set(CANONICAL)) == len({names.to_huggingface(n) for n in CANONICAL})
     assert len(set(CANONICAL)) == len({names.to_google(n) for n in CANONICAL})
 
@@ -115,10 +172,14 @@ def test_optimizer_state_and_buffers() -> None:
         "beta1_power",
         "bert/pooler/dense/bias/adam_m",
         "bert/pooler/dense/bias/Adam_1",
+        "output_weights/AdamWeightDecayOptimizer",
+        "output_weights/AdamWeightDecayOptimizer_1",
+        "cls/squad/output_bias/LAMB",
     ):
         assert names.is_optimizer_state(name)
         assert names.from_google(name) is None
-    assert not names.is_optimizer_state("bert/pooler/dense/bias")
+    for name in ("bert/pooler/dense/bias", "my_head/adam", "my_head/Adam_x"):
+        assert not names.is_optimizer_state(name)
     assert names.is_buffer("embeddings.position_ids")
     assert names.is_buffer("bert.embeddings.position_ids")
 

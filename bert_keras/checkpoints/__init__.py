@@ -11,22 +11,29 @@ import os
 import re
 from pathlib import Path
 
-from bert_keras.checkpoints import google, huggingface
-from bert_keras.checkpoints.assign import MismatchError, match
-from bert_keras.checkpoints.base import Checkpoint, LazyArrays, one_line
-from bert_keras.checkpoints.google import read_google
+from bert_keras.checkpoints import google, huggingface, keras_hub
+from bert_keras.checkpoints.architecture import head_config
+from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
+from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
+from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
+from bert_keras.checkpoints.keras_hub import read_keras_hub
+from bert_keras.checkpoints.sentence_files import POOLING
 from bert_keras.errors import CheckpointError
 
 __all__ = [
     "Checkpoint",
     "LazyArrays",
     "MismatchError",
+    "check_encoder",
+    "head_config",
     "match",
     "read_checkpoint",
     "read_google",
     "read_huggingface",
+    "read_keras_hub",
     "resolve",
+    "write_google",
     "write_huggingface",
 ]
 
@@ -42,7 +49,14 @@ HUB_FILES = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*/config.json",
+    # Of KerasHub.
     "bert_keras.json",
+    "metadata.json",
+    "model.weights.h5",
+    "preprocessor.json",
+    "task.json",
+    "task.weights.h5",
+    "assets/tokenizer/vocabulary.txt",
 )
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
@@ -54,8 +68,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
-            `*.ckpt*.index`, or the path of that checkpoint without `.index`; or a hub
-            name `hf://owner/name[@revision]`.
+            `*.ckpt*.index`, or the path of that checkpoint without `.index`; a preset
+            folder of KerasHub; or a hub name `hf://owner/name[@revision]`.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or no BERT.
@@ -67,13 +81,18 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         prefix = google.find_prefix(folder)
     if prefix is not None:
         return read_google(prefix)
+    if not _has_safetensors(folder) and any(
+        os.path.isfile(folder / name) for name in (keras_hub.WEIGHTS, keras_hub.SHARDS)
+    ):
+        return read_keras_hub(folder)
     if not any(
         os.path.isfile(folder / name)
         for name in (huggingface.CONFIG, huggingface.WEIGHTS, huggingface.INDEX)
     ):
         raise CheckpointError(
             f"{folder}: holds no checkpoint: neither {huggingface.CONFIG} with "
-            f"{huggingface.WEIGHTS} nor {google.CONFIG} with bert_model.ckpt.index"
+            f"{huggingface.WEIGHTS} nor {google.CONFIG} with {google.PREFIX}.index nor "
+            f"{keras_hub.WEIGHTS}{_hint(folder)}"
         )
     return read_huggingface(folder)
 
@@ -115,6 +134,13 @@ def _has_safetensors(folder: Path) -> bool:
         os.path.isfile(folder / name)
         for name in (huggingface.WEIGHTS, huggingface.INDEX)
     )
+
+
+def _hint(folder: Path) -> str:
+    """Return which folders below hold one, as in old ones of sentence-transformers."""
+    found = sorted(path.parent.name for path in folder.glob(f"*/{huggingface.CONFIG}"))
+    found = [name for name in found if name != POOLING]
+    return f"; a folder in it may: {listed(found)}" if found else ""
 
 
 def _fetch(name: str) -> Path:

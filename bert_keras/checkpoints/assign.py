@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from bert_keras.checkpoints.base import Shape, listed
+from bert_keras.checkpoints import names as known
+from bert_keras.checkpoints.base import Checkpoint, Shape, listed
+from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
+
+_ENCODER = "bert/"
+_POOLER = "bert/pooler/"
 
 
 class MismatchError(CheckpointError):
@@ -77,3 +82,51 @@ def match(
     if missing or unexpected or misshapen:
         raise MismatchError(missing=missing, unexpected=unexpected, misshapen=misshapen)
     return names
+
+
+def check_encoder(checkpoint: Checkpoint) -> None:
+    """Raise unless a checkpoint holds the encoder that its config says.
+
+    Before a model is made: a config that lies of its sizes costs no memory.
+
+    Raises:
+        CheckpointError: it has other layers than the config.
+        MismatchError: a weight is missing, unexpected or misshapen; a pooler may be
+            missing.
+    """
+    layers = checkpoint.config.num_hidden_layers
+    found = {name.split("/")[2] for name in checkpoint.shapes if "/layer_" in name}
+    if layers > len(found):  # so many names are not made for a message
+        raise CheckpointError(
+            f"{checkpoint.path}: `num_hidden_layers` must be the number of layers "
+            f"that are there, {len(found):,}; received {layers:,}"
+        )
+    shapes = {n: s for n, s in checkpoint.shapes.items() if n.startswith(_ENCODER)}
+    try:
+        match(encoder_shapes(checkpoint.config), shapes, optional=(_POOLER,))
+    except MismatchError as error:
+        error.args = (f"{checkpoint.path}: {error}",)
+        raise
+
+
+def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
+    """Return canonical name to canonical shape of an encoder's weights, with pooler."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    rows = {
+        "word_embeddings": config.vocab_size,
+        "position_embeddings": config.max_position_embeddings,
+        "token_type_embeddings": config.type_vocab_size,
+    }
+    shapes: dict[str, Shape] = {}
+    for template in known.TABLE:
+        if not template.startswith(_ENCODER):
+            continue
+        scope, _, kind = template.rpartition("/")
+        ins = inner if scope.endswith("#/output/dense") else hidden
+        outs = inner if scope.endswith("/intermediate/dense") else hidden
+        shape: Shape = (ins, outs) if kind == "kernel" else (outs,)
+        if kind in rows:
+            shape = (rows[kind], hidden)
+        for number in range(config.num_hidden_layers if "#" in template else 1):
+            shapes[template.replace("#", str(number))] = shape
+    return shapes

@@ -1,11 +1,13 @@
 """What every checkpoint reader returns: `Checkpoint`, with arrays read when asked for.
 
-Also the few helpers that readers share: JSON files, files written beside and then
-moved, names shown in one line.
+Also `StoredTensor`, a tensor that stays in its file until then, and the few helpers
+that readers share: JSON files, files written beside and then moved, names shown in one
+line.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import json
@@ -13,6 +15,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import EllipsisType
 from typing import IO, Any
 
 import numpy as np
@@ -24,6 +27,47 @@ _MOST_JSON_BYTES = 32 << 20  # an index of many thousand names has 1 MB
 _BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
 
 Shape = tuple[int, ...]
+FLOATS = ("F32", "F16", "BF16", "F64")  # all become float32
+
+
+class StoredTensor(abc.ABC):
+    """Where one tensor stands: its file, its name there, shape and data type."""
+
+    def __init__(self, file: Path, name: str, shape: Shape, dtype: str) -> None:
+        self.file, self.name, self.shape, self.dtype = file, name, shape, dtype
+
+    def check(self) -> None:
+        """Raise a CheckpointError unless the tensor holds floating-point values."""
+        if self.dtype not in FLOATS:
+            raise CheckpointError(
+                f"{self.file}: {one_line(self.name)} must be one of "
+                f"{', '.join(FLOATS)}; is {self.dtype}"
+            )
+        if 0 in self.shape:
+            raise CheckpointError(
+                f"{self.file}: {one_line(self.name)} is empty: {list(self.shape)}"
+            )
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
+        """Yield the rows of the first axis in blocks of a few MB, as stored."""
+
+    def read(self, *, transpose: bool = False) -> np.ndarray:
+        """Return the values as float32 in C order; no more than a block is copied."""
+        array = np.empty(self.shape[::-1] if transpose else self.shape, np.float32)
+        view = array.T if transpose else array
+        # What is not finite, before the cast or by it, is found by LazyArrays.
+        with np.errstate(all="ignore"):
+            for rows, block in self.blocks():
+                view[rows] = block
+        return array
+
+    def equals(self, other: StoredTensor) -> bool:
+        """Return whether both hold the same values in the same type and shape."""
+        if (self.shape, self.dtype) != (other.shape, other.dtype):
+            return False
+        pairs = zip(self.blocks(), other.blocks(), strict=True)
+        return all(np.array_equal(a, b) for (_, a), (_, b) in pairs)
 
 
 class LazyArrays(Mapping[str, np.ndarray]):
@@ -82,9 +126,10 @@ class Checkpoint:
 
     Args:
         path: the folder.
-        origin: `huggingface` or `google`.
+        origin: `huggingface`, `google` or `keras-hub`.
         config: the sizes; its `hidden_act` is what the checkpoint's makers computed.
-        raw_config: the whole parsed `config.json` or `bert_config.json`.
+        raw_config: the whole parsed `config.json` or `bert_config.json`; of KerasHub,
+            what its files say in the words of a `config.json`.
         arrays: canonical name to float32 array, read when asked for.
         notes: lines to tell the user, such as which activation was chosen.
         unrecognized: names in the file, as spelled there, that have no canonical name.
@@ -102,6 +147,13 @@ class Checkpoint:
     def shapes(self) -> Mapping[str, Shape]:
         """Canonical name to canonical shape; reads no array."""
         return self.arrays.shapes
+
+
+def shapes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Shape]:
+    """Return the shapes of arrays by name; reads none that is lazy."""
+    if isinstance(arrays, LazyArrays):
+        return dict(arrays.shapes)
+    return {name: np.shape(arrays[name]) for name in arrays}
 
 
 def check_finite(array: np.ndarray, *, name: str, place: str) -> None:

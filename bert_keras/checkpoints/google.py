@@ -1,4 +1,4 @@
-"""Read a checkpoint of Google's released code: TensorFlow 1 variables by name.
+"""Read and write a checkpoint of Google's released code: TensorFlow 1 variables.
 
 Source: https://github.com/google-research/bert (`modeling.py`; the releases hold
 `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`). Imports TensorFlow when used.
@@ -7,6 +7,7 @@ Source: https://github.com/google-research/bert (`modeling.py`; the releases hol
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from bert_keras.checkpoints.base import (
     Checkpoint,
     LazyArrays,
     bert_config,
+    check_finite,
     listed,
     one_line,
     read_json,
@@ -27,7 +29,36 @@ from bert_keras.checkpoints.bundle import Entry, read_index
 from bert_keras.errors import CheckpointError
 
 CONFIG = "bert_config.json"
+PREFIX = "bert_model.ckpt"
+# What `convert` writes: tokenizer_config.json is ours, Google's tools take flags.
+FILES = frozenset(
+    (
+        CONFIG,
+        f"{PREFIX}.data-00000-of-00001",
+        f"{PREFIX}.index",
+        "tokenizer_config.json",
+        "vocab.txt",
+    )
+)
 _TF2_ROOT = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# The keys of the released files, and the activations that Google's code knows.
+_KEYS = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+    "vocab_size",
+)
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu", "relu": "relu", "tanh": "tanh"}
+_EPSILON = 1e-12  # of its LayerNorm, which no config changes
+# Our key for what its word "gelu" hides: the erf form, if that is what is meant.
+_EXACT_ACTIVATION = "huggingface_hidden_act"
 
 
 def find_prefix(folder: Path) -> Path | None:
@@ -39,8 +70,8 @@ def find_prefix(folder: Path) -> Path | None:
         CheckpointError: there are several, such as `model.ckpt-20`, `model.ckpt-40`.
     """
     found = sorted(path.with_suffix("") for path in folder.glob("*.ckpt*.index"))
-    if folder / "bert_model.ckpt" in found:
-        return folder / "bert_model.ckpt"
+    if folder / PREFIX in found:
+        return folder / PREFIX
     if len(found) > 1:
         raise CheckpointError(
             f"{folder}: holds {len(found)} checkpoints; give the path of one: "
@@ -55,7 +86,8 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     Args:
         prefix: the path before `.index`; `bert_config.json` stands beside it. Its
             `hidden_act` "gelu" is the tanh form, `gelu_new` in our config: that is
-            what Google's code computes, where Hugging Face's "gelu" is the erf form.
+            what Google's code computes, where Hugging Face's "gelu" is the erf form
+            (a file of `write_google` may say that it is meant nevertheless).
 
     Raises:
         CheckpointError: a file is missing or broken, or holds no BERT.
@@ -66,7 +98,9 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     raw = read_json(path)
     notes = []
     values = dict(raw)
-    if values.get("hidden_act", "gelu") == "gelu":
+    if _EXACT_ACTIVATION in raw:
+        values["hidden_act"] = raw[_EXACT_ACTIVATION]
+    elif values.get("hidden_act", "gelu") == "gelu":
         values["hidden_act"] = "gelu_new"
         notes.append(
             "hidden_act gelu is read as gelu_new, the tanh form of Google's code"
@@ -109,6 +143,92 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
     )
+
+
+def write_google(
+    folder: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    config: Mapping[str, Any],
+) -> tuple[str, ...]:
+    """Write `bert_config.json` and `bert_model.ckpt.*`, as the released files are.
+
+    `tf.train.load_checkpoint` reads every weight under the name, shape and type that
+    Google's code gives it; heads as `run_pretraining.py`, `run_classifier.py` and
+    `run_squad.py` write them. All weights are in memory at once.
+
+    Args:
+        folder: made if absent; `convert` gives one that nobody sees before it is whole.
+        arrays: canonical name to array, canonical shape; each is asked for once.
+        config: the whole of a `config.json`. Keys that Google's code has no use for
+            are kept: it passes over them, and `read_google` finds them.
+
+    Returns:
+        Lines that tell where Google's code computes something else.
+
+    Raises:
+        CheckpointError: Google's code has no such weight or computation, a value is
+            not finite, or the disk refuses.
+        ConfigError: a size in `config` is out of its range.
+    """
+    folder = Path(folder)
+    values, notes = _google_config(config)
+    renamed = {name: names.to_google(name) for name in arrays}
+    import tensorflow as tf
+
+    tensors = []
+    for name, new in renamed.items():
+        array = np.asarray(arrays[name], np.float32)
+        check_finite(array, name=name, place=str(folder))
+        tensors.append(tf.constant(array.T if new.transpose else array))
+    text = json.dumps(values, indent=2, sort_keys=True) + "\n"
+    prefix = folder / PREFIX
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG).write_text(text, encoding="utf-8")
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=[new.name for new in renamed.values()],
+            shape_and_slices=[""] * len(tensors),
+            tensors=tensors,
+        )
+    except (OSError, tf.errors.OpError) as error:
+        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
+    entries, shards = read_index(prefix)
+    for entry in entries.values():  # what was written must open
+        entry.check(prefix, shards)
+    return notes
+
+
+def _google_config(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what `bert_config.json` holds, and notes on what it cannot say."""
+    sizes = bert_config(config, path=Path(CONFIG))
+    if sizes.is_decoder:
+        raise CheckpointError("Google's code has no causal attention (`is_decoder`)")
+    if sizes.hidden_act not in _ACTIVATIONS:
+        raise CheckpointError(
+            f"Google's code has no activation {sizes.hidden_act}; "
+            f"it has {', '.join(sorted(set(_ACTIVATIONS.values())))}"
+        )
+    known = sizes.to_dict()
+    others = {key: config[key] for key in config if key not in known}
+    others.pop("model_type", None)
+    others.pop(_EXACT_ACTIVATION, None)
+    values = {**others, **{key: known[key] for key in _KEYS}}
+    values["hidden_act"] = _ACTIVATIONS[sizes.hidden_act]
+    notes = []
+    if sizes.hidden_act == "gelu":
+        values[_EXACT_ACTIVATION] = "gelu"
+        notes.append(
+            "Google's code computes gelu by its tanh form, this model by erf: there "
+            "its outputs differ a little"
+        )
+    if sizes.layer_norm_eps != _EPSILON:
+        values["layer_norm_eps"] = sizes.layer_norm_eps
+        notes.append(
+            f"Google's code computes LayerNorm with epsilon {_EPSILON:g}, this model "
+            f"with {sizes.layer_norm_eps:g}: there its outputs differ"
+        )
+    return values, tuple(notes)
 
 
 def _open(prefix: Path) -> Any:

@@ -1,7 +1,7 @@
 """Read and write a Hugging Face folder: `config.json` and `model.safetensors`.
 
-Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`. Only
-safetensors is read and written: no pickle, no code.
+Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`. What
+is written is safetensors; `pytorch_model.bin` is read as data alone (`pickled_file`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import names
+from bert_keras.checkpoints import names, pickled_file
 from bert_keras.checkpoints.base import (
     Checkpoint,
     LazyArrays,
+    StoredTensor,
     bert_config,
     check_finite,
     listed,
@@ -27,7 +28,6 @@ from bert_keras.checkpoints.base import (
     written,
 )
 from bert_keras.checkpoints.tensor_file import (
-    StoredTensor,
     opened,
     stored_tensors,
     write_tensors,
@@ -37,7 +37,8 @@ from bert_keras.errors import CheckpointError
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+PICKLE = "pytorch_model.bin"
+PICKLE_INDEX = "pytorch_model.bin.index.json"
 _BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -46,8 +47,8 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         folder: holds `config.json`, and `model.safetensors` or the shards that
-            `model.safetensors.index.json` names. float16, bfloat16 and float64
-            become float32.
+            `model.safetensors.index.json` names; or `pytorch_model.bin`, where torch
+            is installed. float16, bfloat16 and float64 become float32.
 
     Raises:
         CheckpointError: a file is missing or broken, or holds no BERT.
@@ -189,44 +190,51 @@ def _check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
 
 def _tensors(folder: Path) -> dict[str, StoredTensor]:
     """Return every tensor of a folder by its name in the file."""
-    if os.path.isfile(folder / WEIGHTS):
-        return stored_tensors(folder / WEIGHTS)
-    if not os.path.isfile(folder / INDEX):
-        if any(os.path.isfile(folder / name) for name in PICKLES):
-            raise CheckpointError(
-                f"{folder}: holds {PICKLES[0]} only, a pickle, which can run code when "
-                f"it is opened and is not read; convert it to {WEIGHTS}"
-            )
-        raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
-    index = read_json(folder / INDEX).get("weight_map")
+    for whole, index, stored in (
+        (WEIGHTS, INDEX, stored_tensors),
+        (PICKLE, PICKLE_INDEX, pickled_file.stored_tensors),
+    ):
+        if os.path.isfile(folder / whole):
+            return stored(folder / whole)
+        if os.path.isfile(folder / index):
+            return _sharded(folder / index, stored)
+    raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
+
+
+def _sharded(
+    path: Path, stored: Callable[[Path], dict[str, StoredTensor]]
+) -> dict[str, StoredTensor]:
+    """Return every tensor of the shards that an index names."""
+    index = read_json(path).get("weight_map")
     if not isinstance(index, dict) or not all(
         isinstance(shard, str) for shard in index.values()
     ):
         raise CheckpointError(
-            f"{folder / INDEX}: `weight_map` must be an object of names to file names"
+            f"{path}: `weight_map` must be an object of names to file names"
         )
     tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(index.values())):
-        for name, tensor in stored_tensors(_shard(folder, shard)).items():
+        for name, tensor in stored(_shard(path, shard)).items():
             if index.get(name) != shard:
                 raise CheckpointError(
-                    f"{folder / INDEX}: {one_line(shard)} holds {one_line(name)}, "
+                    f"{path}: {one_line(shard)} holds {one_line(name)}, "
                     "which the index does not place there"
                 )
             tensors[name] = tensor
     missing = [name for name in index if name not in tensors]
     if missing:
         raise CheckpointError(
-            f"{folder / INDEX}: not in the file that the index names: {listed(missing)}"
+            f"{path}: not in the file that the index names: {listed(missing)}"
         )
     return tensors
 
 
-def _shard(folder: Path, name: str) -> Path:
-    """Return the path of a shard, which must stand in the folder itself.
+def _shard(index: Path, name: str) -> Path:
+    """Return the path of a shard, which must stand in the folder of its index.
 
     The hub's cache keeps files in `blobs` beside `snapshots` and links to them.
     """
+    folder = index.parent
     path = folder / name
     try:
         home = folder.resolve()
@@ -239,7 +247,7 @@ def _shard(folder: Path, name: str) -> Path:
         inside = False
     if not inside:
         raise CheckpointError(
-            f"{folder / INDEX}: a shard must be a file of the same folder; "
+            f"{index}: a shard must be a file of the same folder; "
             f"received {one_line(name)}"
         )
     if not os.path.isfile(path):

@@ -1,13 +1,15 @@
-"""The names of BERT's weights: ours, Hugging Face's and Google's, in one table.
+"""The names of BERT's weights: ours, Hugging Face's, Google's and KerasHub's.
 
 Canonical names are the scopes of Google's released code, which is what a Keras
 `variable.path` reads in our model; canonical kernels are [in, out]. Hugging Face
-stores [out, in]; Google's `output_weights` are [out, in] too. Each function returns
-the other side's name and whether the values are transposed on the way.
+stores [out, in]; Google's `output_weights` are [out, in] too. KerasHub stores [in, out]
+with one axis of attention split into heads. Each function returns the other side's name
+and how the values change on the way.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
-`run_squad.py`; Hugging Face transformers `modeling_bert.py`. Imports nothing of ours
-but the errors.
+`run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
+`bert_backbone.py`, `masked_lm_head.py`, and the files that it saves. Imports nothing of
+ours but the errors.
 """
 
 from __future__ import annotations
@@ -74,6 +76,48 @@ GOOGLE = {
     "qa_outputs/bias": "cls/squad/output_bias",
 }
 
+# canonical name: KerasHub's file and place in it. Keras names what a model holds after
+# the class, counts those of one class (`transformer_encoder`, `transformer_encoder_1`)
+# and numbers the weights of each.
+KERAS_HUB = {
+    "bert/embeddings/word_embeddings": "model:layers/reversible_embedding/vars/0",
+    "bert/embeddings/position_embeddings": "model:layers/position_embedding/vars/0",
+    "bert/embeddings/token_type_embeddings": "model:layers/embedding/vars/0",
+}
+_KERAS_HUB_LAYER = "model:layers/transformer_encoder#"
+for _ours, _theirs in {
+    "bert/embeddings/LayerNorm": "model:layers/layer_normalization",
+    "bert/pooler/dense": "model:layers/dense",
+    "cls/predictions/transform/dense": "task:layers/masked_lm_head/_intermediate_dense",
+    "cls/predictions/transform/LayerNorm": (
+        "task:layers/masked_lm_head/_intermediate_layer_norm"
+    ),
+    "classifier": "task:layers/dense",
+    f"{_LAYERS[0]}/attention/self/query": "_self_attention_layer/query_dense",
+    f"{_LAYERS[0]}/attention/self/key": "_self_attention_layer/key_dense",
+    f"{_LAYERS[0]}/attention/self/value": "_self_attention_layer/value_dense",
+    f"{_LAYERS[0]}/attention/output/dense": "_self_attention_layer/output_dense",
+    f"{_LAYERS[0]}/attention/output/LayerNorm": "_self_attention_layer_norm",
+    f"{_LAYERS[0]}/intermediate/dense": "_feedforward_intermediate_dense",
+    f"{_LAYERS[0]}/output/dense": "_feedforward_output_dense",
+    f"{_LAYERS[0]}/output/LayerNorm": "_feedforward_layer_norm",
+}.items():
+    if "#" in _ours:
+        _theirs = f"{_KERAS_HUB_LAYER}/{_theirs}"
+    _parts = ("gamma", "beta") if _ours.endswith("LayerNorm") else ("kernel", "bias")
+    KERAS_HUB |= {f"{_ours}/{n}": f"{_theirs}/vars/{i}" for i, n in enumerate(_parts)}
+KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
+# The canonical axis that KerasHub stores as two: heads, and width of a head.
+_HEAD_AXES = {
+    "attention/self/query/kernel": 1,
+    "attention/self/query/bias": 0,
+    "attention/self/key/kernel": 1,
+    "attention/self/key/bias": 0,
+    "attention/self/value/kernel": 1,
+    "attention/self/value/bias": 0,
+    "attention/output/dense/kernel": 0,
+}
+
 # Copies that Hugging Face files may hold of a weight that the model ties.
 TIED = {
     "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
@@ -82,26 +126,25 @@ TIED = {
 # Constants that older transformers releases saved among the weights.
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 
-_SLOTS = {
-    "adam_m",
-    "adam_v",
-    "Adam",
-    "Adam_1",
-    "LAMB",
-    "LAMB_1",
-    "lamb_m",
-    "lamb_v",
-    "Momentum",
-    "ExponentialMovingAverage",
-}
+# What an optimizer keeps beside each variable, below its name.
+_SLOT = re.compile(
+    r"(?:adam|lamb)_[mv]|(?:Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer"
+    r"|Momentum|ExponentialMovingAverage)(?:_[0-9]{1,2})?"
+)
 _COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_scale"}
 
 _FROM_HUGGINGFACE = {theirs: ours for ours, theirs in TABLE.items()}
 _FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
+_FROM_KERAS_HUB = {
+    theirs.replace("/_", "/"): ours for ours, theirs in KERAS_HUB.items()
+}
 # No leading zero: two spellings of one layer would break the round trip.
 _LAYER = re.compile(r"(?<=^bert/encoder/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
 _HUGGINGFACE_LAYER = re.compile(
     r"(?<=^bert\.encoder\.layer\.)(?:0|[1-9][0-9]{0,3})(?=\.)"
+)
+_KERAS_HUB_NUMBER = re.compile(
+    r"(?<=^model:layers/transformer_encoder)(?:|_[1-9][0-9]{0,3})(?=/)"
 )
 _OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
 
@@ -188,6 +231,45 @@ def to_google(name: str) -> Renamed:
     return Renamed(name, False)
 
 
+def from_keras_hub(place: str) -> str | None:
+    """Return the canonical name of a weight in KerasHub's files, or `None`.
+
+    Args:
+        place: `model:` or `task:`, then the path in that file. Keras has saved some of
+            its steps with a leading underscore and without, so that none counts.
+    """
+    place = place.replace("/_", "/")
+    number = _KERAS_HUB_NUMBER.search(place)
+    ours = _FROM_KERAS_HUB.get(_KERAS_HUB_NUMBER.sub("#", place))
+    if ours is None or "#" in place:
+        return None
+    return ours.replace("#", number.group()[1:] or "0") if number else ours
+
+
+def to_keras_hub(name: str) -> str:
+    """Return the place of a canonical name in KerasHub's files.
+
+    Raises:
+        CheckpointError: KerasHub has no such weight.
+    """
+    number = _LAYER.search(name)
+    theirs = None if "#" in name else KERAS_HUB.get(_LAYER.sub("#", name))
+    if theirs is None:
+        raise CheckpointError(f"KerasHub's BERT has no weight named {name!r}")
+    if number:
+        count = "" if number.group() == "0" else f"_{number.group()}"
+        theirs = theirs.replace("#", count)
+    return theirs
+
+
+def keras_hub_head_axis(name: str) -> int | None:
+    """Return the canonical axis that KerasHub splits into heads, `None` if it does not.
+
+    Stored in its place are two axes: the heads, and the width of a head.
+    """
+    return _HEAD_AXES.get(name.partition("/layer_")[2].partition("/")[2])
+
+
 def is_buffer(name: str) -> bool:
     """Return whether a Hugging Face name is a saved constant, not a weight."""
     return name.removeprefix("bert.") in _BUFFERS
@@ -195,4 +277,4 @@ def is_buffer(name: str) -> bool:
 
 def is_optimizer_state(name: str) -> bool:
     """Return whether a name in Google's files belongs to the optimizer."""
-    return name in _COUNTERS or name.rpartition("/")[2] in _SLOTS
+    return name in _COUNTERS or bool(_SLOT.fullmatch(name.rpartition("/")[2]))

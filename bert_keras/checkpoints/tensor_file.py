@@ -20,32 +20,16 @@ from typing import IO, Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_keras.checkpoints.base import Shape, one_line
+from bert_keras.checkpoints.base import Shape, StoredTensor, one_line
 from bert_keras.errors import CheckpointError
 
-FLOATS = ("F32", "F16", "BF16", "F64")  # all become float32
 _STORED = {"float32": "F32", "float16": "F16"}
 _MOST_HEADER_BYTES = 16 << 20  # BERT-large has about 50 KB
 _BLOCK_BYTES = 4 << 20
 
 
-class StoredTensor:
-    """Where one tensor stands: its file, its name there, shape and data type."""
-
-    def __init__(self, file: Path, name: str, shape: Shape, dtype: str) -> None:
-        self.file, self.name, self.shape, self.dtype = file, name, shape, dtype
-
-    def check(self) -> None:
-        """Raise a CheckpointError unless the tensor holds floating-point values."""
-        if self.dtype not in FLOATS:
-            raise CheckpointError(
-                f"{self.file}: {one_line(self.name)} must be one of "
-                f"{', '.join(FLOATS)}; is {self.dtype}"
-            )
-        if 0 in self.shape:
-            raise CheckpointError(
-                f"{self.file}: {one_line(self.name)} is empty: {list(self.shape)}"
-            )
+class SafeTensor(StoredTensor):
+    """One tensor of a safetensors file."""
 
     def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
         """Yield the rows of the first axis in blocks of a few MB, as stored.
@@ -74,23 +58,6 @@ class StoredTensor:
                 raise CheckpointError(f"{self.file}: changed while it was read")
             yield file, stored
 
-    def read(self, *, transpose: bool = False) -> np.ndarray:
-        """Return the values as float32 in C order; no more than a block is copied."""
-        array = np.empty(self.shape[::-1] if transpose else self.shape, np.float32)
-        view = array.T if transpose else array
-        # What is not finite, before the cast or by it, is found by LazyArrays.
-        with np.errstate(all="ignore"):
-            for rows, block in self.blocks():
-                view[rows] = block
-        return array
-
-    def equals(self, other: StoredTensor) -> bool:
-        """Return whether both hold the same values in the same type and shape."""
-        if (self.shape, self.dtype) != (other.shape, other.dtype):
-            return False
-        pairs = zip(self.blocks(), other.blocks(), strict=True)
-        return all(np.array_equal(a, b) for (_, a), (_, b) in pairs)
-
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
@@ -118,12 +85,12 @@ def opened(path: Path) -> Iterator[Any]:
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of one file by name; reads the header alone."""
-    tensors = {}
+    tensors: dict[str, StoredTensor] = {}
     with opened(path) as file:
         for name in list(file.keys()):
             stored = file.get_slice(name)
             shape = tuple(stored.get_shape())
-            tensors[name] = StoredTensor(path, name, shape, stored.get_dtype())
+            tensors[name] = SafeTensor(path, name, shape, stored.get_dtype())
     return tensors
 
 

@@ -1,0 +1,166 @@
+"""One HDF5 file of weights, as Keras writes it: its arrays by their path, and a writer.
+
+A file of a stranger is data, and little of what HDF5 can do is let through: groups and
+whole arrays that lie in one piece in the file itself. No links, no other files, no
+compression (a small file could then ask for any amount of memory). Source: Keras
+`saving_lib.py`, which writes no others. Imports h5py, on which Keras stands, when used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints.base import Shape, one_line
+from bert_keras.errors import CheckpointError
+
+_MOST_GROUPS = 100_000  # BERT-large has about 1,000
+_DEEPEST = 12
+_BLOCK_BYTES = 4 << 20
+# What h5py and the library below it raise for files that are broken.
+_BROKEN = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError)
+
+
+class StoredArray:
+    """Where one array stands: its file and path, its shape, whether it is bfloat16."""
+
+    def __init__(self, file: Path, path: str, shape: Shape) -> None:
+        self.file, self.path, self.shape = file, path, shape
+
+    def check(self) -> None:
+        """Raise a CheckpointError unless it holds floating-point values, in one piece.
+
+        The place of the values is compared with the size of the file, so that a false
+        shape costs no memory.
+        """
+        with self._dataset() as dataset:
+            kind = dataset.dtype
+            if kind.kind != "f" and not _is_bfloat16(dataset):
+                raise CheckpointError(
+                    f"{self.file}: {self.path} must be floating-point; is {kind}"
+                )
+            wanted = math.prod(self.shape) * kind.itemsize
+            place = dataset.id.get_offset()
+            whole = (
+                dataset.chunks is None
+                and not dataset.external
+                and not dataset.is_virtual
+                and dataset.id.get_storage_size() == wanted
+            )
+            size = os.stat(self.file).st_size
+            if not whole or not wanted or place is None or place + wanted > size:
+                raise CheckpointError(
+                    f"{self.file}: {self.path} of shape {list(self.shape)} must lie in "
+                    "one piece in the file itself; it does not, or is cut off"
+                )
+
+    def read(self) -> np.ndarray:
+        """Return the values as float32 in C order; no more than a block is copied."""
+        self.check()
+        array = np.empty(self.shape, np.float32)
+        with self._dataset() as dataset, np.errstate(all="ignore"):
+            if not self.shape:
+                array[...] = _values(dataset, ())
+                return array
+            step = max(1, _BLOCK_BYTES // (8 * math.prod(self.shape[1:])))
+            for start in range(0, self.shape[0], step):
+                rows = slice(start, min(start + step, self.shape[0]))
+                array[rows] = _values(dataset, rows)
+        return array
+
+    @contextlib.contextmanager
+    def _dataset(self) -> Iterator[Any]:
+        """Open the file, and the array in it, which must be what it was."""
+        with _opened(self.file) as file:
+            found = file[self.path]
+            if tuple(getattr(found, "shape", None) or ()) != self.shape:
+                raise CheckpointError(f"{self.file}: changed while it was read")
+            yield found
+
+
+def _is_bfloat16(dataset: Any) -> bool:
+    """Say whether two opaque bytes are bfloat16, as Keras notes it beside them."""
+    return dataset.dtype.str == "|V2" and dataset.attrs.get("dtype") == "bfloat16"
+
+
+def _values(dataset: Any, rows: Any) -> np.ndarray:
+    """Return rows of an array; bfloat16 is the upper half of a float32."""
+    values = np.asarray(dataset[rows])
+    if values.dtype.kind == "f":
+        return values
+    return (values.view("<u2").astype("<u4") << 16).view("<f4")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file; a broken one is a CheckpointError."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            yield file
+    except _BROKEN as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: broken or cut off: {one_line(error)}") from None
+
+
+def stored_arrays(path: Path) -> dict[str, StoredArray]:
+    """Return the arrays of one file by path; reads no values.
+
+    Raises:
+        CheckpointError: the file is broken, or holds links.
+    """
+    import h5py
+
+    arrays: dict[str, StoredArray] = {}
+    with _opened(path) as file:
+        waiting: list[tuple[str, int]] = [("", 0)]
+        seen = 0
+        while waiting:
+            place, depth = waiting.pop()
+            group = file[place or "/"]
+            for key in group:
+                seen += 1
+                if seen > _MOST_GROUPS or depth > _DEEPEST:
+                    raise CheckpointError(f"{path}: holds too many groups, or too deep")
+                inner = f"{place}/{key}".lstrip("/")
+                if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                    raise CheckpointError(
+                        f"{path}: {one_line(inner)} is a link, which is not followed"
+                    )
+                found = group.get(key, getclass=True)
+                if found is h5py.Group:
+                    waiting.append((inner, depth + 1))
+                elif found is h5py.Dataset:
+                    shape = tuple(group[key].shape or ())
+                    arrays[inner] = StoredArray(path, inner, shape)
+    return arrays
+
+
+def write_arrays(
+    path: Path,
+    places: Iterable[str],
+    values: Callable[[str], np.ndarray],
+    extra: Mapping[str, np.ndarray],
+) -> None:
+    """Write a whole file of arrays; each is asked for once, and let go.
+
+    Args:
+        path: the file, which must not be there.
+        places: the paths of the arrays; what stands before `:` is passed over.
+        values: returns the array of a place.
+        extra: further places, and their arrays.
+    """
+    import h5py
+
+    with h5py.File(path, "x") as file:
+        for place in (*places, *extra):
+            array = extra[place] if place in extra else values(place)
+            file.create_dataset(place.partition(":")[2], data=array)

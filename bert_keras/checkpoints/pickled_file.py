@@ -1,0 +1,140 @@
+"""One `pytorch_model.bin`: its tensors, read by torch as data alone.
+
+Such a file is a pickle, and a pickle may run code when it is opened. torch's loader
+with `weights_only=True` builds tensors and plain containers and refuses anything else;
+before release 2.6 it could be deceived (CVE-2025-32434). torch is an extra: without it,
+or with an older one, such a file is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints.base import StoredTensor, one_line
+from bert_keras.errors import CheckpointError
+
+_SAFE_SINCE = (2, 6)
+# torch's names of types, and those of safetensors.
+_TYPES = {
+    "torch.float32": "F32",
+    "torch.float16": "F16",
+    "torch.bfloat16": "BF16",
+    "torch.float64": "F64",
+}
+_BLOCK = 1 << 20  # values cast at a time
+
+
+class PickledTensor(StoredTensor):
+    """One tensor of a pickle, which torch maps into memory."""
+
+    def __init__(self, file: Path, name: str, tensor: Any) -> None:
+        dtype = _TYPES.get(str(tensor.dtype), str(tensor.dtype))
+        super().__init__(file, name, tuple(tensor.shape), dtype)
+        self._tensor = tensor
+
+    def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
+        """Yield the rows of the first axis in blocks, float32 unless they are wider."""
+        if not self.shape:
+            yield ..., _array(self._tensor)
+            return
+        step = max(1, _BLOCK // max(1, self._tensor[0].numel()))
+        for start in range(0, self.shape[0], step):
+            rows = slice(start, min(start + step, self.shape[0]))
+            yield rows, _array(self._tensor[rows])
+
+
+def stored_tensors(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of one file by name; torch maps them where it can.
+
+    Raises:
+        CheckpointError: torch is absent or too old to be trusted with the file, or the
+            file is broken or holds something else than tensors.
+    """
+    torch = _torch(path)
+    _check_packing(path)
+    try:
+        try:
+            values = torch.load(path, "cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # of before torch 1.6: no zip archive, read as a whole
+            values = torch.load(path, "cpu", weights_only=True)
+    except Exception as error:  # of torch, of pickle, of zip: documented as none
+        reason = one_line(str(error).partition("\n")[0], longest=200)
+        raise CheckpointError(
+            f"{path}: broken, or holds something else than tensors, which is not "
+            f"opened: {type(error).__name__}: {reason}"
+        ) from None
+    if not isinstance(values, Mapping):
+        raise CheckpointError(
+            f"{path}: must hold tensors by name; holds a {type(values).__name__}"
+        )
+    tensors: dict[str, StoredTensor] = {}
+    for name, tensor in values.items():
+        if not isinstance(name, str) or not _is_plain(torch, tensor):
+            raise CheckpointError(
+                f"{path}: must hold tensors by name; holds {one_line(name)}, a "
+                f"{type(tensor).__name__}"
+            )
+        tensors[name] = PickledTensor(path, name, tensor)
+    return tensors
+
+
+def _check_packing(path: Path) -> None:
+    """Raise if parts of the file are compressed, which torch never does.
+
+    A small file could then ask for any amount of memory.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path}: broken or cut off: {one_line(error)}") from None
+    if any(
+        part.compress_type or part.file_size != part.compress_size for part in parts
+    ):
+        raise CheckpointError(f"{path}: holds compressed parts, which are not read")
+
+
+def _torch(path: Path) -> Any:
+    """Return torch, in a release whose loader runs no code of a file."""
+    why = (
+        f"{path}: is a pickle, which can run code when it is opened, and is read only "
+        "by torch 2.6 or later, as data alone"
+    )
+    try:
+        import torch
+    except ImportError:
+        raise CheckpointError(
+            f"{why}: pip install 'bert_keras[torch]', or convert it to "
+            "model.safetensors"
+        ) from None
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if found is None or tuple(map(int, found.groups())) < _SAFE_SINCE:
+        raise CheckpointError(f"{why}; found {torch.__version__}")
+    return torch
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    """Say whether a value is a tensor whose numbers all lie in memory, in rows.
+
+    A tensor may be a view that repeats a few numbers a billion times, or a sparse one.
+    """
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.numel() <= tensor.untyped_storage().nbytes()
+    )
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """Return values as numpy has them: bfloat16, which it has not, as float32."""
+    return (tensor if str(tensor.dtype) == "torch.float64" else tensor.float()).numpy()

@@ -127,7 +127,8 @@ def pretrain(
     facts = [_facts(place, each) for place, each in zip(places, files, strict=True)]
     settings = {
         **{k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE},
-        "encoder": origin or sizes.to_dict(),
+        "encoder": sizes.to_dict(),
+        "start": os.path.basename(origin.rstrip("/")) or "random",
         "data": [{k: v for k, v in fact.items() if k != "folder"} for fact in facts],
         "vocabulary_sha256": vocabulary_hash(tokenizer),
     }
@@ -142,7 +143,7 @@ def pretrain(
         if loop.step < last:
             loop.train_on(place, first, last)
     run.wait()
-    scores = loop.scores()
+    scores = loop.scores or loop.evaluate()
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, model, tokenizer)
     write_report(
@@ -181,9 +182,10 @@ class _Loop:
         self.optimizer = _optimizer(config)
         self.optimizer.build(model.trainable_variables)
         self.state = TrainingState(model, self.optimizer)
-        self.step = self.saved = 0
+        self.scores: dict[str, float] = {}
+        self.step = 0
         if run.steps:
-            self.step = self.saved = run.steps[-1]
+            self.step = run.steps[-1]
             folder = run.checkpoint(self.step)
             assign(model, read_checkpoint(folder))
             self.state.restore(folder)
@@ -231,9 +233,10 @@ class _Loop:
                 self._add(row)
             self._evaluate_and_save(row is not None)
 
-    def scores(self) -> dict[str, float]:
-        """Return the held-out scores at the last step."""
-        return self.held_out(self.model) if self.held_out else {}
+    def evaluate(self) -> dict[str, float]:
+        """Return the held-out scores as the weights are now."""
+        self.scores = self.held_out(self.model) if self.held_out else {}
+        return self.scores
 
     def _evaluate_and_save(self, is_row: bool) -> None:
         """Do what is due after a step."""
@@ -244,7 +247,7 @@ class _Loop:
         self.progress.check()
         self.progress.pause()
         if scored or is_last:
-            found = self.scores()
+            found = self.evaluate()
             if found:
                 self._add({"step": self.step, **_prefixed(found)})
                 shown = "  ".join(f"{key} {value:.4f}" for key, value in found.items())

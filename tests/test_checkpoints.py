@@ -597,7 +597,7 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
         assert seen["refused"] > rounds // 4, (file, seen)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_many_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     for (folder, file), rounds in zip(
         fuzz_folders(tmp_path), (5_000, 2_000, 1_500, 500, 500, 500), strict=True

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import ROOT, refused
 from test_pretraining_data import TOKENIZER, write
 
 from bert_keras.checkpoints import read_checkpoint
@@ -321,3 +325,30 @@ def test_masks_of_the_config_stand_above_those_of_the_data(
         ),
         "`masking` must be None for data whose masks are written out",
     )
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_ends_with_the_same_bytes(
+    place: Path, tmp_path: Path
+) -> None:
+    settings = {"steps": 40, "save_every": 2, "keep": 1}
+    script = (
+        "import test_pretraining as t; from pathlib import Path; "
+        f"t.run(Path({str(place)!r}), Path({str(tmp_path / 'killed')!r}), **{settings})"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        stderr=subprocess.DEVNULL,
+    )
+    saved = tmp_path / "killed" / "checkpoints"
+    while process.poll() is None and not list(saved.glob("step-*4")):
+        time.sleep(0.01)
+    process.kill()  # SIGKILL, perhaps while a checkpoint is written
+    process.wait()
+    assert not (tmp_path / "killed" / "model").exists()
+    killed = run(place, tmp_path / "killed", **settings).folder
+    whole = run(place, tmp_path / "whole", **settings).folder
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()

@@ -93,6 +93,11 @@ def assign(
         weights[name].assign(checkpoint.arrays[name])
 
 
+def seed_behind(config: BertConfig, seed: int) -> int:
+    """Return the first seed that no block and no embedding of an encoder draws from."""
+    return seed + 8 * (config.num_hidden_layers + 1)
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertEncoder(keras.Model):
     """The BERT encoder as a functional model.
@@ -192,7 +197,8 @@ class BertEncoder(keras.Model):
                 pool = layers.Pooler(
                     hidden_size=config.hidden_size,
                     initializer_range=config.initializer_range,
-                    seed=seed,
+                    # Behind those of the last block: equal seeds draw equal numbers.
+                    seed=None if seed is None else seed_behind(config, seed),
                     dtype=dtype,
                     name="pooler",
                 )

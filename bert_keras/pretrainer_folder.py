@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_keras.checkpoints import Checkpoint, check_encoder, write_huggingface
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder, assign
+from bert_keras.encoder import BertEncoder, assign, seed_behind
 from bert_keras.model_folder import assign_scope
 from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretrainer import BertPretrainer
@@ -32,7 +32,8 @@ def new_pretrainer(
         seed=config.seed,
         dtype=config.precision,
     )
-    return BertPretrainer(encoder, next_sentence=next_sentence, seed=config.seed + 1)
+    seed = seed_behind(sizes, config.seed) + 1  # the pooler has the one before
+    return BertPretrainer(encoder, next_sentence=next_sentence, seed=seed)
 
 
 def assign_pretrainer(

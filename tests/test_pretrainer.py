@@ -17,11 +17,13 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.masked_metrics import MaskedAccuracy, MaskedPerplexity
 from bert_keras.operation_count import forward_operations
 from bert_keras.optimizers import AdamW
+from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretrainer import (
     BertPretrainer,
     pretraining_loss,
     pretraining_metrics,
 )
+from bert_keras.pretrainer_folder import new_pretrainer
 from bert_keras.pretraining_input import pretraining_dataset
 from bert_keras.pretraining_objective import PretrainingObjective
 
@@ -119,3 +121,12 @@ def test_operations_by_hand() -> None:
     assert found == 2 * (3 * (4 * 256 + 2 * 512) + 2 * 9 * 16)
     head = forward_operations(STILL, tokens=0, token_pairs=0, predictions=2, pooled=5)
     assert head == 2 * (2 * (256 + 16 * STILL.vocab_size) + 5 * (256 + 32))
+
+
+def test_no_two_weights_start_alike() -> None:
+    config = PretrainConfig(seed=5)
+    model = new_pretrainer(STILL, config, next_sentence=True)
+    drawn = [w.numpy().ravel() for w in model.weights if w.numpy().std() > 0]
+    starts = {values[:4].tobytes() for values in drawn}
+    # The kernel of a block, its embeddings, pooler and both heads.
+    assert len(starts) == len(drawn) == 3 + 6 * STILL.num_hidden_layers + 3

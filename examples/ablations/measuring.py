@@ -49,15 +49,19 @@ def measure(work: Path, row: Row, steps: int) -> dict[str, float]:
         config=PretrainConfig(steps=steps, **RECIPE, **row.settings),
     )
     scores = {"perplexity": result.scores["perplexity"]}
-    for column, (name, files, score, epochs) in TASKS.items():
+    for column, (name, files, score, settings, epochs) in TASKS.items():
         if column == "e-mails" and "objective" in row.settings:
             continue  # its first token, which the classifier reads, sees no other
         task = find_task(name)
         parts = {p: task.read(DATA / files.format(p)) for p in ("train", "dev", "test")}
         config = TrainConfig(epochs=epochs, batch_size=16, learning_rate=1e-3)
-        output = folder / name
         tuned = bert_keras.train(
-            task, encoder=result.folder, output=output, config=config, **parts
+            task,
+            encoder=result.folder,
+            output=folder / name,
+            config=config,
+            task_settings=settings,
+            **parts,
         )
         scores[column] = 100 * tuned.scores["test"][score]
     done.write_text(json.dumps(scores))

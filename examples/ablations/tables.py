@@ -62,9 +62,15 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
 }
-# Column: the task, its files, its score, and how long it is fine-tuned.
-TASKS: dict[str, tuple[str, str, str, int]] = {
-    "e-mails": ("classification", "emails/{}.csv", "accuracy", 4),
-    "names": ("token-classification", "entities/{}.conll", "f1", 12),
-    "features": ("feature-tagging", "entities/{}.conll", "f1", 12),
+# Column: the task, its files, its score, its settings, and how long it is fine-tuned.
+TASKS: dict[str, tuple[str, str, str, dict[str, Any], int]] = {
+    "e-mails": ("classification", "emails/{}.csv", "accuracy", {}, 4),
+    "names": ("token-classification", "entities/{}.conll", "f1", {}, 12),
+    "features": (
+        "feature-tagging",
+        "entities/{}.conll",
+        "f1",
+        {"layers": "last", "units": 64},
+        12,
+    ),
 }

@@ -9,61 +9,61 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.errors import DataError
-from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretrainer import BertPretrainer
 from bert_keras.pretraining_files import find_files
-from bert_keras.pretraining_input import pretraining_dataset
+from bert_keras.pretraining_input import pretraining_dataset, read_batches
 from bert_keras.pretraining_objective import PretrainingObjective
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.pretraining_plan import PretrainingPlan, check_sizes
+
+_ROWS = 32  # of a batch; so that the examples do not follow from the training's batch
 
 
 class HeldOut:
     """The first examples of a data set, with the same masks each time.
 
+    The masks are those that this data was made for, whatever the config hides in
+    training: so runs with other masks can be compared.
+
     Args:
         data: folder, file or pattern, as of `pretraining_dataset`.
-        tokenizer: that of the data.
-        objective: what is scored.
-        config: batch size, layout, objective, and how many examples.
+        plan: the run: objective, layout, and how many examples.
 
     Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
     exponential), `masked_lm_accuracy` and, where pairs are scored,
     `next_sentence_loss` and `next_sentence_accuracy`.
 
     Raises:
+        ConfigError: the model is too small for the data; its masks are written out, and
+            the objective is another.
         DataError: the data is missing or broken, or has no pairs to score.
     """
 
-    def __init__(
-        self,
-        data: str | os.PathLike[str],
-        tokenizer: WordPieceTokenizer,
-        objective: PretrainingObjective,
-        config: PretrainConfig,
-    ) -> None:
-        if objective.next_sentence and not find_files(data, tokenizer).has_pairs:
+    def __init__(self, data: str | os.PathLike[str], plan: PretrainingPlan) -> None:
+        config = plan.config
+        files = find_files(data, plan.tokenizer)
+        check_sizes(plan.sizes, plan.tokenizer, [files])
+        if plan.next_sentence and not files.has_pairs:
             raise DataError("must hold pairs, as the training data does", path=data)
-        rows = config.batch_size // config.accumulation
-        self._objective = objective
+        self._data = data
+        self._objective = PretrainingObjective(plan.next_sentence)
         self._batches = pretraining_dataset(
             data,
-            tokenizer,
-            batch_size=rows,
+            plan.tokenizer,
+            batch_size=_ROWS,
             objective=config.objective,
-            next_sentence=objective.next_sentence,
+            next_sentence=plan.next_sentence,
             shuffle=0,
             redraw=False,
             layout=config.layout,
-        ).take(math.ceil(config.held_out_examples / rows))
-        self._sums: dict[int, Any] = {}  # a graph for each model
+        ).take(math.ceil(config.held_out_examples / _ROWS))
+        self._graph: Any = None
 
     def __call__(self, model: BertPretrainer) -> dict[str, float]:
-        graph = self._sums.get(id(model))
-        if graph is None:
-            graph = self._sums[id(model)] = self._graph(model)
+        if self._graph is None:
+            self._graph = self._graph_of(model)
         found: dict[str, list[Any]] = {}
-        for batch, labels in self._batches:
-            for head, sums in graph(batch, labels).items():
+        for batch, labels in read_batches(self._batches, self._data):
+            for head, sums in self._graph(batch, labels).items():
                 found.setdefault(head, []).append(sums)
         scores = {}
         for head, parts in found.items():
@@ -75,7 +75,7 @@ class HeldOut:
         perplexity = math.exp(min(scores["masked_lm_loss"], 700.0))
         return {"perplexity": perplexity, **scores}
 
-    def _graph(self, model: BertPretrainer) -> Any:
+    def _graph_of(self, model: BertPretrainer) -> Any:
         """Return what gives loss, correct answers and count of each head, float32 [3]
         each, of a batch.
         """

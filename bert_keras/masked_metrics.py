@@ -15,7 +15,7 @@ class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """The share of the labels, int [R, P], that logits [R, P, V] are highest at."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        return super().update_state(y_true, y_pred, _counted(y_true))
+        return super().update_state(y_true, y_pred, _weights(y_true, sample_weight))
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -37,11 +37,13 @@ class MaskedPerplexity(keras.metrics.Mean):
         losses = ops.sparse_categorical_crossentropy(
             labels, ops.cast(y_pred, "float32"), from_logits=True
         )
-        return super().update_state(losses, _counted(y_true))
+        return super().update_state(losses, _weights(y_true, sample_weight))
 
     def result(self) -> Any:
         return ops.exp(super().result())
 
 
-def _counted(labels: Any) -> Any:
-    return ops.cast(ops.convert_to_tensor(labels) >= 0, "float32")
+def _weights(labels: Any, sample_weight: Any) -> Any:
+    """Return 0 where a label does not count, else its weight or 1."""
+    counted = ops.cast(ops.convert_to_tensor(labels) >= 0, "float32")
+    return counted if sample_weight is None else counted * sample_weight

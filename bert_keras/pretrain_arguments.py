@@ -82,7 +82,9 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     setting("learning_rate", "highest rate", type=float, metavar="RATE")
     setting("warmup_share", "share of the steps with a rising rate", **share)
     setting("weight_decay", "decoupled weight decay", type=float, metavar="RATE")
-    setting("global_clipnorm", "largest norm of the gradients", **share)
+    setting(
+        "global_clipnorm", "largest norm of the gradients", type=float, metavar="NORM"
+    )
     setting("objective", "masked tokens, or left to right", choices=OBJECTIVES)
     setting(
         "next_sentence",
@@ -119,7 +121,7 @@ def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
     Raises:
         ConfigError: there is no such size or key.
     """
-    settings: dict[str, Any] = {"vocab_size": vocab_size}
+    settings: dict[str, Any] = {}
     for given in options.settings:
         name, equals, value = given.partition("=")
         if not equals:
@@ -128,4 +130,5 @@ def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
             settings[name] = json.loads(value)
         except ValueError:
             settings[name] = value  # a word
-    return BertConfig.from_preset(options.size, **settings)
+    sizes = BertConfig.from_preset(options.size, vocab_size=vocab_size)
+    return BertConfig.from_dict({**sizes.to_dict(), **settings}, ignore=())

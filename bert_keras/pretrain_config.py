@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import Any
 
-from bert_keras.checks import check_share, check_whole_number
+from bert_keras.checks import check_mask_shares, check_share, check_whole_number
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining_data_config import UNITS
 from bert_keras.train_config import LAYOUTS, PRECISIONS, STRATEGIES
@@ -51,7 +51,8 @@ class PretrainConfig:
         save_every: steps between checkpoints; one is written at the end in any case.
         keep: newest checkpoints that are kept.
         evaluate_every: steps between scores on held-out data.
-        held_out_examples: most examples of the held-out data that are scored.
+        held_out_examples: most examples of the held-out data that are scored, rounded
+            up to a multiple of 32. They are masked as that data was made for.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -107,6 +108,8 @@ class PretrainConfig:
         for name, value in self.masking_changes().items():
             if name != "mask_unit":
                 check_share(name, value, above_zero=name == "mask_rate")
+        if self.mask_share is not None and self.random_share is not None:
+            check_mask_shares(self.mask_share, self.random_share)
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 "`accumulation` must divide `batch_size`; received "
@@ -128,6 +131,10 @@ class PretrainConfig:
                     f"received {getattr(self, name)!r}"
                 )
         if self.phase_shares is not None:
+            if not isinstance(self.phase_shares, tuple):
+                raise ConfigError(
+                    f"`phase_shares` must be a tuple; received {self.phase_shares!r}"
+                )
             for share in self.phase_shares:
                 check_share("phase_shares", share, above_zero=True)
             if not math.isclose(sum(self.phase_shares), 1.0, abs_tol=1e-6):

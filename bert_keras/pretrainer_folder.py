@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,8 +22,6 @@ def new_pretrainer(
     sizes: BertConfig, config: PretrainConfig, *, next_sentence: bool
 ) -> BertPretrainer:
     """Return a model with weights at random from the seed."""
-    if config.objective == "causal":
-        sizes = dataclasses.replace(sizes, is_decoder=True)
     encoder = BertEncoder(
         sizes,
         pooler=next_sentence,

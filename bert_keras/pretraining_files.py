@@ -69,6 +69,8 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
     """
     paths = _paths(files)
     manifests = _manifests_of(paths)
+    if isinstance(files, str | os.PathLike) and os.path.isdir(files):
+        _check_whole(os.fspath(files), paths, manifests)
     counts = _checked_counts(paths, manifests)
     settings = _settings_of(manifests, tokenizer)
     features = _features_of(paths, tokenizer.vocab_size)
@@ -142,6 +144,24 @@ def _settings_of(
                 f"{' and '.join(map(str, sorted(kinds)))}"
             )
     return settings[0] if settings else None
+
+
+def _check_whole(
+    folder: str,
+    paths: Sequence[str],
+    manifests: Mapping[str, Mapping[str, Any] | None],
+) -> None:
+    """Raise DataError where a shard that the folder's manifest names is gone."""
+    manifest = manifests.get(os.path.dirname(paths[0]))
+    names = {os.path.basename(path) for path in paths}
+    missing = [s["file"] for s in (manifest or {}).get("shards", ()) if s["instances"]]
+    missing = sorted(name for name in missing if name not in names)
+    if missing:
+        raise DataError(
+            f"lacks {len(missing)} of the files that its manifest names, such as "
+            f"{missing[0]}",
+            path=folder,
+        )
 
 
 def _checked_counts(

@@ -9,13 +9,13 @@ Source: google-research/bert `run_pretraining.py`, for the features and their ty
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_keras.checks import check_whole_number
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.masking import Masking
 from bert_keras.packing import locate, pack_rows
 from bert_keras.pretrain_config import OBJECTIVES
@@ -143,6 +143,12 @@ def pretraining_dataset(
             name: tf.cast(values, tf.int32)
             for name, values in tf.io.parse_example(records, found.features).items()
         }
+        if found.examples is None:  # no manifest tells of the vocabulary
+            tf.debugging.assert_less(
+                columns["input_ids"],
+                tokenizer.vocab_size,
+                "an id of `input_ids` is none of the vocabulary's",
+            )
         if found.is_masked:
             batch, targets = _static(columns)
         elif objective == "causal":
@@ -158,8 +164,11 @@ def pretraining_dataset(
             labels["next_sentence"] = columns[LABEL][:, 0]
         return batch, labels
 
-    dataset = _epoch_seeds(seed, epochs, redraw).flat_map(one_epoch)
-    dataset = dataset.skip(skip_batches * batch_size)
+    skipped, first = skip_batches * batch_size, 0
+    if found.examples and not (redraw and epochs is not None):
+        first, skipped = divmod(skipped, found.examples)  # whole epochs are not read
+    dataset = _epoch_seeds(seed, epochs, redraw, first).flat_map(one_epoch)
+    dataset = dataset.skip(skipped)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
     if found.examples is not None:
@@ -171,8 +180,30 @@ def pretraining_dataset(
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _epoch_seeds(seed: int, epochs: int | None, redraw: bool) -> tf.data.Dataset:
-    """Return a number for each epoch, int64, with room for the number of an example."""
+def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
+    """Yield the elements of a dataset.
+
+    Raises:
+        DataError: a file is broken; names the data.
+    """
+    batches = iter(dataset)
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except tf.errors.OpError as error:
+            reason = str(error.message).split("\n")[0][:200]
+            raise DataError(f"cannot be read: {reason}", path=str(data)) from None
+        yield batch
+
+
+def _epoch_seeds(
+    seed: int, epochs: int | None, redraw: bool, first: int
+) -> tf.data.Dataset:
+    """Return a number for each epoch from the first on, int64, with room for the number
+    of an example.
+    """
     room = tf.constant(30, tf.int64)
     if redraw and epochs is not None:
         drawn = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
@@ -184,7 +215,7 @@ def _epoch_seeds(seed: int, epochs: int | None, redraw: bool) -> tf.data.Dataset
         return tf.bitwise.left_shift(tf.cast(bits, tf.int64), room)
 
     count = tf.int64.max if epochs is None else epochs
-    return tf.data.Dataset.range(count).map(draw)
+    return tf.data.Dataset.range(min(first, count), count).map(draw)
 
 
 def _masking_of(settings: Mapping[str, Any] | None) -> Masking:

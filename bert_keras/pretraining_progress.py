@@ -68,27 +68,35 @@ class PretrainingProgress:
         self.step += 1
         tokens = tf.add_n([_token_counts(inputs) for inputs, _ in batches])
         self._updates.append((sums, totals, tokens))
-        is_last = self.step == self.steps
-        is_due = self.step % self.row_every == 0 or is_last
+        is_due = self.step % self.row_every == 0
         waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
-        if not is_due and not waited:
-            return None
-        self.pause()
-        row = self._row()
-        if waited or is_last:
-            self._tell(row)
         if is_due:
-            self._updates, self._seconds = [], 0.0
-        self.go_on()
-        return row if is_due else None
+            return self.end_row()
+        if waited:
+            self._tell(self._row())
+        return None
 
-    def check(self) -> None:
-        """Raise TrainingError if a loss since the last row is not finite."""
-        if self._updates:
-            self._row()
+    def end_row(self) -> dict[str, float] | None:
+        """Return the row of the updates since the last one, if there are any.
+
+        Raises:
+            TrainingError: a loss is not finite.
+        """
+        if not self._updates:
+            return None
+        row = self._row()
+        waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
+        if waited or self.step == self.steps:
+            self._tell(row)
+        self._updates, self._seconds = [], 0.0
+        return row
 
     def _row(self) -> dict[str, float]:
         """Return the means since the last row."""
+        for value in self._updates[-1][0].values():
+            value.numpy()  # waits for the device: what it still does is counted
+        self.pause()
+        self.go_on()
         losses: dict[str, float] = {}
         found: dict[str, float] = {}
         for head in self._updates[0][0]:

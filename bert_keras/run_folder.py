@@ -7,6 +7,8 @@ moment finds whole ones. A run of other settings is refused before anything is t
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -26,11 +28,17 @@ SETTINGS, CURVES, CHECKPOINTS, MODEL = (
     "model",
 )
 _FORMAT = 1
+_LOCK = ".lock"
+# What a run that was killed may leave half written.
+_LEFT = (".*.partial", ".model-*", f"{CHECKPOINTS}/.new-*", f"{CHECKPOINTS}/.old-*")
 _NAME = re.compile(r"step-([0-9]{9,})")
 
 
 class RunFolder:
-    """Opens the folder of a run, or makes it.
+    """Opens the folder of a run, or makes it; closed by the end of a `with` block.
+
+    One process at a time has it. At the end the checkpoint that is being written is
+    waited for.
 
     Args:
         path: a new folder, an empty one, or that of a run with the same settings.
@@ -38,7 +46,8 @@ class RunFolder:
 
     Raises:
         ConfigError: the folder holds a run with other settings; names the first.
-        CheckpointError: it holds something else, or the disk refuses.
+        CheckpointError: it holds something else, another process has it, or the disk
+            refuses.
     """
 
     def __init__(
@@ -49,22 +58,42 @@ class RunFolder:
         self._writing: concurrent.futures.Future[None] | None = None
         wanted = json.loads(json.dumps({"format": _FORMAT, **settings}))
         try:
-            if (self.path / SETTINGS).is_file():
+            is_run = (self.path / SETTINGS).is_file()
+            if is_run:
                 self._compare(wanted)
-                self._clean()
-                return
-            if self.path.exists() and (
-                not self.path.is_dir() or any(self.path.iterdir())
-            ):
+            else:
+                self._check_new()
+                self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115 it is kept open
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._lock.close()
                 raise CheckpointError(
-                    f"{self.path}: must be a new folder or that of a run; holds no "
-                    f"{SETTINGS}"
-                )
-            self.path.mkdir(parents=True, exist_ok=True)
-            with written_beside(self.path / SETTINGS) as beside:
-                beside.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
+                    f"{self.path}: another process trains here: wait for it, or stop it"
+                ) from None
+            self._clean()
+            if not is_run:
+                with written_beside(self.path / SETTINGS) as beside:
+                    beside.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
+                    _sync(beside)
         except OSError as error:
             raise self._refused(error) from None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        # Where something else went wrong, that is what is told.
+        quiet = (
+            contextlib.suppress(CheckpointError) if kind else contextlib.nullcontext()
+        )
+        with quiet:
+            try:
+                self.wait()
+            finally:
+                self._writer.shutdown()
+                self._lock.close()
 
     @property
     def steps(self) -> list[int]:
@@ -108,15 +137,19 @@ class RunFolder:
     def rows(self, last_step: int) -> list[dict[str, Any]]:
         """Return the curves up to a step; what stands behind it is taken away."""
         path = self.path / CURVES
-        rows = []
+        rows: list[dict[str, Any]] = []
         try:
-            if path.exists():
-                for line in path.read_text(encoding="utf-8").splitlines():
-                    try:
-                        rows.append(json.loads(line))
-                    except ValueError:  # the last line of a run that was killed
-                        break
-            rows = [row for row in rows if row["step"] <= last_step]
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            for line in lines:
+                try:
+                    row = json.loads(line)
+                except ValueError:  # the last line of a run that was killed
+                    break
+                step = row.get("step") if isinstance(row, dict) else None
+                if not isinstance(step, int):
+                    break
+                if step <= last_step:
+                    rows.append(row)
             with written_beside(path) as beside:
                 beside.write_text("".join(json.dumps(row) + "\n" for row in rows))
         except OSError as error:
@@ -139,7 +172,10 @@ class RunFolder:
                 finally:
                     shutil.rmtree(new, ignore_errors=True)
             for old in self.steps[:-keep]:
-                shutil.rmtree(self.checkpoint(old))
+                # In one step: no half of a checkpoint bears a checkpoint's name.
+                gone = target.with_name(f".old-{old}")
+                self.checkpoint(old).rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
         except OSError as error:
             raise self._refused(error) from None
 
@@ -160,10 +196,26 @@ class RunFolder:
                     "choose a new folder, or the same settings to go on"
                 )
 
+    def _check_new(self) -> None:
+        """Raise CheckpointError unless there is nothing, or an empty folder."""
+        if self.path.is_dir():
+            found = {entry.name for entry in self.path.iterdir()} - {_LOCK}
+            if all(name.endswith(".partial") for name in found):
+                return
+        elif not self.path.exists():
+            return
+        raise CheckpointError(
+            f"{self.path}: must be a new folder or that of a run; holds no {SETTINGS}"
+        )
+
     def _clean(self) -> None:
         """Take away what a run that was killed has left half written."""
-        for left in (self.path / CHECKPOINTS).glob(".new-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for pattern in _LEFT:
+            for left in self.path.glob(pattern):
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
 
     def _refused(self, error: OSError) -> CheckpointError:
         reason = error.strerror or error

@@ -36,7 +36,7 @@ class TrainStep:
 
     Args:
         model: a Keras model of batch dicts, on TensorFlow.
-        optimizer: clips, if it has `global_clipnorm`, and counts updates.
+        optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
         objective: the losses.
         element_spec: of the dataset whose batches come.
 
@@ -62,7 +62,6 @@ class TrainStep:
         self.model = model
         self.optimizer = optimizer
         self.objective = objective
-        optimizer.build(model.trainable_variables)
         totals = {
             name: tf.TensorSpec([], tf.float32)
             for name in objective.counts(_empty(element_spec[1]))

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from bert_keras.checkpoints.tensor_file import opened
 from bert_keras.errors import CheckpointError
@@ -69,8 +69,12 @@ class TrainingState:
 
 
 def write_state(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write what `TrainingState.copy` gave into a checkpoint's folder."""
-    save_file(arrays, folder / FILE)
+    """Write what `TrainingState.copy` gave into a checkpoint's folder.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    (folder / FILE).write_bytes(save(arrays))  # `save_file` hides what the disk says
 
 
 def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000)
     steps = parser.parse_args().steps
     started = time.perf_counter()
-    corpus, vocabulary, model = WORK / "corpus", WORK / "vocabulary", WORK / "run"
+    corpus, vocabulary = WORK / "corpus", WORK / "vocabulary"
+    model = WORK / f"run_{steps}"
     if not (corpus / "train.txt").exists():
         run("python", HERE / "python_corpus.py", corpus)
     train, held_out = corpus / "train.txt", corpus / "held_out.txt"

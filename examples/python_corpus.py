@@ -37,7 +37,7 @@ def docstrings(path: Path) -> list[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old escapes in strings
             tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, RecursionError):
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return []
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]

@@ -40,18 +40,19 @@ FLOORS = {
     " pretraining_data pretraining_input spans",
     6: "beam_pretraining checkpoints.keras_hub_writer encoder info",
     7: "pretrainer tasks.base training_state",
-    8: "held_out task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
+    8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
     9: "export model_folder tasks.classification tasks.feature_tagging"
     " tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification",
-    10: "convert inference keras_hub_models pretrainer_folder",
-    11: "embedder progress",
+    10: "convert inference keras_hub_models pretrainer_folder pretraining_plan",
+    11: "embedder held_out progress",
     12: "features pretraining_progress text_search training",
-    13: "pretraining",
-    14: "pretraining_verbs",
-    15: "cli",
-    16: "__main__",
+    13: "pretraining_loop",
+    14: "pretraining",
+    15: "pretraining_verbs",
+    16: "cli",
+    17: "__main__",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 MODULES = {

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT, refused
+from safetensors.numpy import load_file, save
 from test_pretraining_data import TOKENIZER, write
 
 from bert_keras.checkpoints import read_checkpoint
@@ -22,7 +23,14 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.model_folder import load_model
 from bert_keras.pretrain_config import PretrainConfig
-from bert_keras.pretraining import PretrainResult, _masking, pretrain
+from bert_keras.pretrainer_folder import new_pretrainer
+from bert_keras.pretraining import PretrainResult, pretrain
+from bert_keras.pretraining_input import pretraining_dataset
+from bert_keras.pretraining_loop import PretrainingLoop
+from bert_keras.pretraining_objective import PretrainingObjective
+from bert_keras.pretraining_plan import plan_pretraining
+from bert_keras.run_folder import RunFolder
+from bert_keras.train_step import TrainStep
 from bert_keras.training_state import FILE
 
 SIZES = BertConfig(
@@ -65,11 +73,12 @@ def run(
 ) -> PretrainResult:
     names = [data] if isinstance(data, str) else data
     held_out = changes.pop("held_out", None)
+    vocab = changes.pop("vocab", place)
     return pretrain(
         sizes,
         [place / name for name in names],
         output,
-        vocab=place / "vocab" if isinstance(sizes, BertConfig) else None,
+        vocab=vocab / "vocab" if isinstance(sizes, BertConfig) else None,
         held_out=place / held_out if held_out else None,
         config=dataclasses.replace(CONFIG, **changes),
     )
@@ -231,10 +240,6 @@ def test_left_to_right(place: Path, tmp_path: Path) -> None:
     config = json.loads((result.folder / "config.json").read_text())
     assert config["is_decoder"] is True
     assert "next_sentence_loss" not in result.history[0]
-    refused(
-        lambda: run(place, tmp_path / "static", "static", objective="causal"),
-        "`objective` must be masked for data whose masks",
-    )
 
 
 @pytest.mark.parametrize(
@@ -286,45 +291,123 @@ def test_a_loss_that_is_not_finite_stops_the_run(place: Path, tmp_path: Path) ->
 
 
 def test_bad_input(place: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
     refused(
-        lambda: pretrain(SIZES, place / "dynamic", tmp_path / "run", config=CONFIG),
+        lambda: pretrain(SIZES, place / "dynamic", output, config=CONFIG),
         "`vocab` must be given for a new model",
     )
-    small = dataclasses.replace(SIZES, vocab_size=20)
+    refused(lambda: run(place, output, []), "`data` must name one folder at least")
     refused(
-        lambda: run(place, tmp_path / "run", sizes=small),
-        "`vocab_size` must be at least the",
-    )
-    short = dataclasses.replace(SIZES, max_position_embeddings=40)
-    refused(
-        lambda: run(place, tmp_path / "run", "long", sizes=short),
-        "`max_position_embeddings` must be at least the 48",
-    )
-    refused(
-        lambda: run(place, tmp_path / "run", held_out="single"),
+        lambda: run(place, output, held_out="single"),
         "must hold pairs, as the training data does",
     )
     refused(
-        lambda: run(place, tmp_path / "run", ["dynamic"] * 3),
+        lambda: run(place, output, ["dynamic"] * 3),
         "`phase_shares` must hold a share for each",
     )
-    assert not (tmp_path / "run").exists()
+    refused(
+        lambda: run(place, output, ["dynamic", "single"]),
+        "`next_sentence` must be none where only some of the data has pairs",
+    )
+    for changes, data, held_out, told in (
+        ({"vocab_size": 20}, "dynamic", None, "`vocab_size` must be at least 78"),
+        ({"max_position_embeddings": 40}, "long", None, "must be at least 48"),
+        ({"max_position_embeddings": 40}, "dynamic", "long", "must be at least 48"),
+        ({"type_vocab_size": 1}, "dynamic", None, "`type_vocab_size` must be at least"),
+        ({"is_decoder": True}, "dynamic", None, "`objective` must be causal"),
+    ):
+        sizes = dataclasses.replace(SIZES, **changes)
+        refused(
+            lambda s=sizes, d=data, h=held_out: run(place, output, d, s, held_out=h),
+            told,
+        )
+    assert not output.exists()
+
+
+def test_a_shard_that_is_gone_is_missed(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "dynamic", tmp_path / "data")
+    shard = sorted((tmp_path / "data").glob("*.tfrecord*"))[0]
+    shard.unlink()
+    refused(
+        lambda: run(tmp_path, tmp_path / "run", [tmp_path / "data"], vocab=place),
+        "of the files that its manifest names, such as",
+        shard.name,
+    )
+
+
+def test_a_run_in_its_second_phase_goes_on(place: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"phase_shares": (0.5, 0.5), "accumulation": 2}
+    data = ["dynamic", "long"]
+    whole = run(place, tmp_path / "run", data, **settings).folder
+    wanted = (whole / "model.safetensors").read_bytes()
+    saved = tmp_path / "run" / "checkpoints"
+    for name in ("step-000000012", "step-000000008"):  # in phase 2, then in phase 1
+        shutil.rmtree(saved / name)
+        again = run(place, tmp_path / "run", data, **settings).folder
+        assert (again / "model.safetensors").read_bytes() == wanted
+        if name.endswith("12"):
+            shutil.rmtree(saved / name)
+
+
+def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "run", steps=4, precision="mixed_float16")
+    path = tmp_path / "run" / "checkpoints" / "step-000000004" / FILE
+    state = load_file(path)
+    scales = [name for name, values in state.items() if values.size == 1]
+    config = dataclasses.replace(CONFIG, steps=4, precision="mixed_float16")
+    plan = plan_pretraining(
+        SIZES, place / "dynamic", vocab=place / "vocab", config=config
+    )
+    model = new_pretrainer(SIZES, config, next_sentence=True)
+    with RunFolder(tmp_path / "run", plan.settings()) as folder:
+        name = next(n for n in scales if state[n] == 2.0**15)  # Keras's first scale
+        path.write_bytes(save({**state, name: np.array(64.0, "float32")}))
+        loop = PretrainingLoop(model, plan, folder, None)
+        assert float(loop._optimizer.dynamic_scale) == 64.0
+        dataset = pretraining_dataset(place / "dynamic", TOKENIZER, batch_size=4)
+        step = TrainStep(
+            model, loop._optimizer, PretrainingObjective(), dataset.element_spec
+        )
+        step([next(iter(dataset))])
+        assert float(loop._optimizer.dynamic_scale) == 64.0
+
+
+def test_another_checkpoint_of_the_same_name_is_another_run(
+    place: Path, whole: PretrainResult, tmp_path: Path
+) -> None:
+    other = place / "whole" / "checkpoints" / "step-000000004"
+    for name, folder in (("a", whole.folder), ("b", other)):
+        shutil.copytree(folder, tmp_path / name / "model")
+    run(place, tmp_path / "run", sizes=tmp_path / "a" / "model", steps=1)
+    refused(
+        lambda: run(place, tmp_path / "run", sizes=tmp_path / "b" / "model", steps=1),
+        "holds a run with another `start`",
+    )
 
 
 def test_masks_of_the_config_stand_above_those_of_the_data(
     place: Path, tmp_path: Path
 ) -> None:
-    given = dataclasses.replace(CONFIG, mask_rate=0.5, random_share=0.2)
-    masking = _masking(place / "dynamic", TOKENIZER, given)
-    assert (masking.rate, masking.mask_share, masking.random_share) == (0.5, 0.8, 0.2)
-    assert masking.max_predictions == 16  # of 29 tokens half, in fours
-    assert _masking(place / "dynamic", TOKENIZER, CONFIG) is None
-    refused(
-        lambda: run(
-            place, tmp_path / "run", "static", mask_share=1.0, random_share=0.0
-        ),
-        "`masking` must be None for data whose masks are written out",
-    )
+    def masking(**changes: Any) -> Any:
+        config = dataclasses.replace(CONFIG, **changes)
+        plan = plan_pretraining(
+            SIZES, place / "dynamic", vocab=place / "vocab", config=config
+        )
+        return plan.phases[0].masking
+
+    found = masking(mask_rate=0.5, random_share=0.2)
+    assert (found.rate, found.mask_share, found.random_share) == (0.5, 0.8, 0.2)
+    assert found.max_predictions == 16  # of 29 tokens half, in fours
+    assert masking() is None
+    for data in (["static"], ["dynamic", "static"]):
+        for change in ({"mask_share": 0.7}, {"objective": "causal"}):
+            refused(
+                lambda d=data, c=change: run(place, tmp_path / "run", d, **c),
+                f"`{next(iter(change))}` must be",
+                "for data whose masks are written out",
+            )
+    refused(lambda: masking(mask_share=0.7, random_share=0.7), "1 at most together")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import bert_keras
 from bert_keras import BertConfig, PretrainConfig, TrainConfig, find_task
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-RECIPE = {"batch_size": 16, "learning_rate": 2e-3, "warmup_share": 0.1}
+RECIPE = {"batch_size": 16, "learning_rate": 1e-3, "warmup_share": 0.1}
 
 
 def prepare(work: Path) -> None:

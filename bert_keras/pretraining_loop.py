@@ -1,0 +1,178 @@
+"""The updates of a run, from where its last checkpoint stands: `PretrainingLoop`."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.encoder import assign
+from bert_keras.held_out import HeldOut
+from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
+from bert_keras.pretrain_config import PretrainConfig
+from bert_keras.pretrainer import BertPretrainer
+from bert_keras.pretrainer_folder import weights_of, write_pretrainer
+from bert_keras.pretraining_input import pretraining_dataset, read_batches
+from bert_keras.pretraining_objective import PretrainingObjective
+from bert_keras.pretraining_plan import Phase, PretrainingPlan
+from bert_keras.pretraining_progress import PretrainingProgress
+from bert_keras.progress import say
+from bert_keras.run_folder import RunFolder
+from bert_keras.train_step import TrainStep
+from bert_keras.training_state import TrainingState, write_state
+
+_ROWS = 200  # of the curves; each is of a hundred steps at most
+
+
+class PretrainingLoop:
+    """Trains a model phase by phase; scores it and saves it when that is due.
+
+    Args:
+        model: with its weights of the start; those of a checkpoint take their place.
+        plan: the run.
+        run: its folder.
+        held_out: data to score, or `None`.
+
+    Attributes:
+        step: updates that are made.
+        history: rows of the curves.
+        scores: of the held-out data, when they were last computed.
+
+    Raises:
+        CheckpointError: the last checkpoint of the run is broken.
+    """
+
+    def __init__(
+        self,
+        model: BertPretrainer,
+        plan: PretrainingPlan,
+        run: RunFolder,
+        held_out: HeldOut | None,
+    ) -> None:
+        self.model = model
+        self.plan = plan
+        self.run = run
+        self.held_out = held_out
+        config = plan.config
+        self._objective = PretrainingObjective(plan.next_sentence)
+        self._schedule = WarmupLinearDecay(
+            config.learning_rate,
+            total_steps=config.steps,
+            warmup_steps=int(config.steps * config.warmup_share),
+        )
+        self._optimizer = _optimizer(config, self._schedule)
+        self._optimizer.build(model.trainable_variables)
+        self._state = TrainingState(model, self._optimizer)
+        self.scores: dict[str, float] = {}
+        self.step = 0
+        if run.steps:
+            self.step = run.steps[-1]
+            folder = run.checkpoint(self.step)
+            assign(model, read_checkpoint(folder))
+            self._state.restore(folder)
+            say(f"going on after step {self.step:,} of {config.steps:,}: {folder}")
+        self.history = run.rows(self.step)
+        self._progress = PretrainingProgress(
+            model.encoder.config,
+            steps=config.steps,
+            start=self.step,
+            row_every=min(max(config.steps // _ROWS, 1), 100),
+        )
+
+    def train(self) -> None:
+        """Make all updates that are left.
+
+        Raises:
+            TrainingError: a loss is not finite.
+            DataError: a file of the data is broken.
+            CheckpointError: the disk refuses.
+        """
+        for phase in self.plan.phases:
+            if self.step < phase.last:
+                self._train_on(phase)
+        self.run.wait()
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the held-out scores as the weights are now, if there is such data."""
+        self.scores = self.held_out(self.model) if self.held_out else {}
+        return self.scores
+
+    def _train_on(self, phase: Phase) -> None:
+        config, parts = self.plan.config, self.plan.config.accumulation
+        dataset = pretraining_dataset(
+            phase.data,
+            self.plan.tokenizer,
+            batch_size=config.batch_size // parts,
+            objective=config.objective,
+            masking=phase.masking,
+            next_sentence=self.plan.next_sentence,
+            seed=config.seed + phase.first,
+            epochs=None,
+            skip_batches=(self.step - phase.first) * parts,
+            layout=config.layout,
+        )
+        update = TrainStep(
+            self.model, self._optimizer, self._objective, dataset.element_spec
+        )
+        batches = read_batches(dataset, phase.data)
+        self._progress.go_on()
+        while self.step < phase.last:
+            some = list(itertools.islice(batches, parts))
+            sums, totals = update(some)
+            self.step += 1
+            self._add(self._progress.add(sums, totals, some))
+            self._score_and_save()
+
+    def _score_and_save(self) -> None:
+        """Do what is due after a step."""
+        config = self.plan.config
+        is_last = self.step == config.steps
+        saves = is_last or self.step % config.save_every == 0
+        scores = self.held_out and (is_last or self.step % config.evaluate_every == 0)
+        if not saves and not scores:
+            return
+        # A row ends here, so that curves go on as if a run had not been stopped; and
+        # what is saved has had a finite loss.
+        self._add(self._progress.end_row())
+        self._progress.pause()
+        if scores:
+            found = self.evaluate()
+            row = {f"dev_{name}": value for name, value in found.items()}
+            self._add({"step": self.step, **row})
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+            say(f"step {self.step:,}  held out: {shown}")
+        if saves:
+            self._save()
+        self._progress.go_on()
+
+    def _save(self) -> None:
+        weights, state = weights_of(self.model), self._state.copy()
+
+        def write(folder: Path) -> None:
+            write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
+            write_state(folder, state)
+
+        self.run.save(self.step, write, keep=self.plan.config.keep)
+
+    def _add(self, row: dict[str, float] | None) -> None:
+        if row is None:
+            return
+        if "loss" in row:
+            row["learning_rate"] = float(self._schedule(self.step - 1))
+        self.history.append(row)
+        self.run.add_row(row)
+
+
+def _optimizer(config: PretrainConfig, schedule: Any) -> keras.optimizers.Optimizer:
+    kind = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
+    optimizer = kind(
+        schedule,
+        weight_decay=config.weight_decay,
+        global_clipnorm=config.global_clipnorm,
+    )
+    if config.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer

@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
+BEAM := .venv-beam
 PARALLEL := --numprocesses=auto --dist=loadfile
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: demo pretrain-demo test test-thorough test-peers bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-peers test-beam bench lint clean
 
 # A stamp of what an environment was made from; made again when that changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -40,6 +41,15 @@ test-thorough: $(VENV)/.made
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers
 
+# Beam brings an older protobuf, so it has an environment of its own.
+$(BEAM)/.made: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(BEAM)
+	$(BEAM)/bin/python -m pip install --quiet --editable '.[test,beam]'
+	touch $@
+
+test-beam: $(BEAM)/.made
+	$(BEAM)/bin/python -m pytest tests/test_beam_pretraining.py
+
 bench: $(PEERS)/.made
 	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done
 
@@ -49,4 +59,4 @@ lint: $(VENV)/.made
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(BEAM) build dist *.egg-info

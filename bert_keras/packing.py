@@ -130,7 +130,7 @@ def pack_rows(
     segments: Any,
     *,
     pad_id: int = 0,
-    row_tokens: int = ROW_TOKENS,
+    row_tokens: int | None = ROW_TOKENS,
     multiple: int = 1,
     **others: Any,
 ) -> dict[str, Any]:
@@ -143,7 +143,8 @@ def pack_rows(
     Args:
         ids, segments: RaggedTensor int32 [S, None], S texts.
         pad_id: id of `[PAD]`.
-        row_tokens: length that rows of shorter texts are filled up to, about.
+        row_tokens: length that rows of shorter texts are filled up to, about; `None`:
+            that of the longest text, for texts of which many are so long.
         multiple: the length T is rounded up to a multiple of it.
         **others: RaggedTensor int32 [S, None] of the same tokens, such as targets.
 
@@ -156,9 +157,11 @@ def pack_rows(
     sizes = sizes_of(ids)
     longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
     total = tf.reduce_sum(sizes)
-    full_rows = tf.maximum(total // tf.maximum(longest, row_tokens), 1)
-    share = tf.cast(total, tf.float32) / tf.cast(full_rows, tf.float32)
-    room = tf.maximum(longest, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
+    room = longest
+    if row_tokens is not None:
+        full_rows = tf.maximum(total // tf.maximum(longest, row_tokens), 1)
+        share = tf.cast(total, tf.float32) / tf.cast(full_rows, tf.float32)
+        room = tf.maximum(longest, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
     rows, columns, ranks = _places(sizes, room)
     row_count = tf.reduce_max(tf.concat([rows + 1, [1]], 0))
     used = tf.reduce_max(tf.concat([columns + sizes, [1]], 0))

@@ -302,6 +302,7 @@ def _packed(batch: Features, targets: Any, pad_id: int) -> tuple[dict[str, Any],
         ragged(batch["token_ids"], lengths=sizes),
         ragged(batch["segment_ids"], lengths=sizes),
         pad_id=pad_id,
+        row_tokens=None,
     )
     positions, slots = locate(ragged(given, lengths=counts), rows)
     flat = tf.fill([tf.size(positions)], _NONE)

@@ -292,3 +292,29 @@ def test_a_global_seed_changes_nothing(
                 tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
     finally:
         tf.random.set_seed(None)
+
+
+def test_packed_rows_hold_the_examples_and_little_else(
+    folders: dict[str, Path],
+) -> None:
+    settings = {**ALIKE, "padding": "longest", "batch_size": 64}
+    ((padded, labels), *_) = batches(folders["static"], **settings)
+    ((packed, same), *_) = batches(folders["static"], **settings, layout="packed")
+    np.testing.assert_array_equal(same["next_sentence"], labels["next_sentence"])
+    assert packed["token_ids"].shape[1] == padded["token_ids"].shape[1]
+    assert packed["padding_mask"].sum() == padded["padding_mask"].sum()
+    assert packed["padding_mask"].mean() > 0.95 > padded["padding_mask"].mean()
+    flat = packed["token_ids"].ravel()
+    found, wanted = [], []
+    for row, start in enumerate(packed["cls_positions"]):
+        size = padded["padding_mask"][row].sum()
+        wanted_ids = padded["token_ids"][row, :size]
+        np.testing.assert_array_equal(flat[start : start + size], wanted_ids)
+        count = (padded["masked_positions"][row] >= 0).sum()
+        places = padded["masked_positions"][row, :count] + start
+        wanted += zip(places, labels["masked_lm"][row, :count], strict=True)
+    length = packed["token_ids"].shape[1]
+    for row, column in zip(*np.nonzero(same["masked_lm"] >= 0), strict=True):
+        place = row * length + packed["masked_positions"][row, column]
+        found.append((place, same["masked_lm"][row, column]))
+    assert sorted(found) == sorted(wanted)

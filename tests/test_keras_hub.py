@@ -498,7 +498,6 @@ POOLER = "layers/dense/vars/0"
             "`bert/pooler/dense/kernel` holds values that are not finite",
         ),
     }.values(),
-    ids=str,
 )
 def test_broken_weights(
     broken: Path, change: Callable[[h5py.File], None], part: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from bert_keras.errors import ConfigError
@@ -21,6 +22,14 @@ def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
     if not fits or not 0 <= value <= 1 or (above_zero and not value):
         lowest = "above 0" if above_zero else "from 0"
         raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
+    """Raise ConfigError unless a setting is one of those that are allowed."""
+    choices = tuple(allowed)
+    if value not in choices:
+        shown = ", ".join(str(choice) for choice in choices if choice is not None)
+        raise ConfigError(f"`{name}` must be one of {shown}; received {value!r}")
 
 
 def check_mask_shares(mask_share: Any, random_share: Any) -> None:

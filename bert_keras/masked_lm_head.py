@@ -71,6 +71,20 @@ class MaskedLMHead(keras.layers.Layer):
             epsilon=layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
         )
 
+    @classmethod
+    def on(cls, encoder: Any, *, seed: int | None = None) -> MaskedLMHead:
+        """Return the head that fits a `BertEncoder`."""
+        config = encoder.config
+        return cls(
+            hidden_size=config.hidden_size,
+            vocab_size=config.vocab_size,
+            hidden_act=config.hidden_act,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            seed=seed,
+            dtype=encoder.dtype_policy,
+        )
+
     def build(self, *_: Any) -> None:
         with keras.name_scope("predictions"):
             with keras.name_scope("transform"):

@@ -10,7 +10,12 @@ import dataclasses
 import math
 from typing import Any
 
-from bert_keras.checks import check_mask_shares, check_share, check_whole_number
+from bert_keras.checks import (
+    check_choice,
+    check_mask_shares,
+    check_share,
+    check_whole_number,
+)
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining_data_config import UNITS
 from bert_keras.train_config import LAYOUTS, PRECISIONS, STRATEGIES
@@ -125,11 +130,7 @@ class PretrainConfig:
             "strategy": STRATEGIES,
         }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"`{name}` must be one of {', '.join(filter(None, allowed))}; "
-                    f"received {getattr(self, name)!r}"
-                )
+            check_choice(name, getattr(self, name), allowed)
         if self.phase_shares is not None:
             if not isinstance(self.phase_shares, tuple):
                 raise ConfigError(

@@ -60,15 +60,7 @@ class BertPretrainer(keras.Model):
         config = encoder.config
         inputs = batch_inputs(cls_positions=next_sentence)
         positions = keras.Input((None,), dtype="int32", name="masked_positions")
-        head = MaskedLMHead(
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            hidden_act=config.hidden_act,
-            layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
+        head = MaskedLMHead.on(encoder, seed=seed)
         encoded = encoder(inputs)
         table = encoder.token_table(inputs)
         outputs = {"masked_lm": head(encoded["sequence_output"], table, positions)}

@@ -10,7 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from bert_keras.checks import check_mask_shares, check_share, check_whole_number
+from bert_keras.checks import (
+    check_choice,
+    check_mask_shares,
+    check_share,
+    check_whole_number,
+)
 from bert_keras.errors import ConfigError
 
 UNITS = ("piece", "word", "ngram")
@@ -91,11 +96,7 @@ class PretrainingDataConfig:
             "masking": MASKING,
         }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"`{name}` must be one of {', '.join(allowed)}; "
-                    f"received {getattr(self, name)!r}"
-                )
+            check_choice(name, getattr(self, name), allowed)
         if self.predictions > self.max_length:
             raise ConfigError(
                 "`max_predictions` must be at most `max_length`; "

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checks import check_whole_number
+from bert_keras.checks import check_choice, check_whole_number
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.masking import Masking
 from bert_keras.packing import locate, pack_rows
@@ -113,10 +113,7 @@ def pretraining_dataset(
         ("padding", padding, PADDING),
     )
     for name, value, allowed in choices:
-        if value not in allowed:
-            raise ConfigError(
-                f"`{name}` must be one of {', '.join(allowed)}; received {value!r}"
-            )
+        check_choice(name, value, allowed)
     found = find_files(files, tokenizer)
     if found.is_masked and objective == "causal":
         raise ConfigError(

@@ -219,16 +219,7 @@ class MaskedLM(Task):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the logits of the masked positions, float32 [R, P, V]."""
-        config = encoder.config
-        head = MaskedLMHead(
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            hidden_act=config.hidden_act,
-            layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
+        head = MaskedLMHead.on(encoder, seed=seed)
         given = dict(inputs)
         positions = given.pop("masked_positions")
         x = encoder(given)["sequence_output"]

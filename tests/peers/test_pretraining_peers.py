@@ -9,7 +9,7 @@ import pytest
 from test_pretraining import CONFIG, STILL
 from test_pretraining_data import TOKENIZER, write
 
-from bert_keras import pretraining
+from bert_keras import pretraining_loop
 from bert_keras.config import BertConfig
 from bert_keras.optimizers import AdamW
 from bert_keras.pretrain_config import PretrainConfig
@@ -40,7 +40,7 @@ def as_torch(batch, labels):
 def test_every_step_has_the_loss_of_transformers(accumulation, tmp_path, monkeypatch):
     # TensorFlow adds epsilon before the correction of the bias, torch after it.
     no_epsilon = functools.partial(AdamW, epsilon=1e-9)
-    monkeypatch.setattr(pretraining, "AdamW", no_epsilon)
+    monkeypatch.setattr(pretraining_loop, "AdamW", no_epsilon)
     (tmp_path / "vocab").mkdir()
     TOKENIZER.save(tmp_path / "vocab")
     write(tmp_path / "data", masking="dynamic")

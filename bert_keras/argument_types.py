@@ -1,8 +1,10 @@
-"""What the words of a command line must be: argparse calls these."""
+"""What the words of a command line must be, and options that are fields of a config."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import Any
 
 
 def positive(text: str) -> int:
@@ -16,3 +18,20 @@ def positive(text: str) -> int:
             f"must be a whole number of at least 1; received {text}"
         )
     return number
+
+
+def field_adder(parser: argparse.ArgumentParser, defaults: Any) -> Callable[..., None]:
+    """Return a function that adds a field of a config as an option.
+
+    It takes the field's name, the help, and further arguments of `add_argument`. An
+    option that is not given is left out, so the field keeps its default.
+    """
+
+    def add(name: str, help: str, **kwargs: Any) -> None:
+        default = getattr(defaults, name.replace("-", "_"))
+        if "action" not in kwargs and default is not None:
+            help += f"; default: {default}"
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, default=argparse.SUPPRESS, help=help, **kwargs)
+
+    return add

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from bert_keras import __version__
-from bert_keras.argument_types import positive
+from bert_keras.argument_types import field_adder, positive
 from bert_keras.corpus_arguments import add_pretraining_data, add_vocab
 from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
@@ -138,12 +138,7 @@ def _train(train: argparse.ArgumentParser) -> None:
     _columns(train)
     _settings(train, "a setting of the task, such as class_weights=balanced")
 
-    def setting(name: str, help: str, **kwargs: Any) -> None:
-        """Add a field of `TrainConfig`; not given, it keeps the default there."""
-        default = getattr(_DEFAULTS, name.replace("-", "_"))
-        if "action" not in kwargs and default is not None:
-            help += f"; default: {default}"
-        add(f"--{name}", default=argparse.SUPPRESS, help=help, **kwargs)
+    setting = field_adder(train, _DEFAULTS)
 
     setting("epochs", "passes over the training rows", type=int, metavar="N")
     setting("batch-size", "rows an update", type=int, metavar="N")

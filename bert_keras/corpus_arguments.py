@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from bert_keras.argument_types import positive
+from bert_keras.argument_types import field_adder, positive
 from bert_keras.corpus_files import FORMS
 from bert_keras.pretraining_data_config import (
     MASKING,
@@ -76,12 +76,7 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         "'--runner=FlinkRunner --flink_master=host:8081'; files may be in its buckets",
     )
 
-    def setting(name: str, help: str, **kwargs: Any) -> None:
-        default = getattr(_DEFAULTS, name)
-        if default is not None:
-            help += f"; default: {default}"
-        option = f"--{name.replace('_', '-')}"
-        add(option, default=argparse.SUPPRESS, help=help, **kwargs)
+    setting = field_adder(parser, _DEFAULTS)
 
     count: dict[str, Any] = {"type": positive, "metavar": "N"}
     share: dict[str, Any] = {"type": float, "metavar": "SHARE"}

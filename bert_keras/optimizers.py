@@ -69,8 +69,17 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+class _SumsRepeatedRows(keras.optimizers.Optimizer):
+    """Takes embedding rows that occur several times in a batch as one, their sum."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        if keras.config.backend() == "tensorflow":
+            grads = [_sum_repeated_rows(gradient) for gradient in grads]
+        return super().apply(grads, trainable_variables)
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class AdamW(keras.optimizers.AdamW):
+class AdamW(_SumsRepeatedRows, keras.optimizers.AdamW):
     """Adam with decoupled weight decay, not on LayerNorm and biases, and clipping.
 
     The same numbers as `keras.optimizers.AdamW` with those weights excluded (the list
@@ -106,11 +115,6 @@ class AdamW(keras.optimizers.AdamW):
             **kwargs,
         )
         self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
-
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        if keras.config.backend() == "tensorflow":
-            grads = [_sum_repeated_rows(gradient) for gradient in grads]
-        return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         if keras.config.backend() != "tensorflow" or self.amsgrad:
@@ -149,7 +153,7 @@ def _sum_repeated_rows(gradient: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Lamb(keras.optimizers.Lamb):
+class Lamb(_SumsRepeatedRows, keras.optimizers.Lamb):
     """LAMB: Adam's update with weight decay, scaled to the norm of each weight.
 
     Each weight w moves by `rate * |w| / |u| * u`, where u is Adam's update plus
@@ -186,11 +190,6 @@ class Lamb(keras.optimizers.Lamb):
             **kwargs,
         )
         self.decay_in_update = weight_decay
-
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        if keras.config.backend() == "tensorflow":
-            grads = [_sum_repeated_rows(gradient) for gradient in grads]
-        return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from bert_keras.argument_types import positive
+from bert_keras.argument_types import field_adder, positive
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretrain_config import OBJECTIVES, OPTIMIZERS, PretrainConfig
@@ -59,12 +59,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     )
     add("--held-out", metavar="DIR", help="data that is scored while training")
 
-    def setting(name: str, help: str, **kwargs: Any) -> None:
-        default = getattr(_DEFAULTS, name)
-        if "action" not in kwargs and default is not None:
-            help += f"; default: {default}"
-        option = f"--{name.replace('_', '-')}"
-        add(option, default=argparse.SUPPRESS, help=help, **kwargs)
+    setting = field_adder(parser, _DEFAULTS)
 
     count: dict[str, Any] = {"type": positive, "metavar": "N"}
     share: dict[str, Any] = {"type": float, "metavar": "SHARE"}

@@ -99,9 +99,13 @@ class PretrainingProgress:
         self.go_on()
         losses: dict[str, float] = {}
         found: dict[str, float] = {}
-        for head in self._updates[0][0]:
+        totals = {
+            head: sum(float(each[head]) for _, each, _ in self._updates)
+            for head in self._updates[0][0]
+        }
+        for head, total in totals.items():
             pairs = np.sum([sums[head].numpy() for sums, _, _ in self._updates], axis=0)
-            count = max(sum(float(t[head]) for _, t, _ in self._updates), 1.0)
+            count = max(total, 1.0)
             losses[head] = float(pairs[0]) / count
             found[f"{head}_accuracy"] = float(pairs[1]) / count
         loss = sum(losses.values())
@@ -113,9 +117,6 @@ class PretrainingProgress:
         tokens, slots, pairs_of_tokens = np.sum(
             [counts.numpy() for _, _, counts in self._updates], axis=0, dtype="float64"
         )
-        totals = {
-            head: sum(float(t[head]) for _, t, _ in self._updates) for head in losses
-        }
         operations = TRAINING * forward_operations(
             self.config,
             tokens=tokens,

@@ -45,6 +45,13 @@ def add_vocab(vocab: argparse.ArgumentParser) -> None:
         metavar="N",
         help="distinct words kept in memory; default: 2000000",
     )
+    add(
+        "--learner",
+        choices=("merges", "tf-text"),
+        default="merges",
+        help="merges: seconds, exactly so many tokens (default); tf-text: its trainer, "
+        "minutes, mostly some percent fewer",
+    )
 
 
 def add_pretraining_data(parser: argparse.ArgumentParser) -> None:

@@ -46,6 +46,7 @@ def _vocab(options: argparse.Namespace) -> None:
         min_count=options.min_count,
         reserved=options.reserved,
         max_words=options.max_words,
+        learner=options.learner,
         say=say,
     )
     for line in report.lines():

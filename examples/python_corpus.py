@@ -1,14 +1,14 @@
 """Real English without a download: the documentation that comes with Python.
 
-    python examples/python_corpus.py FOLDER [--characters 8000000]
+    python examples/python_corpus.py FOLDER
 
 Writes `train.txt` and `held_out.txt`, a paragraph a line and a blank line between
 documents: the topics of `help()`, and of each installed module the prose of its
 docstrings (read, never run). One document of fifty is held out.
 """
 
-import argparse
 import ast
+import sys
 import sysconfig
 import warnings
 import zlib
@@ -19,16 +19,18 @@ HELD_OUT = 50  # one document of so many
 SECTIONS = ("Args:", "Returns:", "Raises:", "Parameters", "Examples", "Example:")
 
 
-def documents() -> Iterator[str]:
-    """Yield documents, a paragraph a line."""
+def documents() -> Iterator[tuple[str, str]]:
+    """Yield package, or `python`, and document, a paragraph a line."""
     from pydoc_data.topics import topics
 
-    yield from (prose(topics[name]) for name in sorted(topics))
+    yield from (("python", prose(topics[name])) for name in sorted(topics))
     paths = sysconfig.get_paths()
     for place in (paths["stdlib"], paths["purelib"]):
         for path in sorted(Path(place).rglob("*.py")):
-            if place == paths["purelib"] or "site-packages" not in path.parts:
-                yield "\n".join(filter(None, map(prose, docstrings(path))))
+            installed = place == paths["purelib"]
+            if installed or "site-packages" not in path.parts:
+                origin = path.relative_to(place).parts[0] if installed else "python"
+                yield origin, "\n".join(filter(None, map(prose, docstrings(path))))
 
 
 def docstrings(path: Path) -> list[str]:
@@ -56,24 +58,22 @@ def prose(text: str) -> str:
     return "\n".join(kept)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--characters", type=int, default=8_000_000)
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    found: dict[int, str] = {}  # of equal documents one
-    for document in documents():
-        if document.count("\n") > 2:
-            found[zlib.crc32(document.encode())] = document
-        if sum(map(len, found.values())) > options.characters:
+def write_corpus(folder: Path, characters: int = 8_000_000) -> dict[int, list[str]]:
+    """Write the files; returns checksum to package and document, each once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[int, list[str]] = {}
+    for origin, text in documents():
+        if text.count("\n") > 2:
+            found[zlib.crc32(text.encode())] = [origin, text]
+        if sum(len(text) for _, text in found.values()) > characters:
             break
     for name, held_out in (("held_out", True), ("train", False)):
-        part = [d for n, d in found.items() if (n % HELD_OUT == 0) == held_out]
-        path = options.folder / f"{name}.txt"
+        part = [d for n, (_, d) in found.items() if (n % HELD_OUT == 0) == held_out]
+        path = folder / f"{name}.txt"
         path.write_text("\n\n".join(part) + "\n", encoding="utf-8")
         print(f"{path}: {len(part):,} documents, {sum(map(len, part)):,} characters")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    write_corpus(Path(sys.argv[1]))

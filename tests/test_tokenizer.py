@@ -305,8 +305,11 @@ def test_every_code_point(name):
     vocabulary, lowercase = released(name), RELEASED[name]
     ours = graph(WordPieceTokenizer(vocabulary, lowercase=lowercase))
     theirs = reference(vocabulary, lowercase=lowercase)
+    whole = "multilingual" in name
     for first in range(0, 0x110000, 0x8000):
-        texts = in_context(range(first, first + 0x8000))
+        # Planes 4 to 13 are unassigned: one vocabulary sees all of them.
+        step = 1 if whole or not 0x40000 <= first < 0xE0000 else 61
+        texts = in_context(range(first, first + 0x8000, step))
         assert differing(ours, theirs, texts) == []
 
 

@@ -71,6 +71,21 @@ def naive_merges(words: dict[str, int], pieces: int, min_count: int) -> list[str
     return found
 
 
+def test_the_trainer_of_tf_text() -> None:
+    text = "the lowest tower is lower than the newer towers, and 中 new"
+    texts = [text, "the new tower"] * 3
+    found = learn_vocabulary(texts, size=60, learner="tf-text", reserved=["[unused0]"])
+    assert found == learn_vocabulary(
+        texts[::-1], size=60, learner="tf-text", reserved=["[unused0]"]
+    )
+    assert found[:6] == [*SPECIAL_TOKENS, "[unused0]"]
+    assert len(set(found)) == len(found) <= 60
+    assert {"tower", "new", "中", "##w"} < set(found)
+    assert "##中" not in found  # it can only be a word of its own
+    assert found.index("[UNK]") not in WordPieceTokenizer(found)([text]).to_list()[0]
+    refused(lambda: learn_vocabulary(texts, learner="bpe"), "`learner` must be")
+
+
 def test_pairs_are_merged_as_by_hand() -> None:
     # ##o##w 7 times; then l##ow 7; then ##e##w and n##ew, 6 each, by their characters.
     words = {"low": 5, "lower": 2, "new": 6}

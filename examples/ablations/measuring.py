@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tables import TASKS, Row
+from tables import COLUMNS, Column, Row
 
 import bert_keras
 from bert_keras import BertConfig, PretrainConfig, TrainConfig, find_task
 
+PARTS = ("train", "dev", "test")
 DATA = Path(__file__).resolve().parents[1] / "data"
+MASK_RATE = 0.5  # more to learn from in each step, where steps are few
+LENGTH = 64
 RECIPE = {"batch_size": 16, "learning_rate": 2e-3, "warmup_share": 0.1}
 
 
@@ -19,51 +22,71 @@ def prepare(work: Path) -> None:
     verb = [sys.executable, "-m", "bert_keras"]
     corpus, vocab = work / "corpus", work / "vocabulary"
     text = {name: corpus / f"{name}.txt" for name in ("train", "held_out")}
+    rates = {"train": MASK_RATE, "held_out": 0.15}
     vocabulary = [text["train"], "--size", "4000", "--output", vocab]
     if not text["train"].exists():
-        script = DATA.with_name("python_corpus.py")
+        script = Path(__file__).with_name("origins.py")
         subprocess.run([sys.executable, script, corpus], check=True)
     if not (vocab / "vocab.txt").exists():
         subprocess.run([*verb, "vocab", *vocabulary], check=True)
-    settings = ["--form", "text", "--max-length", "64", "--masking", "dynamic"]
+    settings = ["--form", "text", "--masking", "dynamic", "--max-length", str(LENGTH)]
     for name, file in text.items():
         words = ["pretraining-data", file, "--vocab", vocab, "--output", work / name]
+        words += ["--mask-rate", str(rates[name])]
         subprocess.run([*verb, *words, *settings], check=True)
 
 
-def measure(work: Path, row: Row, steps: int) -> dict[str, float]:
-    """Return the scores of a row; pretrains and fine-tunes unless that was done."""
+def measure(
+    work: Path, row: Row, steps: int, columns: tuple[str, ...]
+) -> dict[str, float]:
+    """Return the scores of a row; pretrains and fine-tunes what was not done."""
     words = [row.size.replace("/", "-"), *(f"{k}={v}" for k, v in row.settings.items())]
     folder = work / "runs" / "_".join([*words, str(steps)])
     done = folder / "scores.json"
-    if done.exists():
-        return json.loads(done.read_text())
+    scores = json.loads(done.read_text()) if done.exists() else {}
+    if "perplexity" not in scores:
+        scores["perplexity"] = pretrain(work, row, steps, folder / "run")
+    for name in columns:
+        if name == "origin" and "objective" in row.settings:
+            continue  # its first token, which the classifier reads, sees no other
+        if name not in scores:
+            encoder = folder / "run" / "model"
+            scores[name] = 100 * fine_tune(work, folder / name, encoder, COLUMNS[name])
+        done.write_text(json.dumps(scores))
+    return scores
+
+
+def pretrain(work: Path, row: Row, steps: int, run: Path) -> float:
+    """Return the held-out perplexity of a row's model; it stands in `run/model`."""
     tokens = (work / "vocabulary" / "vocab.txt").read_text().splitlines()
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     still["initializer_range"] = 0.08  # a model so small starts faster
     result = bert_keras.pretrain(
         BertConfig.from_preset(row.size, vocab_size=len(tokens), **still),
         work / "train",
-        folder / "run",
+        run,
         vocab=work / "vocabulary",
         held_out=work / "held_out",
         config=PretrainConfig(steps=steps, **RECIPE, **row.settings),
     )
-    scores = {"perplexity": result.scores["perplexity"]}
-    for column, (name, files, score, settings, epochs) in TASKS.items():
-        if column == "e-mails" and "objective" in row.settings:
-            continue  # its first token, which the classifier reads, sees no other
-        task = find_task(name)
-        parts = {p: task.read(DATA / files.format(p)) for p in ("train", "dev", "test")}
-        config = TrainConfig(epochs=epochs, batch_size=16, learning_rate=1e-3)
-        tuned = bert_keras.train(
-            task,
-            encoder=result.folder,
-            output=folder / name,
-            config=config,
-            task_settings=settings,
-            **parts,
-        )
-        scores[column] = 100 * tuned.scores["test"][score]
-    done.write_text(json.dumps(scores))
-    return scores
+    return result.scores["perplexity"]
+
+
+def fine_tune(work: Path, output: Path, encoder: Path, column: Column) -> float:
+    """Return the score of a pretrained encoder's task on the test rows."""
+    task = find_task(column.task)
+    place = DATA if "/" in column.files else work / "corpus"
+    parts = {p: task.read(place / column.files.format(p)) for p in PARTS}
+    tuned = bert_keras.train(
+        task,
+        encoder=encoder,
+        output=output,
+        config=TrainConfig(
+            epochs=column.epochs,
+            batch_size=16 if column.task == "classification" else 8,
+            learning_rate=column.learning_rate,
+        ),
+        task_settings=column.settings,
+        **parts,
+    )
+    return tuned.scores["test"][column.score]

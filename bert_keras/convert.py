@@ -17,6 +17,7 @@ from bert_keras.checkpoints import (
     google,
     head_config,
     keras_hub_writer,
+    model_garden_writer,
     read_checkpoint,
     write_google,
     write_huggingface,
@@ -80,6 +81,17 @@ def _write_keras_hub(
     return [*notes, *_lost_pooling(checkpoint)]
 
 
+def _write_model_garden(
+    folder: Path,
+    checkpoint: Checkpoint,
+    config: dict[str, Any],
+    tokenizer: WordPieceTokenizer,
+) -> list[str]:
+    notes = model_garden_writer.write_model_garden(folder, checkpoint.arrays, config)
+    tokenizer.save(folder)
+    return [*notes, *_lost_pooling(checkpoint)]
+
+
 class Format(NamedTuple):
     """How a folder of one format is written, and what may stand in such a folder.
 
@@ -97,6 +109,9 @@ FORMATS = {
     "huggingface": Format(_write_huggingface, FILES, CONFIG),
     "google": Format(_write_google, google.FILES, google.CONFIG),
     "keras-hub": Format(_write_keras_hub, keras_hub_writer.FILES, CONFIG),
+    "model-garden": Format(
+        _write_model_garden, model_garden_writer.FILES, model_garden_writer.PARAMS
+    ),
 }
 
 
@@ -113,10 +128,10 @@ def convert(
     would be others.
 
     Args:
-        source: folder, Google checkpoint, preset of KerasHub or `hf://owner/name`.
+        source: what `read_checkpoint` reads: a folder, a checkpoint, `hf://owner/name`.
         target: the folder to write; one of the same format that stood there is
             replaced when all is written.
-        to: `huggingface`, `google` or `keras-hub`.
+        to: `huggingface`, `google`, `keras-hub` or `model-garden`.
 
     Returns:
         Lines that tell what was chosen on the way.

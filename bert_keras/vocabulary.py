@@ -27,6 +27,7 @@ _CONFIG_KEYS = {
     "special_tokens_in_text": "special_tokens_in_text",
     "max_word_characters": "max_word_characters",
 }
+_SAVED_MODEL_VOCABULARY = pathlib.Path("assets", "vocab.txt")  # of TF-Hub's
 # Keys of the BertNormalizer in tokenizer.json.
 _NORMALIZER_KEYS = {
     "lowercase": "lowercase",
@@ -91,6 +92,8 @@ def read_folder(
     """
     folder = pathlib.Path(folder)
     plain, whole = folder / "vocab.txt", folder / "tokenizer.json"
+    if not plain.exists() and (folder / _SAVED_MODEL_VOCABULARY).exists():
+        plain = folder / _SAVED_MODEL_VOCABULARY
     config = folder / "tokenizer_config.json"
     if (folder / _KERAS_HUB_VOCABULARY).exists():
         return _read_keras_hub(folder)

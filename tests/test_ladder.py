@@ -21,19 +21,22 @@ FLOORS = {
     " function_name heads page pair_merging quiet ragged run_facts score_table"
     " whole_file",
     1: "beam_runner checkpoints.names checks class_names config correlation counts_file"
-    " entity_metrics folder given_texts layer_choice layers masked_lm_head"
-    " masked_metrics metrics multi_label_metrics normalization optimizers"
+    " checkpoints.wire entity_metrics folder given_texts layer_choice layers"
+    " masked_lm_head masked_metrics metrics multi_label_metrics normalization"
+    " optimizers"
     " pretraining_blocks process_pool record_file recurrent_head report rouge rows"
     " sentence_rules sentences span_metrics text_streams train_config vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
-    " pretraining_data_config pretraining_objective run_folder"
+    " checkpoints.object_graph pretraining_data_config pretraining_objective run_folder"
     " similarity table tokenizer train_step wikipedia word_counts",
-    3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
-    " checkpoints.h5_file checkpoints.pickled_file checkpoints.sentence_files"
-    " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
-    " masking packing pairs pretrain_config"
+    3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
+    " checkpoints.bundle checkpoints.h5_file checkpoints.model_garden_config"
+    " checkpoints.model_garden_objects checkpoints.pickled_file"
+    " checkpoints.sentence_files checkpoints.tensor_file choice_file contrastive"
+    " corpus_arguments corpus_reader masking packing pairs pretrain_config"
     " pretraining_manifest squad tagged vocabulary_learning",
-    4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub corpus"
+    4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub"
+    " checkpoints.model_garden checkpoints.model_garden_writer corpus"
     " pretrain_arguments pretraining_files pretraining_shard pseudo_likelihood"
     " sentence_windows windows words",
     5: "arguments beam_steps checkpoints checkpoints.keras_hub_objects"

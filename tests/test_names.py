@@ -145,7 +145,7 @@ def test_what_keras_hub_has_not() -> None:
     ],
 )
 def test_axes_of_heads(name: str, axis: int | None) -> None:
-    assert names.keras_hub_head_axis(name) == axis
+    assert names.head_axis(name) == axis
 
 
 def test_different_names_stay_different() -> None:

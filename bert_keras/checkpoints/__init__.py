@@ -11,13 +11,14 @@ import os
 import re
 from pathlib import Path
 
-from bert_keras.checkpoints import google, huggingface, keras_hub
+from bert_keras.checkpoints import google, huggingface, keras_hub, model_garden
 from bert_keras.checkpoints.architecture import head_config
 from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
 from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
 from bert_keras.checkpoints.keras_hub import read_keras_hub
+from bert_keras.checkpoints.model_garden import read_model_garden
 from bert_keras.checkpoints.sentence_files import POOLING
 from bert_keras.errors import CheckpointError
 
@@ -32,6 +33,7 @@ __all__ = [
     "read_google",
     "read_huggingface",
     "read_keras_hub",
+    "read_model_garden",
     "resolve",
     "write_google",
     "write_huggingface",
@@ -68,8 +70,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
-            `*.ckpt*.index`, or the path of that checkpoint without `.index`; a preset
-            folder of KerasHub; or a hub name `hf://owner/name[@revision]`.
+            `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of TF
+            Model Garden, or the folder of a SavedModel of its; a preset folder of
+            KerasHub; or a hub name `hf://owner/name[@revision]`.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or no BERT.
@@ -78,9 +81,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else _given_prefix(os.fspath(path))
     if prefix is None and not _has_safetensors(folder):
+        if os.path.isfile(folder / model_garden.SAVED_MODEL):
+            return read_model_garden(folder)
         prefix = google.find_prefix(folder)
     if prefix is not None:
-        return read_google(prefix)
+        object_based = model_garden.is_object_based(prefix)
+        return (read_model_garden if object_based else read_google)(prefix)
     if not _has_safetensors(folder) and any(
         os.path.isfile(folder / name) for name in (keras_hub.WEIGHTS, keras_hub.SHARDS)
     ):

@@ -126,10 +126,10 @@ class Checkpoint:
 
     Args:
         path: the folder.
-        origin: `huggingface`, `google` or `keras-hub`.
+        origin: `huggingface`, `google`, `keras-hub` or `model-garden`.
         config: the sizes; its `hidden_act` is what the checkpoint's makers computed.
-        raw_config: the whole parsed `config.json` or `bert_config.json`; of KerasHub,
-            what its files say in the words of a `config.json`.
+        raw_config: the whole parsed `config.json` or `bert_config.json`; of others,
+            what their files say in the words of a `config.json`.
         arrays: canonical name to float32 array, read when asked for.
         notes: lines to tell the user, such as which activation was chosen.
         unrecognized: names in the file, as spelled there, that have no canonical name.

@@ -19,16 +19,15 @@ from bert_keras.checkpoints import names
 from bert_keras.checkpoints.base import (
     Checkpoint,
     LazyArrays,
-    bert_config,
     check_finite,
     listed,
     one_line,
-    read_json,
 )
+from bert_keras.checkpoints.bert_config_file import CONFIG, config_values, read_config
 from bert_keras.checkpoints.bundle import Entry, read_index
+from bert_keras.checkpoints.object_graph import ROOT
 from bert_keras.errors import CheckpointError
 
-CONFIG = "bert_config.json"
 PREFIX = "bert_model.ckpt"
 # What `convert` writes: tokenizer_config.json is ours, Google's tools take flags.
 FILES = frozenset(
@@ -40,25 +39,6 @@ FILES = frozenset(
         "vocab.txt",
     )
 )
-_TF2_ROOT = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# The keys of the released files, and the activations that Google's code knows.
-_KEYS = (
-    "attention_probs_dropout_prob",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "hidden_size",
-    "initializer_range",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "type_vocab_size",
-    "vocab_size",
-)
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu", "relu": "relu", "tanh": "tanh"}
-_EPSILON = 1e-12  # of its LayerNorm, which no config changes
-# Our key for what its word "gelu" hides: the erf form, if that is what is meant.
-_EXACT_ACTIVATION = "huggingface_hidden_act"
 
 
 def find_prefix(folder: Path) -> Path | None:
@@ -67,9 +47,9 @@ def find_prefix(folder: Path) -> Path | None:
     `bert_model.ckpt` is taken before others.
 
     Raises:
-        CheckpointError: there are several, such as `model.ckpt-20`, `model.ckpt-40`.
+        CheckpointError: there are several, such as `model.ckpt-20`, `ckpt-40`.
     """
-    found = sorted(path.with_suffix("") for path in folder.glob("*.ckpt*.index"))
+    found = sorted(path.with_suffix("") for path in folder.glob("*ckpt*.index"))
     if folder / PREFIX in found:
         return folder / PREFIX
     if len(found) > 1:
@@ -94,23 +74,12 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
         ConfigError: a size in `bert_config.json` is out of its range.
     """
     prefix = Path(prefix)
-    path = prefix.parent / CONFIG
-    raw = read_json(path)
-    notes = []
-    values = dict(raw)
-    if _EXACT_ACTIVATION in raw:
-        values["hidden_act"] = raw[_EXACT_ACTIVATION]
-    elif values.get("hidden_act", "gelu") == "gelu":
-        values["hidden_act"] = "gelu_new"
-        notes.append(
-            "hidden_act gelu is read as gelu_new, the tanh form of Google's code"
-        )
-    config = bert_config(values, path=path)
+    raw, config, notes = read_config(prefix.parent / CONFIG)
     entries, shards = read_index(prefix)
-    if _TF2_ROOT in entries:
+    if ROOT in entries:
         raise CheckpointError(
-            f"{prefix}: an object-based TensorFlow 2 checkpoint (TF Model Garden), "
-            "which is not read"
+            f"{prefix}: an object-based TensorFlow 2 checkpoint (TF Model Garden), not "
+            "one of TensorFlow 1"
         )
     chosen, unrecognized, skipped = _sorted_out(entries, prefix=prefix)
     for entry, _ in chosen.values():
@@ -171,7 +140,7 @@ def write_google(
         ConfigError: a size in `config` is out of its range.
     """
     folder = Path(folder)
-    values, notes = _google_config(config)
+    values, notes = config_values(config)
     renamed = {name: names.to_google(name) for name in arrays}
     import tensorflow as tf
 
@@ -197,38 +166,6 @@ def write_google(
     for entry in entries.values():  # what was written must open
         entry.check(prefix, shards)
     return notes
-
-
-def _google_config(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what `bert_config.json` holds, and notes on what it cannot say."""
-    sizes = bert_config(config, path=Path(CONFIG))
-    if sizes.is_decoder:
-        raise CheckpointError("Google's code has no causal attention (`is_decoder`)")
-    if sizes.hidden_act not in _ACTIVATIONS:
-        raise CheckpointError(
-            f"Google's code has no activation {sizes.hidden_act}; "
-            f"it has {', '.join(sorted(set(_ACTIVATIONS.values())))}"
-        )
-    known = sizes.to_dict()
-    others = {key: config[key] for key in config if key not in known}
-    others.pop("model_type", None)
-    others.pop(_EXACT_ACTIVATION, None)
-    values = {**others, **{key: known[key] for key in _KEYS}}
-    values["hidden_act"] = _ACTIVATIONS[sizes.hidden_act]
-    notes = []
-    if sizes.hidden_act == "gelu":
-        values[_EXACT_ACTIVATION] = "gelu"
-        notes.append(
-            "Google's code computes gelu by its tanh form, this model by erf: there "
-            "its outputs differ a little"
-        )
-    if sizes.layer_norm_eps != _EPSILON:
-        values["layer_norm_eps"] = sizes.layer_norm_eps
-        notes.append(
-            f"Google's code computes LayerNorm with epsilon {_EPSILON:g}, this model "
-            f"with {sizes.layer_norm_eps:g}: there its outputs differ"
-        )
-    return values, tuple(notes)
 
 
 def _open(prefix: Path) -> Any:

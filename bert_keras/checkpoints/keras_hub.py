@@ -227,7 +227,7 @@ def _sorted_out(
 
 def _joined(name: str, array: StoredArray, heads: int) -> Shape:
     """Return the canonical shape of an array, its two axes of heads made one."""
-    axis = names.keras_hub_head_axis(name)
+    axis = names.head_axis(name)
     shape = array.shape
     if axis is None:
         return shape

@@ -208,7 +208,7 @@ def _check_tokens(vocabulary: Sequence[str]) -> None:
 
 def _split(name: str, array: np.ndarray, heads: int) -> np.ndarray:
     """Return the values with the axes that KerasHub has."""
-    axis = names.keras_hub_head_axis(name)
+    axis = names.head_axis(name)
     if axis is None:
         return array
     shape = array.shape

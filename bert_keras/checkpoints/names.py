@@ -1,15 +1,16 @@
-"""The names of BERT's weights: ours, Hugging Face's, Google's and KerasHub's.
+"""The names of BERT's weights: ours, and those of the formats read and written.
 
 Canonical names are the scopes of Google's released code, which is what a Keras
 `variable.path` reads in our model; canonical kernels are [in, out]. Hugging Face
 stores [out, in]; Google's `output_weights` are [out, in] too. KerasHub stores [in, out]
-with one axis of attention split into heads. Each function returns the other side's name
-and how the values change on the way.
+with one axis of attention split into heads, and so does TF Model Garden. Each function
+returns the other side's name and how the values change on the way.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
 `run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
-`bert_backbone.py`, `masked_lm_head.py`, and the files that it saves. Imports nothing of
-ours but the errors.
+`bert_backbone.py`, `masked_lm_head.py`, and the files that it saves; TF Model Garden
+`bert_encoder.py`, `transformer_encoder_block.py`, `masked_lm.py`, `cls_head.py`.
+Imports nothing of ours but the errors.
 """
 
 from __future__ import annotations
@@ -107,7 +108,40 @@ for _ours, _theirs in {
     _parts = ("gamma", "beta") if _ours.endswith("LayerNorm") else ("kernel", "bias")
     KERAS_HUB |= {f"{_ours}/{n}": f"{_theirs}/vars/{i}" for i, n in enumerate(_parts)}
 KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
-# The canonical axis that KerasHub stores as two: heads, and width of a head.
+
+# canonical name: its place in the objects of TF Model Garden, from one of three: the
+# encoder, the masked-LM head and the head named `next_sentence`. Each step is an
+# attribute of a Python object, which is what an object-based checkpoint stores.
+MODEL_GARDEN = {
+    "bert/embeddings/word_embeddings": "encoder/_embedding_layer/embeddings",
+    "bert/embeddings/position_embeddings": (
+        "encoder/_position_embedding_layer/embeddings"
+    ),
+    "bert/embeddings/token_type_embeddings": "encoder/_type_embedding_layer/embeddings",
+}
+_GARDEN_LAYER = "encoder/_transformer_layers/#"
+for _ours, _theirs in {
+    "bert/embeddings/LayerNorm": "encoder/_embedding_norm_layer",
+    "bert/pooler/dense": "encoder/_pooler_layer",
+    "cls/predictions/transform/dense": "masked_lm/dense",
+    "cls/predictions/transform/LayerNorm": "masked_lm/layer_norm",
+    "cls/seq_relationship": "next_sentence/out_proj",
+    f"{_LAYERS[0]}/attention/self/query": "_attention_layer/_query_dense",
+    f"{_LAYERS[0]}/attention/self/key": "_attention_layer/_key_dense",
+    f"{_LAYERS[0]}/attention/self/value": "_attention_layer/_value_dense",
+    f"{_LAYERS[0]}/attention/output/dense": "_attention_layer/_output_dense",
+    f"{_LAYERS[0]}/attention/output/LayerNorm": "_attention_layer_norm",
+    f"{_LAYERS[0]}/intermediate/dense": "_intermediate_dense",
+    f"{_LAYERS[0]}/output/dense": "_output_dense",
+    f"{_LAYERS[0]}/output/LayerNorm": "_output_layer_norm",
+}.items():
+    if "#" in _ours:
+        _theirs = f"{_GARDEN_LAYER}/{_theirs}"
+    _parts = ("gamma", "beta") if _ours.endswith("LayerNorm") else ("kernel", "bias")
+    MODEL_GARDEN |= {f"{_ours}/{n}": f"{_theirs}/{n}" for n in _parts}
+MODEL_GARDEN["cls/predictions/output_bias"] = "masked_lm/bias"
+
+# The canonical axis that KerasHub and Model Garden store as two: heads, their width.
 _HEAD_AXES = {
     "attention/self/query/kernel": 1,
     "attention/self/query/bias": 0,
@@ -138,6 +172,7 @@ _FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
 _FROM_KERAS_HUB = {
     theirs.replace("/_", "/"): ours for ours, theirs in KERAS_HUB.items()
 }
+_FROM_MODEL_GARDEN = {theirs: ours for ours, theirs in MODEL_GARDEN.items()}
 # No leading zero: two spellings of one layer would break the round trip.
 _LAYER = re.compile(r"(?<=^bert/encoder/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
 _HUGGINGFACE_LAYER = re.compile(
@@ -145,6 +180,9 @@ _HUGGINGFACE_LAYER = re.compile(
 )
 _KERAS_HUB_NUMBER = re.compile(
     r"(?<=^model:layers/transformer_encoder)(?:|_[1-9][0-9]{0,3})(?=/)"
+)
+_GARDEN_NUMBER = re.compile(
+    r"(?<=^encoder/_transformer_layers/)(?:0|[1-9][0-9]{0,3})(?=/)"
 )
 _OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
 
@@ -262,10 +300,35 @@ def to_keras_hub(name: str) -> str:
     return theirs
 
 
-def keras_hub_head_axis(name: str) -> int | None:
-    """Return the canonical axis that KerasHub splits into heads, `None` if it does not.
+def from_model_garden(place: str) -> str | None:
+    """Return the canonical name of a place in Model Garden's objects, or `None`."""
+    number = _GARDEN_NUMBER.search(place)
+    ours = _FROM_MODEL_GARDEN.get(_GARDEN_NUMBER.sub("#", place))
+    if ours is None or "#" in place:
+        return None
+    return ours.replace("#", number.group()) if number else ours
 
-    Stored in its place are two axes: the heads, and the width of a head.
+
+def to_model_garden(name: str) -> str:
+    """Return the place of a canonical name in Model Garden's objects.
+
+    Raises:
+        CheckpointError: its pretrainer has no such weight.
+    """
+    number = _LAYER.search(name)
+    theirs = None if "#" in name else MODEL_GARDEN.get(_LAYER.sub("#", name))
+    if theirs is None:
+        raise CheckpointError(
+            f"Model Garden's BertPretrainerV2 has no weight named {name!r}"
+        )
+    return theirs.replace("#", number.group()) if number else theirs
+
+
+def head_axis(name: str) -> int | None:
+    """Return the canonical axis that some formats split into heads, `None` without one.
+
+    Stored in its place, by KerasHub and Model Garden, are two axes: the heads, and the
+    width of a head.
     """
     return _HEAD_AXES.get(name.partition("/layer_")[2].partition("/")[2])
 

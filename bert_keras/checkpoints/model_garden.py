@@ -1,0 +1,228 @@
+"""Read a checkpoint or SavedModel of TF Model Garden: BertEncoder, BertPretrainerV2.
+
+Found from the objects, whatever root they were saved under: `encoder`, `model`, the
+checkpoints of its `train.py` with their optimizer, exported SavedModels. No code of a
+SavedModel is run. `model_garden_writer` writes such checkpoints.
+
+Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py`, `base_trainer.py`,
+`export_tfhub_lib.py`. Imports TensorFlow when weights are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import names
+from bert_keras.checkpoints.base import Checkpoint, LazyArrays, Shape, one_line
+from bert_keras.checkpoints.bert_config_file import CONFIG, read_config
+from bert_keras.checkpoints.bundle import FLOATS, Entry, read_index
+from bert_keras.checkpoints.model_garden_config import Said, check_plain, read_settings
+from bert_keras.checkpoints.model_garden_objects import (
+    ASIDE,
+    find_parts,
+    find_weights,
+    pooler_variables,
+)
+from bert_keras.checkpoints.object_graph import ROOT, ObjectGraph, read_graph
+from bert_keras.checkpoints.wire import BrokenError
+from bert_keras.errors import CheckpointError
+
+SAVED_MODEL = "saved_model.pb"
+_VARIABLES = Path("variables", "variables")  # the prefix in a SavedModel
+_POOLER = "bert/pooler/dense"
+
+
+def is_object_based(prefix: Path) -> bool:
+    """Return whether a checkpoint is one of TensorFlow 2, which holds objects.
+
+    Raises:
+        CheckpointError: its index is absent or broken.
+    """
+    return ROOT in read_index(prefix)[0]
+
+
+def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
+    """Open a checkpoint of Model Garden; weights are read when asked for.
+
+    Args:
+        path: the path before `.index`, or the folder of a SavedModel. Its "gelu" is
+            the tanh form, `gelu_new` in our config. Where a next-sentence head has a
+            pooler, it is taken in the place of the encoder's own, which pretraining
+            does not train. A pooler of zeros is none.
+
+    Raises:
+        CheckpointError: a file is missing or broken, or holds no BERT.
+        ConfigError: a size in its config is out of its range.
+    """
+    folder = Path(path)
+    saved_model = (folder / SAVED_MODEL).is_file()
+    prefix = folder / _VARIABLES if saved_model else folder
+    folder = folder if saved_model else folder.parent
+    entries, shards = read_index(prefix)
+    try:
+        graph = read_graph(prefix, entries, shards)
+    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"{prefix}: broken or no TensorFlow 2 checkpoint: {one_line(error)}"
+        ) from None
+    stored = _Stored(prefix, shards, graph, entries)
+    chosen, unrecognized, notes = stored.sort_out()
+    heads = _heads(chosen, prefix)
+    shapes = {name: _joined(name, e, heads, prefix) for name, e in chosen.items()}
+    masked_lm = "cls/predictions/output_bias" in chosen
+    if (folder / CONFIG).exists():
+        raw, config, said = Said(*read_config(folder / CONFIG))
+        check_plain(raw, width=config.hidden_size, path=folder / CONFIG)
+    else:
+        raw, config, said = read_settings(
+            folder, shapes, heads=heads, masked_lm=masked_lm
+        )
+    if config.num_attention_heads != heads:
+        raise CheckpointError(
+            f"{prefix}: `num_attention_heads` must be {heads:,}, as the weights have "
+            f"it; received {config.num_attention_heads:,}"
+        )
+
+    def read(name: str) -> np.ndarray:
+        array = stored.read(chosen[name])
+        return array.reshape(shapes[name])
+
+    return Checkpoint(
+        path=folder,
+        origin="model-garden",
+        config=config,
+        raw_config=raw,
+        arrays=LazyArrays(shapes, read, place=str(prefix)),
+        notes=(*said, *notes),
+        unrecognized=tuple(unrecognized),
+    )
+
+
+class _Stored:
+    """The variables of a checkpoint: which are weights, and their values."""
+
+    def __init__(
+        self,
+        prefix: Path,
+        shards: int,
+        graph: ObjectGraph,
+        entries: Mapping[str, Entry],
+    ) -> None:
+        self._prefix, self._shards = prefix, shards
+        self._graph, self._entries = graph, entries
+        self._reader = functools.cache(self._open)
+
+    def sort_out(self) -> tuple[dict[str, Entry], list[str], list[str]]:
+        """Return canonical name to entry; names that are unrecognized; notes.
+
+        Raises:
+            CheckpointError: there is no encoder, or a weight is not in the file.
+        """
+        graph, place = self._graph, self._prefix
+        objects = graph.reachable(without=ASIDE)
+        chosen = find_weights(
+            graph, find_parts(graph, objects, place=place), place=place
+        )
+        own_pooler = pooler_variables(graph, objects)
+        for number in (*chosen.values(), *own_pooler):
+            self._entry(number).check(self._prefix, self._shards)
+        used = {*chosen.values(), *own_pooler}
+        others = [
+            n
+            for n in objects
+            if n not in used and n not in graph.slots and self._is_float(n)
+        ]
+        notes = self._pooler_notes(chosen, own_pooler)
+        used |= set(others)
+        state = [n for n in range(len(graph.nodes)) if n not in used]
+        if skipped := sum(map(self._is_float, state)):
+            notes.append(f"{skipped:,} values of the optimizer are passed over")
+        unrecognized = [graph.nodes[n].full_name or self._entry(n).name for n in others]
+        return {n: self._entry(v) for n, v in chosen.items()}, unrecognized, notes
+
+    def read(self, entry: Entry) -> np.ndarray:
+        """Return the values as float32, of the shape that they are stored in."""
+        try:
+            array = self._reader().get_tensor(entry.name)
+        except CheckpointError:
+            raise
+        except Exception as error:  # TensorFlow raises many kinds, documented as none
+            raise CheckpointError(
+                f"{self._prefix}: broken or cut off: {one_line(error)}"
+            ) from None
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(array, np.float32)
+
+    def _open(self) -> Any:
+        """Return TensorFlow's reader; it holds the graph against its checksum."""
+        import tensorflow as tf  # takes seconds; shapes are known without
+
+        reader = tf.train.load_checkpoint(str(self._prefix))
+        if reader.get_tensor(ROOT) != self._graph.data:
+            raise CheckpointError(f"{self._prefix}: changed while it was read")
+        return reader
+
+    def _entry(self, number: int) -> Entry:
+        return self._entries[self._graph.nodes[number].key or ""]
+
+    def _is_float(self, number: int) -> bool:
+        """Say whether an object is a variable of floats: a counter is none."""
+        if self._graph.nodes[number].key is None:
+            return False
+        return self._entry(number).dtype in FLOATS
+
+    def _pooler_notes(self, chosen: dict[str, int], own: list[int]) -> list[str]:
+        """Return what to tell of the pooler; takes one of zeros out of `chosen`."""
+        taken = [chosen[n] for n in chosen if n.startswith(f"{_POOLER}/")]
+        values, others = self._bytes(taken), self._bytes(own)
+        if taken and not any(map(any, values)):
+            for part in ("kernel", "bias"):
+                chosen.pop(f"{_POOLER}/{part}", None)
+            return ["there is no pooler: that of the file is all zeros"]
+        if own and set(own) != set(taken) and values != others:
+            return [
+                "the pooler is that of the next-sentence head; the encoder's own, "
+                "which pretraining leaves untrained, is another"
+            ]
+        return []
+
+    def _bytes(self, numbers: Iterable[int]) -> list[bytes]:
+        try:
+            return [
+                self._entry(number).read_bytes(self._prefix, self._shards)
+                for number in numbers
+            ]
+        except (BrokenError, OSError) as error:
+            raise CheckpointError(f"{self._prefix}: {one_line(error)}") from None
+
+
+def _heads(chosen: Mapping[str, Entry], prefix: Path) -> int:
+    """Return the number of attention heads that the first layer's query has."""
+    entry = chosen.get("bert/encoder/layer_0/attention/self/query/kernel")
+    if entry is None or len(entry.shape) != 3:
+        found = "is absent" if entry is None else f"has {list(entry.shape)}"
+        raise CheckpointError(
+            f"{prefix}: the query of the first layer must have 3 axes; {found}"
+        )
+    return entry.shape[1]
+
+
+def _joined(name: str, entry: Entry, heads: int, prefix: Path) -> Shape:
+    """Return the canonical shape of a weight, its two axes of heads made one."""
+    axis, shape = names.head_axis(name), entry.shape
+    if axis is None:
+        return shape
+    axes = 3 if name.endswith("/kernel") else 2
+    if len(shape) != axes or shape[axis] != heads:
+        raise CheckpointError(
+            f"{prefix}: {entry.name} must have {axes} axes, {heads} heads in axis "
+            f"{axis}; has {list(shape)}"
+        )
+    return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])

@@ -1,0 +1,220 @@
+"""What TF Model Garden says of an encoder: params.yaml, or what Keras wrote.
+
+Runs of its `train.py` leave a `params.yaml`, Keras's SavedModels a `keras_metadata.pb`;
+where neither is there, the shapes of the weights tell the sizes. The `bert_config.json`
+that stands beside released checkpoints is Google's, see `bert_config_file`.
+
+Source: TF Model Garden `configs/encoders.py`, `configs/bert.py`, `modeling/tf_utils.py`
+(its "gelu" is the tanh form); Keras 2, `saved_metadata.proto`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_keras.checkpoints.base import Shape, bert_config, one_line
+from bert_keras.checkpoints.wire import BrokenError, fields
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError
+
+PARAMS = "params.yaml"
+METADATA = "keras_metadata.pb"
+# Their names of settings in params.yaml, in the config of its Keras layer, and ours.
+PARAMS_KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "hidden_activation": "hidden_act",
+    "intermediate_size": "intermediate_size",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "initializer_range": "initializer_range",
+}
+_LAYER_KEYS = {
+    "inner_activation": "hidden_act",
+    "output_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+_TYPES = ("bert", "bert_v2")
+_CLASSES = ("BertEncoder", "BertEncoderV2")
+# In a params.yaml "gelu" is the tanh form; in Keras's files it is the erf form, and the
+# tanh form is a function of Model Garden's own, or the default of the class.
+_ACTIVATIONS = {"gelu": "gelu_new"}
+_LAYER_ACTIVATIONS = {"Text>gelu": "gelu_new", "<lambda>": "gelu_new"}
+_MOST_BYTES = 32 << 20
+_MOST_YAML_BYTES = 1 << 20  # that of a run has 10 KB
+
+
+class Said(NamedTuple):
+    """What was found: as words of a `config.json`, the sizes, and notes."""
+
+    raw: dict[str, Any]
+    config: BertConfig
+    notes: list[str]
+
+
+def read_settings(
+    folder: Path, shapes: Mapping[str, Shape], *, heads: int, masked_lm: bool
+) -> Said:
+    """Return the config of the encoder in a folder; the first file that is there tells.
+
+    Args:
+        folder: where the checkpoint, or the SavedModel, stands.
+        shapes: canonical name to canonical shape, for what no file says.
+        heads: number of attention heads, as the weights have it.
+        masked_lm: whether there is a masked-LM head, whose activation may be another.
+
+    Raises:
+        CheckpointError: a file is broken, or of an encoder that is no BERT.
+        ConfigError: a size is out of its range.
+    """
+    if (folder / PARAMS).exists():
+        return _of_params(folder / PARAMS, masked_lm=masked_lm)
+    sizes = _sizes(shapes, heads=heads)
+    path = folder / METADATA
+    layer = _layer(path) if path.exists() else None
+    if layer is None:
+        notes = [
+            "no config is there: the weights tell the sizes, gelu is its tanh form"
+        ]
+        values = {**sizes, "hidden_act": "gelu_new"}
+    else:
+        notes = []
+        check_plain(layer, width=sizes["hidden_size"], path=path)
+        found = {k: layer[k] for k in _LAYER_KEYS if k in layer}
+        values = {**sizes, **{_LAYER_KEYS[k]: value for k, value in found.items()}}
+        act = values.get("hidden_act", "<lambda>")
+        values["hidden_act"] = _LAYER_ACTIVATIONS.get(str(act), act)
+    return Said(values, bert_config(values, path=path), notes)
+
+
+def _sizes(shapes: Mapping[str, Shape], *, heads: int) -> dict[str, int]:
+    """Return the sizes that the shapes of the weights tell."""
+    embeddings = "bert/embeddings"
+    layers = {name.split("/")[2] for name in shapes if "/layer_" in name}
+    inner = shapes.get("bert/encoder/layer_0/intermediate/dense/kernel", (0, 0))
+    words = shapes.get(f"{embeddings}/word_embeddings", (0, 0))
+    return {
+        "vocab_size": words[0],
+        "hidden_size": words[-1],
+        "num_hidden_layers": len(layers),
+        "num_attention_heads": heads,
+        "intermediate_size": inner[-1],
+        "max_position_embeddings": shapes.get(
+            f"{embeddings}/position_embeddings", (0,)
+        )[0],
+        "type_vocab_size": shapes.get(f"{embeddings}/token_type_embeddings", (0,))[0],
+    }
+
+
+def _of_params(path: Path, *, masked_lm: bool) -> Said:
+    """Return what a `params.yaml` says of the encoder."""
+    model = _read_yaml(path)
+    for key in ("task", "model"):
+        model = model[key] if isinstance(model.get(key), dict) else model
+    encoder = model.get("encoder", model)
+    kind = encoder.get("type", "bert") if isinstance(encoder, dict) else None
+    if kind not in _TYPES:
+        found = kind if isinstance(kind, str) else type(kind).__name__
+        raise CheckpointError(
+            f"{path}: the encoder must be {' or '.join(_TYPES)}; "
+            f"found {one_line(found)}"
+        )
+    theirs = _plain_values(encoder.get(kind, {}), name=kind, path=path)
+    values = {ours: theirs[key] for key, ours in PARAMS_KEYS.items() if key in theirs}
+    check_plain(theirs, width=values.get("hidden_size"), path=path)
+    notes = []
+    act = values.get("hidden_act", "gelu")
+    values["hidden_act"] = _ACTIVATIONS.get(str(act), act)
+    if act == "gelu":
+        notes.append("hidden_activation gelu is read as gelu_new, the tanh form")
+    head = model.get("mlm_activation", act)
+    if masked_lm and isinstance(head, str) and head != act:
+        notes.append(
+            f"the masked-LM head computes {one_line(head)}, here it computes as the "
+            f"encoder does, {one_line(act)}: its outputs differ"
+        )
+    return Said(values, bert_config(values, path=path), notes)
+
+
+def _plain_values(values: Any, *, name: str, path: Path) -> dict[str, Any]:
+    """Return a mapping of plain values: lists in lists have no end in a message."""
+    kinds = (str, int, float, type(None))
+    if not isinstance(values, dict) or not all(
+        isinstance(value, kinds) for value in values.values()
+    ):
+        raise CheckpointError(f"{path}: `{name}` must hold plain values")
+    return values
+
+
+def check_plain(values: Mapping[str, Any], *, width: Any, path: Path) -> None:
+    """Raise where the encoder computes otherwise than BERT does."""
+    if values.get("norm_first"):
+        raise CheckpointError(
+            f"{path}: `norm_first` must be false: BERT normalizes after each block; "
+            f"received {one_line(values['norm_first'])}"
+        )
+    for key in ("embedding_size", "embedding_width"):
+        if values.get(key) is not None and values[key] != width:
+            raise CheckpointError(
+                f"{path}: `{key}` must be the hidden size, {one_line(width)}; received "
+                f"{one_line(values[key])}"
+            )
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; names of Python types in it are refused."""
+    import yaml  # only for what train.py leaves
+
+    try:
+        if path.stat().st_size > _MOST_YAML_BYTES:
+            raise ValueError(f"more than {_MOST_YAML_BYTES:,} bytes")
+        text = path.read_text(encoding="utf-8")
+        if "<<" in text:  # mappings merged into mappings grow without end
+            raise ValueError("merged mappings, which are not read")
+        values = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise CheckpointError(f"{path}: not a YAML file: {one_line(error)}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(
+            f"{path}: must hold a mapping; received {type(values).__name__}"
+        )
+    return values
+
+
+def _layer(path: Path) -> dict[str, Any] | None:
+    """Return the settings of the BertEncoder among the objects that Keras saved.
+
+    Raises:
+        CheckpointError: the file is broken, or tells of another encoder alone.
+    """
+    others = []
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise BrokenError(f"more than {_MOST_BYTES:,} bytes")
+        for number, node in fields(path.read_bytes()):
+            if number != 1 or not isinstance(node, bytes):
+                continue
+            said = json.loads(dict(fields(node)).get(5) or b"{}")  # type: ignore[arg-type]
+            kind = str(said.get("class_name", "")).rpartition(">")[2]
+            if kind in _CLASSES and isinstance(said.get("config"), dict):
+                return dict(said["config"])
+            if kind.endswith("Encoder"):
+                others.append(kind)
+    # What is no JSON, or JSON of other kinds than Keras writes, is broken, too.
+    except (BrokenError, OSError, LookupError, TypeError) as error:
+        raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
+    if others:
+        raise CheckpointError(
+            f"{path}: the encoder must be one of {', '.join(_CLASSES)}; found "
+            f"{one_line(others[0])}"
+        )
+    return None

@@ -44,6 +44,7 @@ _PLACES = {
     "embed": "embedder",
     "evaluate": "training",
     "export_model": "export",
+    "find_strategy": "strategy",
     "find_task": "tasks",
     "from_keras_hub": "keras_hub_models",
     "learn_vocabulary": "vocabulary_learning",

@@ -13,8 +13,8 @@ from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.pretrain_arguments import add_pretrain
 from bert_keras.train_config import (
     LAYOUTS,
+    ONE_DEVICE,
     PRECISIONS,
-    STRATEGIES,
     TRUNCATIONS,
     TrainConfig,
 )
@@ -167,7 +167,7 @@ def _train(train: argparse.ArgumentParser) -> None:
     )
     setting("seed", "same seed, same weights", type=int, metavar="N")
     setting("precision", "dtype policy", choices=PRECISIONS)
-    setting("strategy", "devices; both mean one device now", choices=STRATEGIES)
+    setting("strategy", "devices; both mean one device now", choices=ONE_DEVICE)
     setting("rematerialize", "compute blocks twice to save memory", action="store_true")
     setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
 

@@ -14,6 +14,9 @@ from bert_keras.pretraining_files import find_files
 from bert_keras.pretraining_input import pretraining_dataset, read_batches
 from bert_keras.pretraining_objective import PretrainingObjective
 from bert_keras.pretraining_plan import PretrainingPlan, check_sizes
+from bert_keras.replica_input import Share, distributed
+from bert_keras.replicas import summed_function
+from bert_keras.strategy import Devices
 
 _ROWS = 32  # of a batch; so that the examples do not follow from the training's batch
 
@@ -27,6 +30,8 @@ class HeldOut:
     Args:
         data: folder, file or pattern, as of `pretraining_dataset`.
         plan: the run: objective, layout, and how many examples.
+        devices: where to compute. A TPU, which wants one shape, leaves out the last
+            examples where they are less than a batch.
 
     Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
     exponential), `masked_lm_accuracy` and, where pairs are scored,
@@ -38,7 +43,12 @@ class HeldOut:
         DataError: the data is missing or broken, or has no pairs to score.
     """
 
-    def __init__(self, data: str | os.PathLike[str], plan: PretrainingPlan) -> None:
+    def __init__(
+        self,
+        data: str | os.PathLike[str],
+        plan: PretrainingPlan,
+        devices: Devices,
+    ) -> None:
         config = plan.config
         files = find_files(data, plan.tokenizer)
         check_sizes(plan.sizes, plan.tokenizer, [files])
@@ -46,16 +56,30 @@ class HeldOut:
             raise DataError("must hold pairs, as the training data does", path=data)
         self._data = data
         self._objective = PretrainingObjective(plan.next_sentence)
-        self._batches = pretraining_dataset(
-            data,
-            plan.tokenizer,
-            batch_size=_ROWS,
-            objective=config.objective,
-            next_sentence=plan.next_sentence,
-            shuffle=0,
-            redraw=False,
-            layout=config.layout,
-        ).take(math.ceil(config.held_out_examples / _ROWS))
+        self._strategy = devices.strategy
+        static = devices.has_static_shapes
+        rows = _ROWS
+        if static or devices.replicas > _ROWS:
+            rows = math.ceil(_ROWS / devices.replicas) * devices.replicas
+
+        def make(share: Share) -> tf.data.Dataset:
+            dataset = pretraining_dataset(
+                data,
+                plan.tokenizer,
+                batch_size=rows,
+                objective=config.objective,
+                next_sentence=plan.next_sentence,
+                shuffle=0,
+                redraw=False,
+                layout="padded" if static else config.layout,
+                padding="full" if static else "longest",
+                drop_remainder=static,
+                share=share,
+            )
+            batches = math.ceil(config.held_out_examples / rows)
+            return dataset.take(batches * share.count)
+
+        self._batches = distributed(devices.strategy, make)
         self._graph: Any = None
 
     def __call__(self, model: BertPretrainer) -> dict[str, float]:
@@ -85,5 +109,4 @@ class HeldOut:
             counts = self._objective.counts(labels)
             return {name: tf.stack([*sums[name], counts[name]]) for name in sums}
 
-        signature = self._batches.element_spec
-        return tf.function(score, input_signature=signature, autograph=False)
+        return summed_function(self._strategy, score, self._batches.element_spec)

@@ -93,7 +93,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     setting("layout", "several examples a row, or one", choices=LAYOUTS)
     setting("seed", "same seed, same weights", type=int, metavar="N")
     setting("precision", "dtype policy", choices=PRECISIONS)
-    setting("strategy", "devices; both mean one device now", choices=STRATEGIES)
+    setting("strategy", "devices to compute on", choices=STRATEGIES)
     setting("rematerialize", "compute blocks twice to save memory", action="store_true")
     setting("save_every", "steps between checkpoints", **count)
     setting("keep", "newest checkpoints that are kept", **count)

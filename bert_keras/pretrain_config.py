@@ -51,7 +51,9 @@ class PretrainConfig:
         layout: `packed` puts several examples in a row, `padded` one.
         seed: of weights, order, masks and dropout; same seed, same weights.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
-        strategy: `auto` or `single`: one device.
+        strategy: the devices: `single`, `mirrored` (all GPUs of this machine),
+            `multi-worker` (the machines of `TF_CONFIG` or of a Slurm step), `tpu`, or
+            `auto`: what is there. The result does not follow from it.
         rematerialize: recompute blocks in the backward pass to save memory.
         save_every: steps between checkpoints; one is written at the end in any case.
         keep: newest checkpoints that are kept.

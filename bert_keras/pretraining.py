@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -22,11 +23,14 @@ from bert_keras.pretrainer_folder import (
     write_pretrainer,
 )
 from bert_keras.pretraining_loop import PretrainingLoop
-from bert_keras.pretraining_plan import plan_pretraining
+from bert_keras.pretraining_plan import PretrainingPlan, plan_pretraining
 from bert_keras.progress import say
 from bert_keras.report import write_report
 from bert_keras.run_facts import environment
 from bert_keras.run_folder import MODEL, RunFolder
+from bert_keras.silent_run import SilentRun
+from bert_keras.strategy import Devices, find_strategy
+from bert_keras.worker_watch import WorkerWatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +67,10 @@ def pretrain(
     which opens in `transformers`, too. The same call goes on after the last checkpoint
     where a run was stopped, and ends with the same weights.
 
+    On several replicas (`config.strategy`) the result is that of one device, but for
+    rounding and for which units drop. Of several processes each makes this call; the
+    first one writes. They end together: see `WorkerWatch`.
+
     Args:
         encoder: the sizes of a new one; or a checkpoint to go on with, its heads
             included.
@@ -75,7 +83,8 @@ def pretrain(
         command: the command line, for the report.
 
     Raises:
-        ConfigError: a setting is wrong; `output` holds a run with other settings.
+        ConfigError: a setting is wrong; `output` holds a run with other settings; the
+            strategy's devices are not there.
         DataError: the data is missing, broken or of another vocabulary.
         CheckpointError: a checkpoint is broken, or the disk refuses.
         TrainingError: a loss is not finite.
@@ -87,34 +96,61 @@ def pretrain(
         PosixPath('runs/tiny/model')
     """
     config = config or PretrainConfig()
-    plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
-    held = None if held_out is None else HeldOut(held_out, plan)
-    with RunFolder(output, plan.settings()) as run:
-        for note in plan.notes:
-            say(note)
-        model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
-        if plan.checkpoint is not None:
-            assign_pretrainer(model, plan.checkpoint, say)
-        loop = PretrainingLoop(model, plan, run, held)
-        if loop.step < config.steps:
-            say(
-                f"pretraining {model.count_params():,} parameters, {config.steps:,} "
-                f"steps of {config.batch_size:,} examples; the run is in {run.path}"
-            )
-        loop.train()
-        scores = loop.scores or loop.evaluate()
-        with replaced_folder(run.path / MODEL) as folder:
-            write_pretrainer(folder, model, plan.tokenizer)
-        write_report(
-            run.path / "report.html",
-            title=f"pretraining: {run.path.name}",
-            settings={**dataclasses.asdict(config), **plan.sizes.to_dict()},
-            data={str(phase.data): phase.facts() for phase in plan.phases},
-            history=loop.history,
-            scores={"held_out": scores} if scores else {},
-            mistakes=[],
-            best_score="perplexity",
-            environment=environment(),
-            command=command,
-        )
+    devices = find_strategy(config.strategy)  # before TensorFlow computes anything
+    tell = say if devices.is_chief else _silent
+    with WorkerWatch(devices):
+        plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
+        held = None if held_out is None else HeldOut(held_out, plan, devices)
+        with _run_folder(devices, output, plan) as run:
+            say(devices.line())
+            for note in plan.notes:
+                tell(note)
+            with devices.strategy.scope():
+                model = new_pretrainer(
+                    plan.sizes, config, next_sentence=plan.next_sentence
+                )
+            if plan.checkpoint is not None:
+                assign_pretrainer(model, plan.checkpoint, tell)
+            loop = PretrainingLoop(model, plan, run, held, devices)
+            if loop.step < config.steps:
+                tell(
+                    f"pretraining {model.count_params():,} parameters, "
+                    f"{config.steps:,} steps of {config.batch_size:,} examples; the "
+                    f"run is in {run.path}"
+                )
+            loop.train()
+            scores = loop.scores or loop.evaluate()
+            if devices.is_chief:
+                _write(loop, plan, command)
     return PretrainResult(run.path / MODEL, model, scores, loop.history)
+
+
+def _run_folder(
+    devices: Devices, output: str | os.PathLike[str], plan: PretrainingPlan
+) -> contextlib.AbstractContextManager[Any]:
+    if devices.is_chief:
+        return RunFolder(output, plan.settings())
+    return SilentRun(output)
+
+
+def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
+    """Write the model and the report of a run that is done."""
+    run, scores = loop.run, loop.scores
+    with replaced_folder(run.path / MODEL) as folder:
+        write_pretrainer(folder, loop.model, plan.tokenizer)
+    write_report(
+        run.path / "report.html",
+        title=f"pretraining: {run.path.name}",
+        settings={**dataclasses.asdict(plan.config), **plan.sizes.to_dict()},
+        data={str(phase.data): phase.facts() for phase in plan.phases},
+        history=loop.history,
+        scores={"held_out": scores} if scores else {},
+        mistakes=[],
+        best_score="perplexity",
+        environment={**environment(), "devices": loop.devices.line()},
+        command=command,
+    )
+
+
+def _silent(line: str) -> None:
+    """Say nothing: another worker says it."""

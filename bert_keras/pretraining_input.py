@@ -24,6 +24,7 @@ from bert_keras.pretraining_files import LABEL, find_files
 from bert_keras.pretraining_shard import masking_of
 from bert_keras.ragged import put
 from bert_keras.record_file import compression_of
+from bert_keras.replica_input import ALONE, Share
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import LAYOUTS
 
@@ -50,6 +51,7 @@ def pretraining_dataset(
     layout: str = "padded",
     padding: str = "longest",
     drop_remainder: bool = False,
+    share: Share = ALONE,
 ) -> tf.data.Dataset:
     """Return batches for masked-LM and next-sentence training.
 
@@ -88,6 +90,8 @@ def pretraining_dataset(
         padding: of padded rows; `longest` cuts T and P to the longest row of a batch;
             `full` keeps those of the files, for compilers that want one shape.
         drop_remainder: leave out a last batch that is not full.
+        share: the replicas that the batches are for; each batch is parted, and comes as
+            one element for each of these replicas, see `replica_input.distributed`.
 
     Raises:
         ConfigError: an argument is wrong; `masking` or `causal` is given for data that
@@ -167,10 +171,13 @@ def pretraining_dataset(
     dataset = _epoch_seeds(seed, epochs, redraw, first).flat_map(one_epoch)
     dataset = dataset.skip(skipped)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
+    if share != ALONE:
+        dataset = dataset.flat_map(share.parts)
     dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
     if found.examples is not None:
         rest = max(found.examples * (epochs or 0) - skip_batches * batch_size, 0)
         count = rest // batch_size if drop_remainder else -(-rest // batch_size)
+        count *= share.count
         if epochs is None:
             count = tf.data.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
@@ -310,9 +317,10 @@ def _packed(batch: Features, targets: Any, pad_id: int) -> tuple[dict[str, Any],
 
 
 def _cut(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
-    """Return the batch with columns that some row has a token in; one P at least."""
+    """Return the batch with columns that some row has a token in; one at least."""
     positions = batch["masked_positions"]
-    tokens = tf.reduce_max(tf.reduce_sum(batch["padding_mask"], axis=1))
+    sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
+    tokens = tf.maximum(tf.reduce_max(sizes), 1)
     masked = tf.reduce_sum(tf.cast(positions >= 0, tf.int32), axis=1)
     most = tf.maximum(tf.reduce_max(masked), 1)
     cut = {key: value[:, :tokens] for key, value in batch.items()}

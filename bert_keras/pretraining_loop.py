@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.encoder import assign
@@ -18,9 +20,13 @@ from bert_keras.pretrainer_folder import weights_of, write_pretrainer
 from bert_keras.pretraining_input import pretraining_dataset, read_batches
 from bert_keras.pretraining_objective import PretrainingObjective
 from bert_keras.pretraining_plan import Phase, PretrainingPlan
-from bert_keras.pretraining_progress import PretrainingProgress
+from bert_keras.pretraining_progress import PretrainingProgress, token_counts
 from bert_keras.progress import say
+from bert_keras.replica_input import Share, check_batch_size, distributed
+from bert_keras.replicas import summed_function, take_from_first
 from bert_keras.run_folder import RunFolder
+from bert_keras.silent_run import SilentRun
+from bert_keras.strategy import Devices, find_strategy
 from bert_keras.train_step import TrainStep
 from bert_keras.training_state import TrainingState, write_state
 
@@ -31,10 +37,12 @@ class PretrainingLoop:
     """Trains a model phase by phase; scores it and saves it when that is due.
 
     Args:
-        model: with its weights of the start; those of a checkpoint take their place.
+        model: made in the scope of the strategy, with its weights of the start; those
+            of a checkpoint take their place.
         plan: the run.
-        run: its folder.
+        run: its folder; of a worker that does not write, a `SilentRun`.
         held_out: data to score, or `None`.
+        devices: where to compute; `None`: on one device.
 
     Attributes:
         step: updates that are made.
@@ -43,43 +51,48 @@ class PretrainingLoop:
 
     Raises:
         CheckpointError: the last checkpoint of the run is broken.
+        ConfigError: a batch is too small for the replicas.
     """
 
     def __init__(
         self,
         model: BertPretrainer,
         plan: PretrainingPlan,
-        run: RunFolder,
+        run: RunFolder | SilentRun,
         held_out: HeldOut | None,
+        devices: Devices | None = None,
     ) -> None:
+        config = plan.config
+        self.devices = devices or find_strategy("single")
+        check_batch_size(
+            config.batch_size,
+            config.accumulation,
+            self.devices.replicas,
+            self.devices.has_static_shapes,
+        )
         self.model = model
         self.plan = plan
         self.run = run
         self.held_out = held_out
-        config = plan.config
         self._objective = PretrainingObjective(plan.next_sentence)
         self._schedule = WarmupLinearDecay(
             config.learning_rate,
             total_steps=config.steps,
             warmup_steps=int(config.steps * config.warmup_share),
         )
-        self._optimizer = _optimizer(config, self._schedule)
-        self._optimizer.build(model.trainable_variables)
+        with self.devices.strategy.scope():
+            self._optimizer = _optimizer(config, self._schedule)
+            self._optimizer.build(model.trainable_variables)
         self._state = TrainingState(model, self._optimizer)
         self.scores: dict[str, float] = {}
-        self.step = 0
-        if run.steps:
-            self.step = run.steps[-1]
-            folder = run.checkpoint(self.step)
-            assign(model, read_checkpoint(folder))
-            self._state.restore(folder)
-            say(f"going on after step {self.step:,} of {config.steps:,}: {folder}")
+        self.step = self._restored()
         self.history = run.rows(self.step)
         self._progress = PretrainingProgress(
             model.encoder.config,
             steps=config.steps,
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
+            tell=self._tell,
         )
 
     def train(self) -> None:
@@ -102,28 +115,41 @@ class PretrainingLoop:
 
     def _train_on(self, phase: Phase) -> None:
         config, parts = self.plan.config, self.plan.config.accumulation
-        dataset = pretraining_dataset(
-            phase.data,
-            self.plan.tokenizer,
-            batch_size=config.batch_size // parts,
-            objective=config.objective,
-            masking=phase.masking,
-            next_sentence=self.plan.next_sentence,
-            seed=config.seed + phase.first,
-            epochs=None,
-            skip_batches=(self.step - phase.first) * parts,
-            layout=config.layout,
-        )
+        static = self.devices.has_static_shapes
+
+        def make(share: Share) -> tf.data.Dataset:
+            return pretraining_dataset(
+                phase.data,
+                self.plan.tokenizer,
+                batch_size=config.batch_size // parts,
+                objective=config.objective,
+                masking=phase.masking,
+                next_sentence=self.plan.next_sentence,
+                seed=config.seed + phase.first,
+                epochs=None,
+                skip_batches=(self.step - phase.first) * parts,
+                layout="padded" if static else config.layout,
+                padding="full" if static else "longest",
+                drop_remainder=static,
+                share=share,
+            )
+
+        strategy = self.devices.strategy
+        dataset = distributed(strategy, make)
+        count = summed_function(strategy, token_counts, [dataset.element_spec[0]])
         update = TrainStep(
             self.model, self._optimizer, self._objective, dataset.element_spec
         )
         batches = read_batches(dataset, phase.data)
         self._progress.go_on()
         while self.step < phase.last:
+            start = time.perf_counter()
             some = list(itertools.islice(batches, parts))
+            waited = time.perf_counter() - start
+            tokens = tf.add_n([count(inputs) for inputs, _ in some])
             sums, totals = update(some)
             self.step += 1
-            self._add(self._progress.add(sums, totals, some))
+            self._add(self._progress.add(sums, totals, tokens, waited))
             self._score_and_save()
 
     def _score_and_save(self) -> None:
@@ -143,10 +169,34 @@ class PretrainingLoop:
             row = {f"dev_{name}": value for name, value in found.items()}
             self._add({"step": self.step, **row})
             shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-            say(f"step {self.step:,}  held out: {shown}")
-        if saves:
+            self._tell(f"step {self.step:,}  held out: {shown}")
+        if saves and self.devices.is_chief:
             self._save()
         self._progress.go_on()
+
+    def _restored(self) -> int:
+        """Return the step that the run goes on from, and set all that follows from it.
+
+        The chief alone reads; the other workers get what it has.
+        """
+        step = 0
+        if self.run.steps and isinstance(self.run, RunFolder):
+            step = self.run.steps[-1]
+            folder = self.run.checkpoint(step)
+            assign(self.model, read_checkpoint(folder))
+            self._state.restore(folder)
+            total = self.plan.config.steps
+            self._tell(f"going on after step {step:,} of {total:,}: {folder}")
+        if self.devices.workers > 1:
+            step = self.devices.agree(step)
+            if step > 0:
+                variables = [*self.model.variables, *self._optimizer.variables]
+                take_from_first(self.devices.strategy, variables, step)
+        return step
+
+    def _tell(self, line: str) -> None:
+        if self.devices.is_chief:
+            say(line)
 
     def _save(self) -> None:
         weights, state = weights_of(self.model), self._state.copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import TrainingError
 from bert_keras.operation_count import TRAINING, forward_operations
 from bert_keras.progress import say
-from bert_keras.train_step import Batch
 
 _SECONDS_BETWEEN_LINES = 5.0
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
@@ -25,24 +24,34 @@ class PretrainingProgress:
 
     A line tells the losses, the speed in real tokens, their share of the rows, the rate
     of the model's operations (its matrix products for real tokens; what padding or
-    recomputing costs is left out) and the time left.
+    recomputing costs is left out), the share of the time that the loop waited for
+    batches, and the time left. All is that of the global batch.
 
     Args:
         config: sizes of the model.
         steps: updates of all phases.
         start: updates that an earlier run has made.
         row_every: updates of a row.
+        tell: prints a line.
     """
 
     def __init__(
-        self, config: BertConfig, *, steps: int, start: int, row_every: int
+        self,
+        config: BertConfig,
+        *,
+        steps: int,
+        start: int,
+        row_every: int,
+        tell: Callable[[str], object] = say,
     ) -> None:
         self.config = config
         self.steps = steps
         self.row_every = row_every
+        self._say = tell
         self.step = start
         self._updates: list[Any] = []  # since the last row
         self._seconds = 0.0  # of training since the last row
+        self._waited = 0.0  # of these, for batches
         self._step_seconds = 0.0  # of an update, of late
         self._clock = self._last_line = time.perf_counter()
 
@@ -58,21 +67,25 @@ class PretrainingProgress:
         self,
         sums: Mapping[str, Any],
         totals: Mapping[str, Any],
-        batches: Sequence[Batch],
+        tokens: Any,
+        waited: float,
     ) -> dict[str, float] | None:
-        """Count an update, as `TrainStep` returns it; returns a row where one is due.
+        """Count an update; returns a row where one is due.
+
+        Args:
+            sums, totals: what `TrainStep` returned.
+            tokens: `token_counts` of its batches, added up.
+            waited: seconds for which these were waited for.
 
         Raises:
             TrainingError: a loss is not finite.
         """
         self.step += 1
-        tokens = tf.add_n([_token_counts(inputs) for inputs, _ in batches])
         self._updates.append((sums, totals, tokens))
-        is_due = self.step % self.row_every == 0
-        waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
-        if is_due:
+        self._waited += waited
+        if self.step % self.row_every == 0:
             return self.end_row()
-        if waited:
+        if time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
             self._tell(self._row())
         return None
 
@@ -88,7 +101,7 @@ class PretrainingProgress:
         waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
         if waited or self.step == self.steps:
             self._tell(row)
-        self._updates, self._seconds = [], 0.0
+        self._updates, self._seconds, self._waited = [], 0.0, 0.0
         return row
 
     def _row(self) -> dict[str, float]:
@@ -136,6 +149,7 @@ class PretrainingProgress:
             "tokens_per_second": tokens / seconds,
             "real_token_share": tokens / slots,
             "operations_per_second": operations / seconds,
+            "input_wait_share": min(self._waited / seconds, 1.0),
         }
 
     def _tell(self, row: Mapping[str, float]) -> None:
@@ -152,9 +166,10 @@ class PretrainingProgress:
             f"{row['tokens_per_second']:,.0f} real tokens/s",
             f"{row['real_token_share']:.0%} of tokens real",
             f"{with_prefix(row['operations_per_second'])}FLOP/s",
+            f"{row['input_wait_share']:.0%} waiting for input",
             f"{left:,.0f} s left",
         ]
-        say("  ".join(shown))
+        self._say("  ".join(shown))
         self._last_line = time.perf_counter()
 
 
@@ -164,8 +179,12 @@ def with_prefix(value: float) -> str:
     return f"{value / 1000**power:.3g} {_PREFIXES[power]}"
 
 
-def _token_counts(inputs: Mapping[str, Any]) -> Any:
-    """Return real tokens, places in rows and squared lengths of texts, float32 [3]."""
+def token_counts(inputs: Mapping[str, Any]) -> Any:
+    """Return real tokens, places in rows and squared lengths of texts, float32 [3].
+
+    Args:
+        inputs: a batch dict.
+    """
     mask = tf.cast(inputs["padding_mask"], tf.float32)
     positions = inputs.get("position_ids")
     if positions is None:

@@ -13,7 +13,8 @@ from bert_keras.errors import ConfigError
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-STRATEGIES = ("auto", "single")
+STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
+ONE_DEVICE = ("auto", "single")  # all that `train` computes on yet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,7 @@ class TrainConfig:
             "truncation": TRUNCATIONS,
             "layout": LAYOUTS,
             "precision": PRECISIONS,
-            "strategy": STRATEGIES,
+            "strategy": ONE_DEVICE,
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

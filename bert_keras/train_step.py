@@ -1,9 +1,9 @@
 """One update of the weights from the examples of one or several batches: `TrainStep`.
 
 A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
-whole update. So an update is the same however its examples are parted, and gradients
-are clipped once all are added up. (Keras's own accumulation takes the mean of the
-batches' means, which differs where batches differ in their counts.)
+whole update. So an update is the same however its examples are parted, one after the
+other or among the replicas of a strategy, and gradients are clipped once all are added
+up. `summed_update` says where Keras's own ways go wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.replicas import added_up, set_replica_seeds, summed_function
+from bert_keras.summed_update import apply_summed, check_optimizer
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
 
@@ -34,17 +36,22 @@ class Objective(Protocol):
 class TrainStep:
     """Updates a model's weights, one call an update.
 
+    A model that was made in a strategy's scope is trained on all its replicas.
+
     Args:
         model: a Keras model of batch dicts, on TensorFlow.
         optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
         objective: the losses.
-        element_spec: of the dataset whose batches come.
+        element_spec: of the dataset whose batches come; under a strategy that of
+            `replica_input.distributed`.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
-    sums of loss and of correct answers; and `counts`, name to float32 [].
+    sums of loss and of correct answers; and `counts`, name to float32 [] (both of all
+    replicas). Not inside the strategy's scope.
 
     Raises:
-        ConfigError: Keras runs on another backend.
+        ConfigError: Keras runs on another backend; the optimizer clips or accumulates
+            in a way that is wrong on several replicas.
     """
 
     def __init__(
@@ -62,10 +69,15 @@ class TrainStep:
         self.model = model
         self.optimizer = optimizer
         self.objective = objective
-        totals = {
-            name: tf.TensorSpec([], tf.float32)
-            for name in objective.counts(_empty(element_spec[1]))
-        }
+        self._strategy = model.distribute_strategy
+        if self._strategy.num_replicas_in_sync > 1:
+            check_optimizer(optimizer)
+            set_replica_seeds(model, self._strategy)
+        self._count = summed_function(
+            self._strategy, objective.counts, [element_spec[1]]
+        )
+        shapes = self._count.get_concrete_function().structured_outputs
+        totals = {name: tf.TensorSpec([], tf.float32) for name in shapes}
         self._gradient_sums: list[tf.Variable] = []
         self._update = tf.function(
             self._update_from_one, input_signature=[*element_spec, totals]
@@ -74,9 +86,6 @@ class TrainStep:
             self._add_gradients, input_signature=[*element_spec, totals]
         )
         self._apply = tf.function(self._apply_sums, input_signature=[])
-        self._count = tf.function(
-            objective.counts, input_signature=[element_spec[1]], autograph=False
-        )
 
     def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict]:
         counts = [self._count(labels) for _, labels in batches]
@@ -84,10 +93,12 @@ class TrainStep:
         if len(batches) == 1:
             return self._update(*batches[0], totals), totals
         if not self._gradient_sums:
-            self._gradient_sums = [
-                tf.Variable(tf.zeros(weight.shape, tf.float32), trainable=False)
-                for weight in self.model.trainable_variables
-            ]
+            # Without aggregation each replica has sums of its own.
+            with self._strategy.scope():
+                self._gradient_sums = [
+                    tf.Variable(tf.zeros(weight.shape, tf.float32), trainable=False)
+                    for weight in self.model.trainable_variables
+                ]
         found: dict[str, Any] = {}
         for batch in batches:
             for name, sums in self._add(*batch, totals).items():
@@ -110,29 +121,34 @@ class TrainStep:
         gradients = tape.gradient(scaled, weights)
         return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
 
+    @tf.autograph.experimental.do_not_convert
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
-        gradients, sums = self._gradients(inputs, labels, totals)
-        self.optimizer.apply(gradients, self.model.trainable_variables)
-        return sums
+        def update(inputs: Any, labels: Any) -> Any:
+            gradients, sums = self._gradients(inputs, labels, totals)
+            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
+            return sums
 
+        return added_up(self._strategy, update, inputs, labels)
+
+    @tf.autograph.experimental.do_not_convert
     def _add_gradients(self, inputs: Any, labels: Any, totals: Any) -> Any:
-        gradients, sums = self._gradients(inputs, labels, totals)
-        for total, gradient in zip(self._gradient_sums, gradients, strict=True):
-            if isinstance(gradient, tf.IndexedSlices):
-                total.scatter_add(gradient)
-            else:
-                total.assign_add(tf.cast(gradient, tf.float32))
-        return sums
+        def add(inputs: Any, labels: Any) -> Any:
+            gradients, sums = self._gradients(inputs, labels, totals)
+            for total, gradient in zip(self._gradient_sums, gradients, strict=True):
+                if isinstance(gradient, tf.IndexedSlices):
+                    total.scatter_add(gradient)
+                else:
+                    total.assign_add(tf.cast(gradient, tf.float32))
+            return sums
 
+        return added_up(self._strategy, add, inputs, labels)
+
+    @tf.autograph.experimental.do_not_convert
     def _apply_sums(self) -> None:
-        gradients = [total.read_value() for total in self._gradient_sums]
-        self.optimizer.apply(gradients, self.model.trainable_variables)
-        for total in self._gradient_sums:
-            total.assign(tf.zeros_like(total))
+        def apply() -> None:
+            gradients = [total.read_value() for total in self._gradient_sums]
+            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
+            for total in self._gradient_sums:
+                total.assign(tf.zeros_like(total))
 
-
-def _empty(spec: Any) -> Any:
-    """Return tensors of no example, of a dataset's `element_spec`."""
-    return tf.nest.map_structure(
-        lambda each: tf.zeros([size or 0 for size in each.shape], each.dtype), spec
-    )
+        self._strategy.run(apply)

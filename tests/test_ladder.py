@@ -18,17 +18,18 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "argument_types beam_files block characters choice_head drawing errors"
-    " function_name heads page pair_merging quiet ragged run_facts score_table"
-    " whole_file",
-    1: "beam_runner checkpoints.names checks class_names config correlation counts_file"
-    " checkpoints.wire entity_metrics folder given_texts layer_choice layers"
-    " masked_lm_head masked_metrics metrics multi_label_metrics normalization"
-    " optimizers"
-    " pretraining_blocks process_pool record_file recurrent_head report rouge rows"
-    " sentence_rules sentences span_metrics text_streams train_config vocabulary",
-    2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
-    " checkpoints.object_graph pretraining_data_config pretraining_objective run_folder"
-    " similarity table tokenizer train_step wikipedia word_counts",
+    " function_name heads page pair_merging quiet ragged replicas run_facts"
+    " score_table silent_run whole_file worker_watch",
+    1: "beam_runner checkpoints.names checkpoints.wire checks class_names config"
+    " correlation counts_file entity_metrics folder given_texts layer_choice"
+    " layers masked_lm_head masked_metrics metrics multi_label_metrics"
+    " normalization optimizers pretraining_blocks process_pool record_file"
+    " recurrent_head replica_input report rouge rows sentence_rules sentences"
+    " span_metrics summed_update text_streams train_config vocabulary",
+    2: "calibration checkpoints.base checkpoints.object_graph corpus_files"
+    " feature_file operation_count pooling pretraining_data_config"
+    " pretraining_objective run_folder similarity strategy table tokenizer"
+    " train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
     " checkpoints.bundle checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"

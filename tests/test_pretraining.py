@@ -150,7 +150,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(
         assert (folder / name).read_bytes() == (place / "whole" / name).read_bytes()
     assert again.scores == whole.scores
     assert not (folder / "checkpoints" / ".new-half").exists()
-    speeds = {"tokens_per_second", "operations_per_second"}
+    speeds = {"tokens_per_second", "operations_per_second", "input_wait_share"}
     for new, old in zip(again.history, whole.history, strict=True):
         assert {k: new[k] for k in set(new) - speeds} == {
             k: old[k] for k in set(old) - speeds

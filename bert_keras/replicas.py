@@ -1,0 +1,129 @@
+"""What replicas do together: sums, seeds of their own, equal starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+# Seeds of replicas lie this far apart. The golden ratio's share of the range spreads
+# any number of them evenly, far from those of other layers, which lie close together.
+_SEED_STEP, _SEED_RANGE = 1_327_217_885, 2**31 - 1
+_SEED_STATE = "seed_generator_state"  # as Keras names it
+
+
+def is_default(strategy: tf.distribute.Strategy) -> bool:
+    """Say whether a strategy is TensorFlow's own where none was made."""
+    inside = tf.distribute.has_strategy()
+    return not inside and strategy is tf.distribute.get_strategy()
+
+
+def added_up(
+    strategy: tf.distribute.Strategy, function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """Return what a function gives on all replicas, added up; in a graph.
+
+    Args:
+        strategy: the replicas.
+        function: gives nested tensors.
+        *arguments: its arguments; those that a distributed dataset gave are each
+            replica's own.
+    """
+    if is_default(strategy):
+        return function(*arguments)
+
+    @tf.autograph.experimental.do_not_convert
+    def on_each(*arguments: Any) -> Any:
+        found = function(*arguments)
+        values = tf.nest.flatten(found)
+        for dtype in dict.fromkeys(each.dtype for each in values):
+            # Workers exchange values packed, so those of one type at a time.
+            places = [n for n, each in enumerate(values) if each.dtype == dtype]
+            reduced = all_reduced([values[n] for n in places])
+            for place, value in zip(places, reduced, strict=True):
+                values[place] = value
+        return tf.nest.pack_sequence_as(found, values)
+
+    sums = strategy.run(on_each, arguments)
+    return tf.nest.map_structure(
+        lambda each: strategy.experimental_local_results(each)[0], sums
+    )
+
+
+def all_reduced(values: Sequence[Any]) -> list[Any]:
+    """Return values of one type added up over the replicas; in a replica's function."""
+    return tf.distribute.get_replica_context().all_reduce("SUM", list(values))
+
+
+def summed_function(
+    strategy: tf.distribute.Strategy, function: Callable[..., Any], signature: Any
+) -> Any:
+    """Return the graph of `added_up`, for arguments of a signature."""
+    return tf.function(
+        lambda *arguments: added_up(strategy, function, *arguments),
+        input_signature=signature,
+        autograph=False,
+    )
+
+
+def seed_states(model: keras.Model) -> list[Any]:
+    """Return the states of the seeds that dropout draws from."""
+    weights = {id(weight) for weight in model.weights}
+    return [
+        variable
+        for variable in model.variables
+        if id(variable) not in weights and variable.path.endswith(_SEED_STATE)
+    ]
+
+
+def set_replica_seeds(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+    """Let each replica drop other units: Keras gives all of them the same seeds.
+
+    The first replica's seeds stay as they are, and the others' follow from them. So it
+    is these alone that a checkpoint holds, and setting them twice changes nothing.
+    """
+    states = seed_states(model)
+    if strategy.num_replicas_in_sync == 1 or not states:
+        return
+
+    def set_seeds() -> None:
+        context = tf.distribute.get_replica_context()
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int64)
+        own = [tf.cast(state.value, tf.int64) for state in states]
+        first = [tf.where(replica == 0, state, tf.zeros_like(state)) for state in own]
+        apart = tf.stack([replica * _SEED_STEP, 0])
+        for state, base in zip(states, all_reduced(first), strict=True):
+            new = tf.math.floormod(base + apart, [_SEED_RANGE, tf.int64.max])
+            # Without aggregation a replica assigns its own copy alone.
+            state.assign(tf.cast(tf.where(replica == 0, base, new), state.dtype))
+
+    run_once(strategy, set_seeds)
+
+
+def take_from_first(
+    strategy: tf.distribute.Strategy, variables: Sequence[Any], number: int
+) -> int:
+    """Give all workers what the first one has: the values of variables and a number."""
+    if strategy.num_replicas_in_sync == 1:
+        return number
+
+    def values() -> list[Any]:
+        context = tf.distribute.get_replica_context()
+        is_first = tf.equal(context.replica_id_in_sync_group, 0)
+        own = [tf.convert_to_tensor(variable.value) for variable in variables]
+        own.append(tf.constant(number, tf.int64))
+        # GPUs exchange no int32.
+        wide = [tf.cast(v, tf.int64) if v.dtype.is_integer else v for v in own]
+        return [tf.where(is_first, each, tf.zeros_like(each)) for each in wide]
+
+    *found, agreed = tf.function(lambda: added_up(strategy, values), autograph=False)()
+    for variable, value in zip(variables, found, strict=True):
+        variable.assign(tf.cast(value, variable.dtype))
+    return int(agreed)
+
+
+def run_once(strategy: tf.distribute.Strategy, function: Callable[[], Any]) -> None:
+    """Run a function on each replica, in a graph."""
+    tf.function(lambda: strategy.run(function), autograph=False)()

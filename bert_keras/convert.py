@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_keras import tf_hub_writer
 from bert_keras.checkpoints import (
     Checkpoint,
     check_encoder,
@@ -80,6 +81,16 @@ def _write_keras_hub(
     return [*notes, *_lost_pooling(checkpoint)]
 
 
+def _write_tf_hub(
+    folder: Path,
+    checkpoint: Checkpoint,
+    config: dict[str, Any],
+    tokenizer: WordPieceTokenizer,
+) -> list[str]:
+    notes = tf_hub_writer.write_tf_hub(folder, checkpoint.arrays, config, tokenizer)
+    return [*notes, *_lost_pooling(checkpoint)]
+
+
 class Format(NamedTuple):
     """How a folder of one format is written, and what may stand in such a folder.
 
@@ -97,6 +108,7 @@ FORMATS = {
     "huggingface": Format(_write_huggingface, FILES, CONFIG),
     "google": Format(_write_google, google.FILES, google.CONFIG),
     "keras-hub": Format(_write_keras_hub, keras_hub_writer.FILES, CONFIG),
+    "tf-hub": Format(_write_tf_hub, tf_hub_writer.FILES, tf_hub_writer.NEEDED),
 }
 
 
@@ -116,7 +128,7 @@ def convert(
         source: folder, Google checkpoint, preset of KerasHub or `hf://owner/name`.
         target: the folder to write; one of the same format that stood there is
             replaced when all is written.
-        to: `huggingface`, `google` or `keras-hub`.
+        to: `huggingface`, `google`, `keras-hub` or `tf-hub`.
 
     Returns:
         Lines that tell what was chosen on the way.
@@ -135,7 +147,7 @@ def convert(
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
     check_encoder(checkpoint)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
     check_vocabulary(tokenizer, checkpoint)
     raw = checkpoint.raw_config
     config = {

@@ -20,33 +20,36 @@ FLOORS = {
     0: "argument_types beam_files block characters choice_head drawing errors"
     " function_name heads page pair_merging quiet ragged run_facts score_table"
     " whole_file",
-    1: "beam_runner checkpoints.names checks class_names config correlation counts_file"
-    " entity_metrics folder given_texts layer_choice layers masked_lm_head"
-    " masked_metrics metrics multi_label_metrics normalization optimizers"
-    " pretraining_blocks process_pool record_file recurrent_head report rouge rows"
-    " sentence_rules sentences span_metrics text_streams train_config vocabulary",
-    2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
-    " pretraining_data_config pretraining_objective run_folder"
+    1: "beam_runner checkpoints.messages checkpoints.names checks class_names config"
+    " correlation counts_file entity_metrics folder given_texts layer_choice layers"
+    " masked_lm_head masked_metrics metrics multi_label_metrics normalization"
+    " optimizers pretraining_blocks process_pool record_file recurrent_head report"
+    " rouge rows sentence_rules sentences span_metrics text_streams train_config"
+    " vocabulary",
+    2: "calibration checkpoints.base checkpoints.hub_names corpus_files feature_file"
+    " operation_count pooling pretraining_data_config pretraining_objective run_folder"
     " similarity table tokenizer train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
-    " checkpoints.h5_file checkpoints.pickled_file checkpoints.sentence_files"
+    " checkpoints.h5_file checkpoints.object_graph checkpoints.pickled_file"
+    " checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
     " masking packing pairs pretrain_config"
     " pretraining_manifest squad tagged vocabulary_learning",
-    4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub corpus"
+    4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub"
+    " checkpoints.tf_hub corpus hub_preprocessor"
     " pretrain_arguments pretraining_files pretraining_shard pseudo_likelihood"
     " sentence_windows windows words",
     5: "arguments beam_steps checkpoints checkpoints.keras_hub_objects"
     " pretraining_data pretraining_input spans",
     6: "beam_pretraining checkpoints.keras_hub_writer encoder info",
-    7: "pretrainer tasks.base training_state",
+    7: "hub_encoder pretrainer tasks.base training_state",
     8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
     9: "export model_folder tasks.classification tasks.feature_tagging"
     " tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification",
-    10: "convert inference keras_hub_models pretrainer_folder pretraining_plan",
-    11: "embedder held_out progress",
+    10: "inference keras_hub_models pretrainer_folder pretraining_plan tf_hub_writer",
+    11: "convert embedder held_out progress",
     12: "features pretraining_progress text_search training",
     13: "pretraining_loop",
     14: "pretraining",

@@ -2,7 +2,7 @@
 
 `read_checkpoint` knows a format by the files that are there; `match` compares names
 and shapes with those a model wants. Nothing here knows a model class, and TensorFlow is
-imported for Google's format alone.
+imported for the formats of TensorFlow alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from bert_keras.checkpoints import google, huggingface, keras_hub
+from bert_keras.checkpoints import google, huggingface, keras_hub, tf_hub
 from bert_keras.checkpoints.architecture import head_config
 from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
@@ -19,6 +19,7 @@ from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingface
 from bert_keras.checkpoints.keras_hub import read_keras_hub
 from bert_keras.checkpoints.sentence_files import POOLING
+from bert_keras.checkpoints.tf_hub import read_tf_hub
 from bert_keras.errors import CheckpointError
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "read_google",
     "read_huggingface",
     "read_keras_hub",
+    "read_tf_hub",
     "resolve",
     "write_google",
     "write_huggingface",
@@ -57,6 +59,11 @@ HUB_FILES = (
     "task.json",
     "task.weights.h5",
     "assets/tokenizer/vocabulary.txt",
+    # Of TF-Hub.
+    "saved_model.pb",
+    "variables/variables.*",
+    "assets/vocab.txt",
+    "assets.extra/*",
 )
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
@@ -69,7 +76,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
             `*.ckpt*.index`, or the path of that checkpoint without `.index`; a preset
-            folder of KerasHub; or a hub name `hf://owner/name[@revision]`.
+            folder of KerasHub; a SavedModel of TF-Hub's kind, or the folder of an
+            `encoder` and its `preprocess`; or a hub name `hf://owner/name[@revision]`.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or no BERT.
@@ -85,6 +93,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         os.path.isfile(folder / name) for name in (keras_hub.WEIGHTS, keras_hub.SHARDS)
     ):
         return read_keras_hub(folder)
+    if not os.path.isfile(folder / huggingface.CONFIG):
+        saved_model = tf_hub.find_encoder(folder)
+        if saved_model is not None:
+            return read_tf_hub(saved_model)
     if not any(
         os.path.isfile(folder / name)
         for name in (huggingface.CONFIG, huggingface.WEIGHTS, huggingface.INDEX)
@@ -92,7 +104,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise CheckpointError(
             f"{folder}: holds no checkpoint: neither {huggingface.CONFIG} with "
             f"{huggingface.WEIGHTS} nor {google.CONFIG} with {google.PREFIX}.index nor "
-            f"{keras_hub.WEIGHTS}{_hint(folder)}"
+            f"{keras_hub.WEIGHTS} nor {tf_hub.GRAPH}{_hint(folder)}"
         )
     return read_huggingface(folder)
 

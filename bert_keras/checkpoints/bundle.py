@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.checkpoints.base import Shape, one_line
+from bert_keras.checkpoints.messages import BrokenError as _BrokenError
+from bert_keras.checkpoints.messages import fields as _fields
+from bert_keras.checkpoints.messages import varint as _varint
 from bert_keras.errors import CheckpointError
 
 FLOATS = {1: ("float32", 4), 2: ("float64", 8), 14: ("bfloat16", 2), 19: ("float16", 2)}
@@ -54,10 +57,6 @@ class Entry(NamedTuple):
                 f"{data}: broken or cut off: {self.name} of shape {list(self.shape)} "
                 "is not there"
             )
-
-
-class _BrokenError(Exception):
-    """The bytes are no index; the message says where."""
 
 
 def read_index(prefix: Path) -> tuple[dict[str, Entry], int]:
@@ -199,42 +198,6 @@ def _unsnappy(data: bytes) -> bytes:
     if len(out) != wanted:
         raise _BrokenError("wrong length of a compressed block")
     return bytes(out)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, of at most 64 bits, and the place after it."""
-    value = 0
-    for shift in range(0, 64, 7):
-        byte = data[at]  # IndexError beyond the end
-        value |= (byte & 127) << shift
-        at += 1
-        if byte < 128:
-            if value >= 1 << 64:
-                break
-            return value, at
-    raise _BrokenError("a number of more than 64 bits")
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the (number, value) pairs of a protobuf message."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield tag >> 3, value
-            continue
-        if kind == 2:
-            size, at = _varint(data, at)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-        else:
-            raise _BrokenError("an unknown kind of field")
-        if not tag >> 3 or at + size > len(data):
-            raise _BrokenError("a field outside its message")
-        yield tag >> 3, data[at : at + size]
-        at += size
 
 
 def _header(data: bytes) -> int:

@@ -20,17 +20,17 @@ FLOORS = {
     0: "argument_types beam_files block characters choice_head drawing errors"
     " function_name heads page pair_merging quiet ragged run_facts score_table"
     " whole_file",
-    1: "beam_runner checkpoints.messages checkpoints.names checks class_names config"
+    1: "beam_runner checkpoints.wire checkpoints.names checks class_names config"
     " correlation counts_file entity_metrics folder given_texts layer_choice layers"
     " masked_lm_head masked_metrics metrics multi_label_metrics normalization"
     " optimizers pretraining_blocks process_pool record_file recurrent_head report"
     " rouge rows sentence_rules sentences span_metrics text_streams train_config"
     " vocabulary",
-    2: "calibration checkpoints.base checkpoints.hub_names corpus_files feature_file"
-    " operation_count pooling pretraining_data_config pretraining_objective run_folder"
+    2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
+    " corpus_files feature_file operation_count pooling pretraining_data_config pretraining_objective run_folder"
     " similarity table tokenizer train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
-    " checkpoints.h5_file checkpoints.object_graph checkpoints.pickled_file"
+    " checkpoints.h5_file checkpoints.pickled_file"
     " checkpoints.sentence_files"
     " checkpoints.tensor_file choice_file contrastive corpus_arguments corpus_reader"
     " masking packing pairs pretrain_config"

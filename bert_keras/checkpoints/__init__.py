@@ -85,6 +85,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else _given_prefix(os.fspath(path))
+    if prefix is None and not os.path.isfile(folder / huggingface.CONFIG):
+        saved_model = tf_hub.find_encoder(folder)
+        if saved_model is not None:
+            return read_tf_hub(saved_model)
     if prefix is None and not _has_safetensors(folder):
         prefix = google.find_prefix(folder)
     if prefix is not None:
@@ -93,10 +97,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         os.path.isfile(folder / name) for name in (keras_hub.WEIGHTS, keras_hub.SHARDS)
     ):
         return read_keras_hub(folder)
-    if not os.path.isfile(folder / huggingface.CONFIG):
-        saved_model = tf_hub.find_encoder(folder)
-        if saved_model is not None:
-            return read_tf_hub(saved_model)
     if not any(
         os.path.isfile(folder / name)
         for name in (huggingface.CONFIG, huggingface.WEIGHTS, huggingface.INDEX)
@@ -104,7 +104,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise CheckpointError(
             f"{folder}: holds no checkpoint: neither {huggingface.CONFIG} with "
             f"{huggingface.WEIGHTS} nor {google.CONFIG} with {google.PREFIX}.index nor "
-            f"{keras_hub.WEIGHTS} nor {tf_hub.GRAPH}{_hint(folder)}"
+            f"{keras_hub.WEIGHTS} nor {tf_hub.GRAPH} of a BERT{_hint(folder)}"
         )
     return read_huggingface(folder)
 

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.checkpoints.base import Shape, one_line
-from bert_keras.checkpoints.messages import BrokenError as _BrokenError
-from bert_keras.checkpoints.messages import fields as _fields
-from bert_keras.checkpoints.messages import varint as _varint
+from bert_keras.checkpoints.wire import BrokenError, fields, varint
 from bert_keras.errors import CheckpointError
 
 FLOATS = {1: ("float32", 4), 2: ("float64", 8), 14: ("bfloat16", 2), 19: ("float16", 2)}
@@ -58,6 +56,18 @@ class Entry(NamedTuple):
                 "is not there"
             )
 
+    def read_bytes(self, prefix: Path, shards: int) -> bytes:
+        """Return the bytes of the variable as they stand in its data file.
+
+        Raises:
+            BrokenError, OSError: they are not all there.
+        """
+        with open(f"{prefix}.data-{self.shard:05d}-of-{shards:05d}", "rb") as file:
+            if self.offset + self.size > os.fstat(file.fileno()).st_size:
+                raise BrokenError(f"{self.name} is cut off")
+            file.seek(self.offset)
+            return file.read(self.size)
+
 
 def read_index(prefix: Path) -> tuple[dict[str, Entry], int]:
     """Return the entries of `<prefix>.index` by name, and the number of data files.
@@ -71,16 +81,16 @@ def read_index(prefix: Path) -> tuple[dict[str, Entry], int]:
     try:
         size = path.stat().st_size
         if size > _MOST_BYTES:
-            raise _BrokenError(f"more than {_MOST_BYTES:,} bytes")
+            raise BrokenError(f"more than {_MOST_BYTES:,} bytes")
         pairs = list(_table(path.read_bytes()))
         if not pairs or pairs[0][0]:
-            raise _BrokenError("no header entry")
+            raise BrokenError("no header entry")
         shards = _header(pairs[0][1])
         entries = {}
         for key, value in pairs[1:]:
             entry = _entry(key.decode(), value)
             entries[entry.name] = entry
-    except (_BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path}: broken or no TensorFlow checkpoint: {one_line(error)}"
         ) from None
@@ -90,29 +100,29 @@ def read_index(prefix: Path) -> tuple[dict[str, Entry], int]:
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the (key, value) pairs of a table; keys must rise."""
     if len(data) < 48 or int.from_bytes(data[-8:], "little") != _MAGIC:
-        raise _BrokenError("wrong magic number")
+        raise BrokenError("wrong magic number")
     at = len(data) - 48
     for _ in range(2):
-        _, at = _varint(data, at)  # the metaindex, which is empty
+        _, at = varint(data, at)  # the metaindex, which is empty
     last = None
     count = free = 0
     for _, handle in _block(data, *_handle(data, at)):
         place, size = _handle(handle, 0)
         if place < free:  # one block named many times would cost time and memory
-            raise _BrokenError("blocks overlap")
+            raise BrokenError("blocks overlap")
         free = place + size
         for key, value in _block(data, place, size):
             count += 1
             if (last is not None and key <= last) or count > _MOST_ENTRIES:
-                raise _BrokenError("keys are not sorted, or too many")
+                raise BrokenError("keys are not sorted, or too many")
             last = key
             yield key, value
 
 
 def _handle(data: bytes, at: int) -> tuple[int, int]:
     """Return the place and size of a block."""
-    place, at = _varint(data, at)
-    size, _ = _varint(data, at)
+    place, at = varint(data, at)
+    size, _ = varint(data, at)
     return place, size
 
 
@@ -123,18 +133,18 @@ def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     TensorFlow jumps to them, so they must be places that are read here too.
     """
     if place + size + 5 > len(data) or size < 4:
-        raise _BrokenError("a block outside the file")
+        raise BrokenError("a block outside the file")
     kind = data[place + size]
     block = data[place : place + size]
     if kind == 1:
         block = _unsnappy(block)
         size = len(block)
     if kind > 1 or size < 4:
-        raise _BrokenError("an unknown kind of block")
+        raise BrokenError("an unknown kind of block")
     restarts = int.from_bytes(block[-4:], "little")
     end = size - 4 - 4 * restarts
     if end < 0 or not restarts:
-        raise _BrokenError("wrong restart points")
+        raise BrokenError("wrong restart points")
     points = {
         int.from_bytes(block[at : at + 4], "little") for at in range(end, size - 4, 4)
     }
@@ -143,13 +153,13 @@ def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     at = 0
     while at < end:
         start = at
-        shared, at = _varint(block, at)
-        unshared, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = varint(block, at)
+        unshared, at = varint(block, at)
+        length, at = varint(block, at)
         if shared > len(key) or at + unshared + length > end:
-            raise _BrokenError("an entry outside its block")
+            raise BrokenError("an entry outside its block")
         if shared + unshared > _LONGEST_NAME:
-            raise _BrokenError(f"a name of more than {_LONGEST_NAME} bytes")
+            raise BrokenError(f"a name of more than {_LONGEST_NAME} bytes")
         if not shared:
             full.add(start)
         key = key[:shared] + block[at : at + unshared]
@@ -158,14 +168,14 @@ def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         at += length
     first = int.from_bytes(block[end : end + 4], "little")
     if first or not points <= full:
-        raise _BrokenError("wrong restart points")
+        raise BrokenError("wrong restart points")
 
 
 def _unsnappy(data: bytes) -> bytes:
     """Return what Snappy compressed: literals, and copies of what came before."""
-    wanted, at = _varint(data, 0)
+    wanted, at = varint(data, 0)
     if wanted > 32 * len(data):  # no copy of 64 bytes takes less than 3
-        raise _BrokenError("wrong length of a compressed block")
+        raise BrokenError("wrong length of a compressed block")
     out = bytearray()
     while at < len(data):
         tag = data[at]
@@ -177,7 +187,7 @@ def _unsnappy(data: bytes) -> bytes:
                 length = int.from_bytes(data[at : at + more], "little") + 1
                 at += more
             if at + length > len(data):
-                raise _BrokenError("a compressed block is cut off")
+                raise BrokenError("a compressed block is cut off")
             out += data[at : at + length]
             at += length
             continue
@@ -190,26 +200,26 @@ def _unsnappy(data: bytes) -> bytes:
             offset = int.from_bytes(data[at : at + more], "little")
             at += more
         if not 0 < offset <= len(out):
-            raise _BrokenError("a compressed block copies from nowhere")
+            raise BrokenError("a compressed block copies from nowhere")
         chunk = bytes(out[len(out) - offset : len(out) - offset + length])
         out += (chunk * (length // len(chunk) + 1))[:length]  # copies may overlap
         if len(out) > wanted:
             break
     if len(out) != wanted:
-        raise _BrokenError("wrong length of a compressed block")
+        raise BrokenError("wrong length of a compressed block")
     return bytes(out)
 
 
 def _header(data: bytes) -> int:
     """Return the number of data files (`BundleHeaderProto`)."""
     shards = 0
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 1 and isinstance(value, int):
             shards = value
         elif number == 2 and value != 0:
-            raise _BrokenError("big-endian values, which are not read")
+            raise BrokenError("big-endian values, which are not read")
     if not 0 < shards < 100_000:
-        raise _BrokenError(f"{shards} data files")
+        raise BrokenError(f"{shards} data files")
     return shards
 
 
@@ -217,7 +227,7 @@ def _entry(name: str, data: bytes) -> Entry:
     """Return one entry (`BundleEntryProto`)."""
     numbers = {1: 0, 3: 0, 4: 0, 5: 0}  # dtype, shard, offset, size
     shape: Shape = ()
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number in numbers and isinstance(value, int) and value < 1 << 62:
             numbers[number] = value
         elif number == 2 and isinstance(value, bytes) and not shape:
@@ -225,25 +235,25 @@ def _entry(name: str, data: bytes) -> Entry:
         elif number == 6 and isinstance(value, bytes) and len(value) == 4:
             pass  # the checksum, which TensorFlow looks at
         elif number == 7:
-            raise _BrokenError(f"{name} is partitioned, which is not read")
+            raise BrokenError(f"{name} is partitioned, which is not read")
         else:
-            raise _BrokenError(f"an unknown field for {name}")
+            raise BrokenError(f"an unknown field for {name}")
     if math.prod(max(1, size) for size in shape) >= 1 << 62 or len(shape) > 8:
-        raise _BrokenError(f"{name} has an absurd shape")
+        raise BrokenError(f"{name} has an absurd shape")
     return Entry(name, numbers[1], shape, numbers[3], numbers[4], numbers[5])
 
 
 def _sizes(data: bytes) -> Iterator[int]:
     """Yield the sizes of the axes (`TensorShapeProto`)."""
-    for number, axis in _fields(data):
+    for number, axis in fields(data):
         if number != 2 or not isinstance(axis, bytes):
-            raise _BrokenError("an unknown shape")
+            raise BrokenError("an unknown shape")
         size = 0
-        for inner, value in _fields(axis):
+        for inner, value in fields(axis):
             if inner == 1 and isinstance(value, int):
                 size = value
             elif inner != 2:
-                raise _BrokenError("an unknown axis")
+                raise BrokenError("an unknown axis")
         if size >= 1 << 62:  # negative sizes stand as numbers near 2**64
-            raise _BrokenError("an absurd axis")
+            raise BrokenError("an absurd axis")
         yield size

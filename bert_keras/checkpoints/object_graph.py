@@ -1,107 +1,146 @@
-"""The object graph of a TensorFlow 2 checkpoint: which variable stands at which key.
+"""The graph of Python objects that a TensorFlow 2 checkpoint holds beside its values.
 
-Such a checkpoint names its values by the way to them through Python objects
-(`variables/5/.ATTRIBUTES/VARIABLE_VALUE`), and holds one string more, a message that
-tells the name each variable was made with (`transformer/layer_0/.../kernel`). It is
-read here without TensorFlow, as the index is (`bundle`), before TensorFlow opens the
-file.
+Such a checkpoint names a value after the attributes that led to it when it was saved,
+by whichever way came first, so the same weight has other keys under other roots. The
+graph tells of every way: here a weight is found from the object that it belongs to.
 
-Source: TensorFlow, `core/protobuf/trackable_object_graph.proto`, and
-`core/util/tensor_bundle/tensor_bundle.cc` for how a string is stored: its length, four
-bytes of checksum, its bytes.
+Source: TensorFlow, `core/protobuf/trackable_object_graph.proto` (the message) and
+`tensor_bundle.proto` (how a string is stored). Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from bert_keras.checkpoints.base import one_line
-from bert_keras.checkpoints.messages import BrokenError, fields, varint
-from bert_keras.errors import CheckpointError
+from bert_keras.checkpoints.wire import BrokenError, fields, varint
 
 if TYPE_CHECKING:
     from bert_keras.checkpoints.bundle import Entry
 
-ROOT = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_MOST_BYTES = 16 << 20  # that of BERT-large has about 100 KB
-_STRING, _BOOL = 7, 10  # of `types.proto`
-_CHECKSUM = 4  # bytes of it, behind the length of a string
+ROOT = "_CHECKPOINTABLE_OBJECT_GRAPH"  # its key among the variables
+_STRING = 7  # in `types.proto`
+_MOST_BYTES = 8 << 20  # a SavedModel of BERT-large has 0.4 MB
+_MOST_NODES = 200_000
 
 
-def full_names(
-    prefix: Path, entries: Mapping[str, Entry], shards: int
-) -> dict[str, str]:
-    """Return the key of each stored variable and the name it was made with.
+class Node(NamedTuple):
+    """One object: what it holds by name; of a variable, its key and its full name."""
 
-    Args:
-        prefix: of the checkpoint; `entries` and `shards` are those of its index.
-        entries: key to entry. One of them must be `ROOT`.
+    children: Mapping[str, int]
+    key: str | None = None
+    full_name: str = ""
+
+
+class ObjectGraph:
+    """The objects of a checkpoint, by number; the root is 0.
+
+    Attributes:
+        nodes: the objects.
+        slots: numbers of the variables that an optimizer keeps beside each weight.
+        data: the message, as it stands in the file.
+    """
+
+    def __init__(self, nodes: list[Node], slots: frozenset[int], data: bytes) -> None:
+        self.nodes, self.slots, self.data = nodes, slots, data
+
+    def add(self, children: Mapping[str, int]) -> int:
+        """Add an object that holds others by name; returns its number."""
+        self.nodes.append(Node(children))
+        return len(self.nodes) - 1
+
+    def find(self, start: int, path: str) -> int | None:
+        """Return the number of what an object holds under `a/b/c`, or `None`."""
+        number = start
+        for step in path.split("/"):
+            child = self.nodes[number].children.get(step)
+            if child is None:
+                return None
+            number = child
+        return number
+
+    def reachable(self, *, without: Collection[str]) -> list[int]:
+        """Return the objects that the root leads to, none by an attribute in `without`.
+
+        In the order of breadth: what is nearer to the root comes first.
+        """
+        found = {0: None}
+        waiting = [0]
+        for number in waiting:
+            for name, child in self.nodes[number].children.items():
+                if child not in found and name not in without:
+                    found[child] = None
+                    waiting.append(child)
+        return list(found)
+
+
+def read_graph(prefix: Path, entries: Mapping[str, Entry], shards: int) -> ObjectGraph:
+    """Return the graph of a checkpoint whose index was read.
 
     Raises:
-        CheckpointError: the graph is not there, broken, or too large.
+        BrokenError, OSError, IndexError, UnicodeDecodeError: it has none, or a broken
+            one, or one that names values which are not there.
     """
-    entry = entries[ROOT]
-    if entry.dtype != _STRING or entry.shape:
-        raise CheckpointError(f"{prefix}: {ROOT} must be one string")
-    stored = _stored(prefix, entry, shards)
-    try:
-        length, at = varint(stored, 0)
-        graph = stored[at + _CHECKSUM :]
-        if len(graph) != length:
-            raise BrokenError("a string of another length")
-        found = dict(_variables(graph))
-    except (BrokenError, IndexError) as error:
-        raise CheckpointError(
-            f"{prefix}: broken: the object graph cannot be read: {one_line(error)}"
-        ) from None
-    return {key: name for key, name in found.items() if key in entries}
+    if ROOT not in entries:
+        raise BrokenError("no object graph")
+    data = _string(entries[ROOT], prefix, shards)
+    nodes: list[Node] = []
+    slots: set[int] = set()
+    for number, value in fields(data):
+        if number == 1 and isinstance(value, bytes):
+            nodes.append(_node(value, slots, entries))
+        if len(nodes) > _MOST_NODES:
+            raise BrokenError(f"more than {_MOST_NODES:,} objects")
+    numbers = [n for node in nodes for n in node.children.values()]
+    if not nodes or max([0, *numbers, *slots]) >= len(nodes):
+        raise BrokenError("the object graph names objects that it does not hold")
+    return ObjectGraph(nodes, frozenset(slots), data)
 
 
-def truth(prefix: Path, entry: Entry, shards: int) -> bool:
-    """Return the value of a variable that holds one truth value.
-
-    Raises:
-        CheckpointError: it holds something else, or the file is cut off.
-    """
-    stored = _stored(prefix, entry, shards)
-    if entry.dtype != _BOOL or entry.shape or stored not in (b"\0", b"\1"):
-        raise CheckpointError(f"{prefix}: {entry.name} must hold one truth value")
-    return stored == b"\1"
-
-
-def _stored(prefix: Path, entry: Entry, shards: int) -> bytes:
-    """Return the bytes of an entry as they stand in the data file."""
-    data = Path(f"{prefix}.data-{entry.shard:05d}-of-{shards:05d}")
-    if entry.size > _MOST_BYTES:
-        raise CheckpointError(
-            f"{prefix}: {entry.name} must have at most {_MOST_BYTES:,} bytes; has "
-            f"{entry.size:,}"
-        )
-    try:
-        with open(data, "rb") as file:
-            file.seek(entry.offset)
-            stored = file.read(entry.size)
-    except (OSError, OverflowError) as error:
-        raise CheckpointError(f"{data}: cannot be read: {one_line(error)}") from None
-    if len(stored) != entry.size:
-        raise CheckpointError(f"{data}: broken or cut off: {entry.name} is not there")
-    return stored
+def _string(entry: Entry, prefix: Path, shards: int) -> bytes:
+    """Return the one string of an entry: its length, a checksum of it, its bytes."""
+    if entry.dtype != _STRING or entry.shape or entry.size > _MOST_BYTES:
+        raise BrokenError("the object graph must be one string")
+    data = entry.read_bytes(prefix, shards)
+    length, at = varint(data, 0)
+    if at + 4 + length != len(data):
+        raise BrokenError("the object graph is cut off")
+    return data[at + 4 :]
 
 
-def _variables(graph: bytes) -> Iterator[tuple[str, str]]:
-    """Yield (key, name) of each variable in a `TrackableObjectGraph`."""
-    for node in _parts(graph, 1):
-        for attribute in _parts(node, 2):
-            names = dict(fields(attribute))
-            key, name = names.get(3), names.get(2)
-            if isinstance(key, bytes) and isinstance(name, bytes):
-                yield key.decode(errors="replace"), name.decode(errors="replace")
+def _node(data: bytes, slots: set[int], entries: Mapping[str, Entry]) -> Node:
+    """Return one object (`TrackableObject`); adds the slots that it tells of."""
+    children: dict[str, int] = {}
+    key, full_name = None, ""
+    for number, value in fields(data):
+        if not isinstance(value, bytes):
+            continue
+        if number == 1:
+            child, name = _reference(value)
+            if children.setdefault(name, child) != child:
+                raise BrokenError(f"two objects are both `{name}`")
+        elif number == 2:
+            texts = dict(_texts(value))
+            if texts.get(1) == "VARIABLE_VALUE":
+                key, full_name = texts.get(3, ""), texts.get(2, "")
+                if key not in entries:
+                    raise BrokenError(f"the object graph names {key}, absent")
+        elif number == 3:
+            slots.update(n for field, n in _numbers(value) if field == 3)
+    return Node(children, key, full_name)
 
 
-def _parts(message: bytes, number: int) -> Iterator[bytes]:
-    """Yield the parts of a message that stand under a field number."""
-    for found, value in fields(message):
-        if found == number and isinstance(value, bytes):
-            yield value
+def _reference(data: bytes) -> tuple[int, str]:
+    """Return the number and the name of a child (`ObjectReference`)."""
+    return dict(_numbers(data)).get(1, 0), dict(_texts(data)).get(2, "")
+
+
+def _numbers(data: bytes) -> Iterator[tuple[int, int]]:
+    yield from ((n, value) for n, value in fields(data) if isinstance(value, int))
+
+
+def _texts(data: bytes) -> Iterator[tuple[int, str]]:
+    for number, value in fields(data):
+        if isinstance(value, bytes):
+            yield number, value.decode()

@@ -34,17 +34,21 @@ from bert_keras.checkpoints.base import (
 )
 from bert_keras.checkpoints.bundle import Entry, read_index
 from bert_keras.checkpoints.hub_names import from_hub, head_axis
-from bert_keras.checkpoints.object_graph import ROOT, full_names, truth
+from bert_keras.checkpoints.object_graph import ROOT, read_graph
+from bert_keras.checkpoints.wire import BrokenError
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 
 ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writes
 GRAPH = "saved_model.pb"
 VARIABLES = "variables/variables"
+_INDEX = f"{VARIABLES}.index"
 CONFIG = "assets.extra/config.json"  # ours: what the other files cannot say
 _LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+_BOOL = 10  # in `types.proto`
 _HEAD_WIDTH = 64  # of every released BERT
 _QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+_NEEDED = {"bert/embeddings/word_embeddings", _QUERY}
 
 
 class _Stored(NamedTuple):
@@ -55,10 +59,17 @@ class _Stored(NamedTuple):
 
 
 def find_encoder(folder: Path) -> Path | None:
-    """Return the SavedModel of a folder: itself, or its `encoder`; `None` if none."""
+    """Return the SavedModel of a folder: itself, or its `encoder`.
+
+    `None` where there is none, or one whose variables have other names.
+
+    Raises:
+        CheckpointError: its variables cannot be read.
+    """
     for place in (folder, folder / ENCODER):
-        if os.path.isfile(place / GRAPH) and os.path.isdir(place / "variables"):
-            return place
+        if os.path.isfile(place / GRAPH) and os.path.isfile(place / _INDEX):
+            names = {from_hub(name) for name in _made_as(place / VARIABLES).values()}
+            return place if _NEEDED <= names else None
     return None
 
 
@@ -76,7 +87,7 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     folder = Path(folder)
     prefix = folder / VARIABLES
     entries, shards = read_index(prefix)
-    chosen, unrecognized, skipped = _sorted_out(entries, prefix, shards)
+    chosen, unrecognized, skipped = _sorted_out(entries, prefix)
     notes: list[str] = []
     if os.path.isfile(folder / CONFIG):
         raw = read_json(folder / CONFIG)
@@ -89,7 +100,7 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         _check_heads(name, stored.entry, config.num_attention_heads, prefix)
     settings = {}
     if _LOWER_CASE in entries:
-        settings["lowercase"] = truth(prefix, entries[_LOWER_CASE], shards)
+        settings["lowercase"] = _truth(prefix, entries[_LOWER_CASE], shards)
         notes.append(
             f"lowercase={settings['lowercase']}, read from the variable do_lower_case"
         )
@@ -131,21 +142,41 @@ def _arrays(chosen: Mapping[str, _Stored], prefix: Path) -> LazyArrays:
     return LazyArrays(shapes, read, place=str(prefix))
 
 
+def _made_as(prefix: Path) -> dict[str, str]:
+    """Return the key of each variable, and the name that it was made with."""
+    entries, shards = read_index(prefix)
+    if ROOT not in entries:  # of TensorFlow 1: the key is the name
+        return {key: key for key in entries}
+    try:
+        graph = read_graph(prefix, entries, shards)
+    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
+    return {node.key: node.full_name for node in graph.nodes if node.key}
+
+
+def _truth(prefix: Path, entry: Entry, shards: int) -> bool:
+    """Return the value of a variable that holds one truth value."""
+    try:
+        stored = entry.read_bytes(prefix, shards) if entry.size == 1 else b""
+    except (BrokenError, OSError) as error:
+        raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
+    if entry.dtype != _BOOL or entry.shape or stored not in (b"\0", b"\1"):
+        raise CheckpointError(f"{prefix}: {entry.name} must hold one truth value")
+    return stored == b"\1"
+
+
 def _sorted_out(
-    entries: Mapping[str, Entry], prefix: Path, shards: int
+    entries: Mapping[str, Entry], prefix: Path
 ) -> tuple[dict[str, _Stored], list[str], int]:
     """Return canonical name to weight; unrecognized names; how many are skipped.
 
     Raises:
         CheckpointError: two variables are the same weight, or there is no BERT.
     """
-    made_as = {key: key for key in entries}  # of TensorFlow 1: the key is the name
-    if ROOT in entries:
-        made_as = full_names(prefix, entries, shards)
     chosen: dict[str, _Stored] = {}
     unrecognized = []
     skipped = 0
-    for key, made in made_as.items():
+    for key, made in _made_as(prefix).items():
         name = from_hub(made)
         if key == _LOWER_CASE or made == "save_counter":
             continue
@@ -160,7 +191,7 @@ def _sorted_out(
             )
         else:
             chosen[name] = _Stored(entries[key], _joined(name, entries[key].shape))
-    if "bert/embeddings/word_embeddings" not in chosen or _QUERY not in chosen:
+    if not _NEEDED <= set(chosen):
         raise CheckpointError(
             f"{prefix}: must hold the variables of a BERT of TF-Hub or the Model "
             f"Garden; found {listed(sorted([*chosen, *unrecognized])) or 'none'}"

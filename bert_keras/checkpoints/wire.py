@@ -1,9 +1,6 @@
-"""Messages of protobuf and the numbers in them, read without a library.
+"""Protobuf messages, field by field: numbers and bytes, nothing trusted.
 
-A checkpoint of TensorFlow says what it holds in such messages. What reads them takes
-nothing for granted: a broken one is a `BrokenError`, or an `IndexError` beyond its end.
-
-Source: protobuf, `Encoding` (https://protobuf.dev/programming-guides/encoding/).
+Source: protobuf.dev, "Encoding". Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -30,7 +27,11 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the (number, value) pairs of a protobuf message."""
+    """Yield the (number, value) pairs of a protobuf message.
+
+    Raises:
+        BrokenError, IndexError: the bytes are no such message.
+    """
     at = 0
     while at < len(data):
         tag, at = varint(data, at)

@@ -11,7 +11,13 @@ import os
 import re
 from pathlib import Path
 
-from bert_keras.checkpoints import google, huggingface, keras_hub, tf_hub
+from bert_keras.checkpoints import (
+    google,
+    huggingface,
+    keras_hub,
+    pickled_file,
+    tf_hub,
+)
 from bert_keras.checkpoints.architecture import head_config
 from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
@@ -65,6 +71,9 @@ HUB_FILES = (
     "assets/vocab.txt",
     "assets.extra/*",
 )
+# Fetched only where there are no others: most repositories that have both hold each
+# weight twice.
+HUB_PICKLES = ("pytorch_model*.bin", huggingface.PICKLE_INDEX)
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
@@ -163,16 +172,35 @@ def _fetch(name: str) -> Path:
             f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
             f"received {one_line(name)}"
         )
+    folder = _snapshot(named, HUB_FILES)
+    if _holds_weights(folder):
+        return folder
+    pickled_file.check_torch(
+        f"{name}: has no weights but perhaps {huggingface.PICKLE}, which"
+    )
+    return _snapshot(named, (*HUB_FILES, *HUB_PICKLES))
+
+
+def _snapshot(named: re.Match[str], files: tuple[str, ...]) -> Path:
+    """Return the local snapshot of a hub repository with these files of it."""
     from huggingface_hub import snapshot_download  # only for hub names: it is slow
 
     repository, revision = named.groups()
     try:
         folder = snapshot_download(
-            repository, revision=revision, allow_patterns=list(HUB_FILES)
+            repository, revision=revision, allow_patterns=list(files)
         )
     except Exception as error:  # of the hub, its HTTP library or the disk
         raise CheckpointError(
-            f"{name}: cannot be fetched from the Hugging Face hub: "
+            f"{_HUB}{named.string}: cannot be fetched from the Hugging Face hub: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from None
     return Path(folder)
+
+
+def _holds_weights(folder: Path) -> bool:
+    """Say whether a folder holds weights in a form that is no pickle."""
+    files = (keras_hub.WEIGHTS, keras_hub.SHARDS, tf_hub.GRAPH)
+    return _has_safetensors(folder) or any(
+        os.path.isfile(folder / name) for name in files
+    )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_keras import tf_hub_writer
 from bert_keras.checkpoints import (
     Checkpoint,
     check_encoder,
@@ -92,6 +93,16 @@ def _write_model_garden(
     return [*notes, *_lost_pooling(checkpoint)]
 
 
+def _write_tf_hub(
+    folder: Path,
+    checkpoint: Checkpoint,
+    config: dict[str, Any],
+    tokenizer: WordPieceTokenizer,
+) -> list[str]:
+    notes = tf_hub_writer.write_tf_hub(folder, checkpoint.arrays, config, tokenizer)
+    return [*notes, *_lost_pooling(checkpoint)]
+
+
 class Format(NamedTuple):
     """How a folder of one format is written, and what may stand in such a folder.
 
@@ -112,6 +123,7 @@ FORMATS = {
     "model-garden": Format(
         _write_model_garden, model_garden_writer.FILES, model_garden_writer.PARAMS
     ),
+    "tf-hub": Format(_write_tf_hub, tf_hub_writer.FILES, tf_hub_writer.NEEDED),
 }
 
 
@@ -131,7 +143,7 @@ def convert(
         source: what `read_checkpoint` reads: a folder, a checkpoint, `hf://owner/name`.
         target: the folder to write; one of the same format that stood there is
             replaced when all is written.
-        to: `huggingface`, `google`, `keras-hub` or `model-garden`.
+        to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
 
     Returns:
         Lines that tell what was chosen on the way.
@@ -150,7 +162,7 @@ def convert(
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
     check_encoder(checkpoint)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
     check_vocabulary(tokenizer, checkpoint)
     raw = checkpoint.raw_config
     config = {

@@ -104,7 +104,9 @@ def load_model(
     checkpoint = read_checkpoint(folder)
     found = task_of(checkpoint, task)
     try:
-        tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+        tokenizer = WordPieceTokenizer.from_folder(
+            checkpoint.path, **checkpoint.tokenizer
+        )
         preprocessor = Preprocessor(tokenizer, **_preprocessing(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:

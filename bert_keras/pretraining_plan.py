@@ -159,7 +159,9 @@ def _tokenizer(
         ConfigError: `vocab` is missing, or given beside a checkpoint.
     """
     if checkpoint is not None and vocab is None:
-        tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+        tokenizer = WordPieceTokenizer.from_folder(
+            checkpoint.path, **checkpoint.tokenizer
+        )
         check_vocabulary(tokenizer, checkpoint)
         return tokenizer
     if checkpoint is None and vocab is not None:

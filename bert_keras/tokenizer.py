@@ -225,7 +225,8 @@ class WordPieceTokenizer(tf.Module):
             tokenizer = cls(**(settings | changes))
         except ConfigError as error:
             raise CheckpointError(f"{os.fspath(folder)}: {error}") from None
-        tokenizer.notes = notes
+        given = tuple(f"{name}=" for name in changes)
+        tokenizer.notes = tuple(note for note in notes if not note.startswith(given))
         return tokenizer
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -164,7 +164,7 @@ def new_model(
     """
     keras.utils.set_random_seed(config.seed)
     checkpoint = read_checkpoint(encoder)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path)
+    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
     check_vocabulary(tokenizer, checkpoint)
     check_encoder(checkpoint)
     max_length = config.max_length

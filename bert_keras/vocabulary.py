@@ -27,13 +27,15 @@ _CONFIG_KEYS = {
     "special_tokens_in_text": "special_tokens_in_text",
     "max_word_characters": "max_word_characters",
 }
-_SAVED_MODEL_VOCABULARY = pathlib.Path("assets", "vocab.txt")  # of TF-Hub's
 # Keys of the BertNormalizer in tokenizer.json.
 _NORMALIZER_KEYS = {
     "lowercase": "lowercase",
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
+# Of TF-Hub style SavedModels: what `convert` writes, and what the hub's own have.
+_SAVED_MODEL = "saved_model.pb"
+_EXTRA, _ASSETS = "assets.extra", "assets"
 # Of KerasHub: its files, and the keys of its tokenizer.json.
 _KERAS_HUB_VOCABULARY = pathlib.Path("assets", "tokenizer", "vocabulary.txt")
 _KERAS_HUB_KEYS = {
@@ -90,10 +92,8 @@ def read_folder(
     Raises:
         CheckpointError: no vocabulary, or a file that cannot be read.
     """
-    folder = pathlib.Path(folder)
+    folder = _vocabulary_folder(pathlib.Path(folder))
     plain, whole = folder / "vocab.txt", folder / "tokenizer.json"
-    if not plain.exists() and (folder / _SAVED_MODEL_VOCABULARY).exists():
-        plain = folder / _SAVED_MODEL_VOCABULARY
     config = folder / "tokenizer_config.json"
     if (folder / _KERAS_HUB_VOCABULARY).exists():
         return _read_keras_hub(folder)
@@ -124,6 +124,19 @@ def read_folder(
         source = f"read from {source}"
     notes.append(f"lowercase={settings['lowercase']}, {source}")
     return settings, tuple(notes)
+
+
+def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the vocabulary in that of a SavedModel, or of two of them.
+
+    Of any other folder, the folder itself.
+    """
+    for place in (folder, folder / "encoder", folder / "preprocess"):
+        if (place / _SAVED_MODEL).exists():
+            for name in (_EXTRA, _ASSETS):
+                if (place / name / "vocab.txt").exists():
+                    return place / name
+    return folder
 
 
 def _read_keras_hub(

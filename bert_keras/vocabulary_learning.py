@@ -12,7 +12,7 @@ Measured with the 86,438 words of 15 MB of Wikipedia, on one core that was not i
   the order of its pieces changed from run to run.
 
 So the pieces come from `pair_merging`, in the manner of `tokenizers`: exact in number,
-from counts, equal for equal counts. Who wants those of tf-text says `learner="tf-text"`.
+from counts, equal for equal counts. `learner="tf-text"` takes those of tf-text.
 """
 
 from __future__ import annotations
@@ -167,13 +167,11 @@ def _learned(
             "less often"
         )
         if len(vocabulary) < size:
+            why = f"no other pair of pieces stands {min_count:,} times in the corpus"
+            if learner == "tf-text":
+                why = "its search ends there"
             said.append(
-                f"{size - len(vocabulary):,} tokens fewer than asked for: "
-                + (
-                    "its search ends there"
-                    if learner == "tf-text"
-                    else f"no other pair of pieces stands {min_count:,} times in the corpus"
-                )
+                f"{size - len(vocabulary):,} tokens fewer than asked for: {why}"
             )
         for line in said:
             say(line)

@@ -784,6 +784,38 @@ def test_hub_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("torch_is_there", [True, False])
+def test_pickles_are_fetched_where_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_is_there: bool
+) -> None:
+    asked: list[list[str]] = []
+
+    def download(name: str, *, revision: Any, allow_patterns: list[str]) -> str:
+        asked.append(allow_patterns)
+        if "pytorch_model*.bin" in allow_patterns:
+            (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
+        return str(tmp_path)
+
+    fake_hub(monkeypatch, download)
+    torch = types.ModuleType("torch")
+    torch.__version__ = "2.6.0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch if torch_is_there else None)
+    (tmp_path / "config.json").write_text("{}")
+    if not torch_is_there:
+        with pytest.raises(CheckpointError, match="^hf://o/n@main: has no weights but"):
+            resolve("hf://o/n@main")
+        assert asked == [list(checkpoints.HUB_FILES)]
+        return
+    assert resolve("hf://o/n@main") == tmp_path
+    assert (tmp_path / "pytorch_model.bin").is_file()
+    wanted = [*checkpoints.HUB_FILES, *checkpoints.HUB_PICKLES]
+    assert asked == [list(checkpoints.HUB_FILES), wanted]
+    # Where there are other weights, they are all that is fetched.
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert resolve("hf://o/n") == tmp_path
+    assert asked[2:] == [list(checkpoints.HUB_FILES)]
+
+
 def test_a_hub_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def download(*args: Any, **options: Any) -> str:
         raise ConnectionError("no\nnetwork")

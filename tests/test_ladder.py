@@ -26,8 +26,8 @@ FLOORS = {
     " normalization optimizers pretraining_blocks process_pool record_file"
     " recurrent_head replica_input report rouge rows sentence_rules sentences"
     " span_metrics summed_update text_streams train_config vocabulary",
-    2: "calibration checkpoints.base checkpoints.object_graph corpus_files"
-    " feature_file operation_count pooling pretraining_data_config"
+    2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
+    " corpus_files feature_file operation_count pooling pretraining_data_config"
     " pretraining_objective run_folder similarity strategy table tokenizer"
     " train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
@@ -37,20 +37,20 @@ FLOORS = {
     " corpus_arguments corpus_reader masking packing pairs pretrain_config"
     " pretraining_manifest squad tagged vocabulary_learning",
     4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub"
-    " checkpoints.model_garden checkpoints.model_garden_writer corpus"
-    " pretrain_arguments pretraining_files pretraining_shard pseudo_likelihood"
-    " sentence_windows windows words",
+    " checkpoints.model_garden checkpoints.model_garden_writer checkpoints.tf_hub"
+    " corpus hub_preprocessor pretrain_arguments pretraining_files"
+    " pretraining_shard pseudo_likelihood sentence_windows windows words",
     5: "arguments beam_steps checkpoints checkpoints.keras_hub_objects"
     " pretraining_data pretraining_input spans",
     6: "beam_pretraining checkpoints.keras_hub_writer encoder info",
-    7: "pretrainer tasks.base training_state",
+    7: "hub_encoder pretrainer tasks.base training_state",
     8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
     9: "export model_folder tasks.classification tasks.feature_tagging"
     " tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification",
-    10: "convert inference keras_hub_models pretrainer_folder pretraining_plan",
-    11: "embedder held_out progress",
+    10: "inference keras_hub_models pretrainer_folder pretraining_plan tf_hub_writer",
+    11: "convert embedder held_out progress",
     12: "features pretraining_progress text_search training",
     13: "pretraining_loop",
     14: "pretraining",

@@ -2,7 +2,7 @@
 
 `read_checkpoint` knows a format by the files that are there; `match` compares names
 and shapes with those a model wants. Nothing here knows a model class, and TensorFlow is
-imported for Google's format alone.
+imported for the formats of TensorFlow alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import os
 import re
 from pathlib import Path
 
-from bert_keras.checkpoints import google, huggingface, keras_hub, model_garden
+from bert_keras.checkpoints import (
+    google,
+    huggingface,
+    keras_hub,
+    model_garden,
+    pickled_file,
+    tf_hub,
+)
 from bert_keras.checkpoints.architecture import head_config
 from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
@@ -20,6 +27,7 @@ from bert_keras.checkpoints.huggingface import read_huggingface, write_huggingfa
 from bert_keras.checkpoints.keras_hub import read_keras_hub
 from bert_keras.checkpoints.model_garden import read_model_garden
 from bert_keras.checkpoints.sentence_files import POOLING
+from bert_keras.checkpoints.tf_hub import read_tf_hub
 from bert_keras.errors import CheckpointError
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "read_huggingface",
     "read_keras_hub",
     "read_model_garden",
+    "read_tf_hub",
     "resolve",
     "write_google",
     "write_huggingface",
@@ -59,7 +68,15 @@ HUB_FILES = (
     "task.json",
     "task.weights.h5",
     "assets/tokenizer/vocabulary.txt",
+    # Of TF-Hub.
+    "saved_model.pb",
+    "variables/variables.*",
+    "assets/vocab.txt",
+    "assets.extra/*",
 )
+# Fetched only where there are no others: most repositories that have both hold each
+# weight twice.
+HUB_PICKLES = ("pytorch_model*.bin", huggingface.PICKLE_INDEX)
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
@@ -71,8 +88,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
             `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of TF
-            Model Garden, or the folder of a SavedModel of its; a preset folder of
-            KerasHub; or a hub name `hf://owner/name[@revision]`.
+            Model Garden; a preset folder of KerasHub; a SavedModel of Model Garden's or
+            TF-Hub's kind, or the folder of an `encoder` and its `preprocess`; or a hub
+            name `hf://owner/name[@revision]`.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or no BERT.
@@ -80,6 +98,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else _given_prefix(os.fspath(path))
+    if prefix is None and not os.path.isfile(folder / huggingface.CONFIG):
+        saved_model = tf_hub.find_encoder(folder)
+        if saved_model is not None and not model_garden.is_saved_model(saved_model):
+            return read_tf_hub(saved_model)
     if prefix is None and not _has_safetensors(folder):
         if os.path.isfile(folder / model_garden.SAVED_MODEL):
             return read_model_garden(folder)
@@ -98,7 +120,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise CheckpointError(
             f"{folder}: holds no checkpoint: neither {huggingface.CONFIG} with "
             f"{huggingface.WEIGHTS} nor {google.CONFIG} with {google.PREFIX}.index nor "
-            f"{keras_hub.WEIGHTS}{_hint(folder)}"
+            f"{keras_hub.WEIGHTS} nor {tf_hub.GRAPH} of a BERT{_hint(folder)}"
         )
     return read_huggingface(folder)
 
@@ -157,16 +179,35 @@ def _fetch(name: str) -> Path:
             f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
             f"received {one_line(name)}"
         )
+    folder = _snapshot(named, HUB_FILES)
+    if _holds_weights(folder):
+        return folder
+    pickled_file.check_torch(
+        f"{name}: has no weights but perhaps {huggingface.PICKLE}, which"
+    )
+    return _snapshot(named, (*HUB_FILES, *HUB_PICKLES))
+
+
+def _snapshot(named: re.Match[str], files: tuple[str, ...]) -> Path:
+    """Return the local snapshot of a hub repository with these files of it."""
     from huggingface_hub import snapshot_download  # only for hub names: it is slow
 
     repository, revision = named.groups()
     try:
         folder = snapshot_download(
-            repository, revision=revision, allow_patterns=list(HUB_FILES)
+            repository, revision=revision, allow_patterns=list(files)
         )
     except Exception as error:  # of the hub, its HTTP library or the disk
         raise CheckpointError(
-            f"{name}: cannot be fetched from the Hugging Face hub: "
+            f"{_HUB}{named.string}: cannot be fetched from the Hugging Face hub: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from None
     return Path(folder)
+
+
+def _holds_weights(folder: Path) -> bool:
+    """Say whether a folder holds weights in a form that is no pickle."""
+    files = (keras_hub.WEIGHTS, keras_hub.SHARDS, tf_hub.GRAPH)
+    return _has_safetensors(folder) or any(
+        os.path.isfile(folder / name) for name in files
+    )

@@ -126,13 +126,15 @@ class Checkpoint:
 
     Args:
         path: the folder.
-        origin: `huggingface`, `google`, `keras-hub` or `model-garden`.
+        origin: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
         config: the sizes; its `hidden_act` is what the checkpoint's makers computed.
         raw_config: the whole parsed `config.json` or `bert_config.json`; of others,
             what their files say in the words of a `config.json`.
         arrays: canonical name to float32 array, read when asked for.
         notes: lines to tell the user, such as which activation was chosen.
         unrecognized: names in the file, as spelled there, that have no canonical name.
+        tokenizer: arguments of `WordPieceTokenizer` that stand among the weights,
+            where no file beside them tells.
     """
 
     path: Path
@@ -142,6 +144,7 @@ class Checkpoint:
     arrays: LazyArrays
     notes: tuple[str, ...] = ()
     unrecognized: tuple[str, ...] = ()
+    tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def shapes(self) -> Mapping[str, Shape]:

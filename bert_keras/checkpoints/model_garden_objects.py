@@ -38,6 +38,11 @@ EMBEDDINGS = (
 _MASKED_LM = frozenset(("dense", "layer_norm", "bias", "embedding_table"))
 
 
+def holds_encoder(graph: ObjectGraph, objects: list[int]) -> bool:
+    """Return whether one of the objects is an encoder."""
+    return any(_encoder(graph, number) is not None for number in objects)
+
+
 def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
     """Return a new object that holds `encoder` and the heads that are there.
 

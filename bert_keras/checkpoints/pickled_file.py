@@ -57,7 +57,7 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
         CheckpointError: torch is absent or too old to be trusted with the file, or the
             file is broken or holds something else than tensors.
     """
-    torch = _torch(path)
+    torch = check_torch(f"{path}:")
     _check_packing(path)
     try:
         try:
@@ -103,10 +103,17 @@ def _check_packing(path: Path) -> None:
         raise CheckpointError(f"{path}: holds compressed parts, which are not read")
 
 
-def _torch(path: Path) -> Any:
-    """Return torch, in a release whose loader runs no code of a file."""
+def check_torch(what: str) -> Any:
+    """Return torch, in a release whose loader runs no code of a file.
+
+    Args:
+        what: the file, in the words that the message begins with.
+
+    Raises:
+        CheckpointError: torch is absent, or too old to be trusted with a pickle.
+    """
     why = (
-        f"{path}: is a pickle, which can run code when it is opened, and is read only "
+        f"{what} is a pickle, which can run code when it is opened, and is read only "
         "by torch 2.6 or later, as data alone"
     )
     try:

@@ -1,0 +1,255 @@
+"""Read the encoder of a TF-Hub style SavedModel: its variables, never its graph.
+
+The hub's BERTs (`bert_en_uncased_L-12_H-768_A-12` and its kin, versions 1 to 4) are
+SavedModels that the Model Garden wrote: a checkpoint in `variables/`, the vocabulary in
+`assets/vocab.txt`, and a variable `do_lower_case`. Weights are found by the names that
+the variables were made with. No file tells the sizes and the activation: the shapes
+tell the sizes, and the Model Garden's gelu is the tanh form. What `convert` writes says
+the rest in `encoder/assets.extra`.
+
+Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
+`official/modeling/activations/gelu.py`; tensorflow/hub
+`docs/common_saved_model_apis/text.md`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.checkpoints.base import (
+    Checkpoint,
+    LazyArrays,
+    Shape,
+    bert_config,
+    listed,
+    one_line,
+    read_json,
+)
+from bert_keras.checkpoints.bundle import Entry, read_index
+from bert_keras.checkpoints.hub_names import CONFIG, LOWER_CASE, from_hub, head_axis
+from bert_keras.checkpoints.object_graph import ROOT, read_graph
+from bert_keras.checkpoints.wire import BrokenError
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError
+
+ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writes
+GRAPH = "saved_model.pb"
+VARIABLES = "variables/variables"
+_INDEX = f"{VARIABLES}.index"
+_BOOL = 10  # in `types.proto`
+_HEAD_WIDTH = 64  # of every released BERT
+_QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+_NEEDED = {"bert/embeddings/word_embeddings", _QUERY}
+
+
+class _Stored(NamedTuple):
+    """Where a weight stands, and its shape as a canonical one."""
+
+    entry: Entry
+    shape: Shape
+
+
+def find_encoder(folder: Path) -> Path | None:
+    """Return the SavedModel of a folder: itself, or its `encoder`.
+
+    `None` where there is none, or one whose variables have other names.
+
+    Raises:
+        CheckpointError: its variables cannot be read.
+    """
+    for place in (folder, folder / ENCODER):
+        if os.path.isfile(place / GRAPH) and os.path.isfile(place / _INDEX):
+            names = {from_hub(name) for name in _made_as(place / VARIABLES).values()}
+            return place if _NEEDED <= names else None
+    return None
+
+
+def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
+    """Open the encoder of a TF-Hub style SavedModel; weights are read when asked for.
+
+    Args:
+        folder: holds `saved_model.pb`, which is not read, and `variables/`. The
+            masked-LM head comes along where there is one (`mlm` of the newer models).
+
+    Raises:
+        CheckpointError: a file is missing or broken, or holds no BERT.
+        ConfigError: a size in a file of ours is out of its range.
+    """
+    folder = Path(folder)
+    prefix = folder / VARIABLES
+    entries, shards = read_index(prefix)
+    chosen, unrecognized, skipped = _sorted_out(entries, prefix)
+    notes: list[str] = []
+    if os.path.isfile(folder / CONFIG):
+        raw = read_json(folder / CONFIG)
+        config = bert_config(raw, path=folder / CONFIG)
+    else:
+        raw = {}
+        config = _config(chosen, prefix, notes)
+    for name, stored in chosen.items():
+        stored.entry.check(prefix, shards)
+        _check_heads(name, stored.entry, config.num_attention_heads, prefix)
+    settings = {}
+    if LOWER_CASE in entries:
+        settings["lowercase"] = _truth(prefix, entries[LOWER_CASE], shards)
+        notes.append(
+            f"lowercase={settings['lowercase']}, read from the variable do_lower_case"
+        )
+    if skipped:
+        notes.append(f"{skipped:,} values of the optimizer are passed over")
+    return Checkpoint(
+        path=folder,
+        origin="tf-hub",
+        config=config,
+        raw_config=raw,
+        arrays=_arrays(chosen, prefix),
+        notes=tuple(notes),
+        unrecognized=tuple(unrecognized),
+        tokenizer=settings,
+    )
+
+
+def _arrays(chosen: Mapping[str, _Stored], prefix: Path) -> LazyArrays:
+    """Return the weights, which TensorFlow reads and checks against checksums."""
+
+    @functools.cache
+    def reader() -> Any:
+        import tensorflow as tf  # takes seconds
+
+        return tf.train.load_checkpoint(str(prefix))
+
+    def read(name: str) -> np.ndarray:
+        try:
+            array = reader().get_tensor(chosen[name].entry.name)
+        except Exception as error:  # TensorFlow raises many kinds, documented as none
+            raise CheckpointError(
+                f"{prefix}: broken or cut off: {one_line(error)}"
+            ) from None
+        with np.errstate(all="ignore"):
+            array = np.ascontiguousarray(array, np.float32)
+        return array.reshape(chosen[name].shape)
+
+    shapes = {name: stored.shape for name, stored in chosen.items()}
+    return LazyArrays(shapes, read, place=str(prefix))
+
+
+def _made_as(prefix: Path) -> dict[str, str]:
+    """Return the key of each variable, and the name that it was made with."""
+    entries, shards = read_index(prefix)
+    if ROOT not in entries:  # of TensorFlow 1: the key is the name
+        return {key: key for key in entries}
+    try:
+        graph = read_graph(prefix, entries, shards)
+    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
+    return {node.key: node.full_name for node in graph.nodes if node.key}
+
+
+def _truth(prefix: Path, entry: Entry, shards: int) -> bool:
+    """Return the value of a variable that holds one truth value."""
+    try:
+        stored = entry.read_bytes(prefix, shards) if entry.size == 1 else b""
+    except (BrokenError, OSError) as error:
+        raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
+    if entry.dtype != _BOOL or entry.shape or stored not in (b"\0", b"\1"):
+        raise CheckpointError(f"{prefix}: {entry.name} must hold one truth value")
+    return stored == b"\1"
+
+
+def _sorted_out(
+    entries: Mapping[str, Entry], prefix: Path
+) -> tuple[dict[str, _Stored], list[str], int]:
+    """Return canonical name to weight; unrecognized names; how many are skipped.
+
+    Raises:
+        CheckpointError: two variables are the same weight, or there is no BERT.
+    """
+    chosen: dict[str, _Stored] = {}
+    unrecognized = []
+    skipped = 0
+    for key, made in _made_as(prefix).items():
+        name = from_hub(made)
+        if key == LOWER_CASE or made == "save_counter":
+            continue
+        if key.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in key:
+            skipped += 1
+        elif name is None:
+            unrecognized.append(one_line(made, longest=120))
+        elif name in chosen:
+            raise CheckpointError(
+                f"{prefix}: {one_line(key)} and {chosen[name].entry.name} are both "
+                f"`{name}`"
+            )
+        else:
+            chosen[name] = _Stored(entries[key], _joined(name, entries[key].shape))
+    if not _NEEDED <= set(chosen):
+        raise CheckpointError(
+            f"{prefix}: must hold the variables of a BERT of TF-Hub or the Model "
+            f"Garden; found {listed(sorted([*chosen, *unrecognized])) or 'none'}"
+        )
+    return chosen, unrecognized, skipped
+
+
+def _joined(name: str, shape: Shape) -> Shape:
+    """Return the canonical shape, two axes of heads made one."""
+    split = head_axis(name)
+    if split is None or len(shape) != split[1]:
+        return shape
+    axis = split[0]
+    return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
+
+
+def _check_heads(name: str, entry: Entry, heads: int, prefix: Path) -> None:
+    """Raise where an axis of heads is another than the config says."""
+    split = head_axis(name)
+    if split and len(entry.shape) == split[1] and entry.shape[split[0]] != heads:
+        raise CheckpointError(
+            f"{prefix}: {entry.name} must have {heads} heads in axis {split[0]}; has "
+            f"{list(entry.shape)}"
+        )
+
+
+def _config(
+    chosen: Mapping[str, _Stored], prefix: Path, notes: list[str]
+) -> BertConfig:
+    """Return the sizes that the shapes tell, and the rest as the Model Garden has it.
+
+    Raises:
+        CheckpointError: a weight that tells a size is not there.
+        ConfigError: the sizes are none of a BERT.
+    """
+    told = {
+        "vocab_size": ("bert/embeddings/word_embeddings", 0),
+        "hidden_size": ("bert/embeddings/word_embeddings", 1),
+        "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
+        "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
+        "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),
+    }
+    sizes: dict[str, Any] = {}
+    for size, (name, axis) in told.items():
+        if name not in chosen or len(chosen[name].shape) <= axis:
+            raise CheckpointError(f"{prefix}: holds no `{name}`, which tells `{size}`")
+        sizes[size] = chosen[name].shape[axis]
+    layers = {name.split("/")[2] for name in chosen if "/layer_" in name}
+    sizes["num_hidden_layers"] = len(layers)
+    query = chosen[_QUERY].entry.shape
+    if len(query) == 3:
+        sizes["num_attention_heads"] = query[1]
+    else:
+        sizes["num_attention_heads"] = max(1, sizes["hidden_size"] // _HEAD_WIDTH)
+        notes.append(
+            f"num_attention_heads={sizes['num_attention_heads']}, guessed: of width "
+            f"{_HEAD_WIDTH}, as in every released BERT"
+        )
+    notes.append(
+        "hidden_act is taken as gelu_new, the tanh form that the Model Garden "
+        "computes, and dropout as 0.1: a SavedModel does not say"
+    )
+    return bert_config({**sizes, "hidden_act": "gelu_new"}, path=prefix)

@@ -12,6 +12,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.pretrain_arguments import model_sizes, pretrain_config
 from bert_keras.quiet import load_tensorflow
 from bert_keras.score_table import score_table
+from bert_keras.vocabulary import read_folder
 
 if TYPE_CHECKING:
     from bert_keras.corpus import CorpusReport
@@ -118,14 +119,14 @@ def _pretrain(options: argparse.Namespace) -> None:
     config = pretrain_config(options)
     load_tensorflow()
     from bert_keras.pretraining import pretrain
-    from bert_keras.tokenizer import WordPieceTokenizer
 
     encoder = options.encoder
     if encoder is None:
         if options.vocab is None:
             raise ConfigError("`--vocab` must be given for a new model; received none")
-        size = WordPieceTokenizer.from_folder(options.vocab).vocab_size
-        encoder = model_sizes(options, size)
+        # A tokenizer computes, and a strategy of several machines must be made before.
+        vocabulary = read_folder(options.vocab)[0]["vocabulary"]
+        encoder = model_sizes(options, len(vocabulary))
     elif options.settings:
         raise ConfigError(
             f"`--set` is for a new model; received {options.settings[0]} with --encoder"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Pretraining on 4 machines of 8 GPUs, one process a machine: sbatch examples/cluster/slurm.sh
+#SBATCH --job-name=bert-base
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=32
+#SBATCH --time=3-00:00:00
+#SBATCH --requeue
+set -uo pipefail
+cd "${SLURM_SUBMIT_DIR:-.}"
+
+# Slurm's variables tell each task of its place: --strategy auto would find them, too.
+# The data must be at the same path on all machines, the run's folder on the first one.
+# A worker that dies ends the others within seconds (code 69), and `srun` ends; the same
+# command then goes on after the last checkpoint.
+for attempt in 1 2 3 4 5; do
+    srun --kill-on-bad-exit=1 \
+        bert-keras pretrain --data data/128 --data data/512 --vocab models/vocabulary \
+        --size base --output runs/base --held-out data/held_out \
+        --batch-size 256 --precision mixed_bfloat16 --strategy multi-worker && exit 0
+    code=$?
+    # A mistake in the command or the data (code 2) does not mend itself.
+    [ "$code" -ne 2 ] || exit 2
+    echo "attempt $attempt ended with code $code" >&2
+done
+exit "$code"

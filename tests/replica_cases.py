@@ -1,0 +1,172 @@
+"""Runs of `TrainStep` in a process of its own, on one device or on several.
+
+    python replica_cases.py FOLDER OUTPUT STRATEGY CASE…
+
+`FOLDER` holds pretraining data. Weights and what the updates returned go into
+`OUTPUT/CASE.npz`. Several strategies in one process disturb each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is trained: all but one device and several have in common."""
+
+    optimizer: str = "adamw"
+    precision: str = "float32"
+    batch_size: int = 12
+    parts: int = 1
+    layout: str = "padded"
+    epochs: int | None = None
+    dropout_rate: float = 0.0
+    global_clipnorm: float = 0.1
+
+
+CASES = {
+    # SGD shows the length of a gradient as it is, which Adam's updates do not; the one
+    # epoch ends with a batch of one example.
+    "sgd": Case("sgd", batch_size=14, epochs=1),
+    "adamw": Case(layout="packed"),
+    "lamb": Case("lamb"),
+    "parts": Case(parts=3, layout="packed"),
+    "float16": Case(precision="mixed_float16"),
+    "bfloat16": Case(precision="mixed_bfloat16"),
+    "dropout": Case(dropout_rate=0.3),
+}
+
+
+def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the model after some updates, and what these returned."""
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.config import BertConfig
+    from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
+    from bert_keras.pretrain_config import PretrainConfig
+    from bert_keras.pretrainer_folder import new_pretrainer
+    from bert_keras.pretraining_input import pretraining_dataset
+    from bert_keras.pretraining_objective import PretrainingObjective
+    from bert_keras.replica_input import distributed
+    from bert_keras.tokenizer import WordPieceTokenizer
+    from bert_keras.train_step import TrainStep
+
+    tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")
+    sizes = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        hidden_dropout_prob=case.dropout_rate,
+        attention_probs_dropout_prob=case.dropout_rate,
+    )
+
+    class Sgd(keras.optimizers.SGD):
+        """Clips by the norm of a table's gradient, not of that of each token."""
+
+        def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+            dense = [tf.convert_to_tensor(gradient) for gradient in grads]
+            return super().apply(dense, trainable_variables)
+
+    config = PretrainConfig(precision=case.precision)
+    rate = WarmupLinearDecay(3e-3, total_steps=STEPS, warmup_steps=2)
+    clip = {"global_clipnorm": case.global_clipnorm}
+    with devices.strategy.scope():
+        model = new_pretrainer(sizes, config, next_sentence=True)
+        if case.optimizer == "sgd":
+            optimizer = Sgd(0.3, weight_decay=0.01, **clip)
+        else:
+            optimizer = {"adamw": AdamW, "lamb": Lamb}[case.optimizer](rate, **clip)
+        if case.precision == "mixed_float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer.build(model.trainable_variables)
+    dataset = distributed(
+        devices.strategy,
+        lambda share: pretraining_dataset(
+            folder / "data",
+            tokenizer,
+            batch_size=case.batch_size // case.parts,
+            epochs=case.epochs,
+            layout=case.layout,
+            seed=3,
+            redraw=False,
+            share=share,
+        ),
+    )
+    step = TrainStep(model, optimizer, PretrainingObjective(), dataset.element_spec)
+    batches = iter(dataset)
+    found: dict[str, list[Any]] = {}
+    for number in itertools.count():
+        some = list(itertools.islice(batches, case.parts))
+        if not some or (case.epochs is None and number == STEPS):
+            break
+        sums, totals = step(some)
+        for name, values in sums.items():
+            found.setdefault(name, []).append([*values.numpy(), float(totals[name])])
+    return model, {name: np.array(values) for name, values in found.items()}
+
+
+def main(folder: str, output: str, strategy: str, *names: str) -> None:
+    import tensorflow as tf
+
+    if strategy == "mirrored":
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, halves)
+    from bert_keras.replicas import seed_states, set_replica_seeds
+    from bert_keras.strategy import find_strategy
+
+    devices = find_strategy(strategy)
+    print(devices.line())
+    for name in names:
+        model, found = train(Path(folder), devices, CASES[name])
+        if name == "dropout":
+            states = [each.value for each in seed_states(model)]
+            found["seeds"] = _of_each(devices, states)
+            set_replica_seeds(model, devices.strategy)
+            found["seeds_again"] = _of_each(devices, states)
+            found["dropped"] = _dropped(devices, model)
+        weights = {f"weights/{w.path}": w.numpy() for w in model.weights}
+        np.savez(Path(output) / f"{name}.npz", **weights, **found)
+
+
+def _of_each(devices: Any, states: Any) -> np.ndarray:
+    """Return the seeds of each replica, [replicas, states, 2]."""
+    found = [devices.strategy.experimental_local_results(state) for state in states]
+    return np.array([[each.numpy() for each in row] for row in found]).swapaxes(0, 1)
+
+
+def _dropped(devices: Any, model: Any) -> np.ndarray:
+    """Return what each replica makes of the same text in training."""
+    import tensorflow as tf
+
+    text = tf.constant([[2, 10, 11, 12, 13, 14, 15, 3]])
+    batch = {
+        "token_ids": text,
+        "segment_ids": tf.zeros_like(text),
+        "padding_mask": tf.ones_like(text),
+        "masked_positions": text[:, :1],
+    }
+    run = tf.function(
+        lambda: devices.strategy.run(
+            lambda: model(batch, training=True)["next_sentence"]
+        )
+    )
+    found = devices.strategy.experimental_local_results(run())
+    return np.array([each.numpy() for each in found])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""Several replicas train as one device does: 2 logical CPUs under Mirrored.
+
+A process a strategy; the multi-worker strategy is in `test_workers.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from test_pretraining_data import TOKENIZER, write
+
+# Weights and sums of losses; the half precisions round what is summed in another order.
+TOLERANCES = {"float16": (3e-4, 3e-3), "bfloat16": (6e-3, 3e-2)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a vocabulary and data; its last batch of 14 is one."""
+    folder = tmp_path_factory.mktemp("replicas")
+    (folder / "vocab").mkdir()
+    TOKENIZER.save(folder / "vocab")
+    manifest = write(folder / "data", masking="static")
+    assert manifest["instances"] % 14 == 1  # one replica of two has none
+    return folder
+
+
+def run(folder: Path, output: Path, strategy: str, *names: str) -> dict[str, dict]:
+    """Return weights and results of each case, by name."""
+    output.mkdir()
+    script = Path(__file__).with_name("replica_cases.py")
+    words = [str(script), str(folder), str(output), strategy, *names]
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"strategy {strategy}:" in done.stdout
+    return {name: dict(np.load(output / f"{name}.npz")) for name in names}
+
+
+def assert_equal_runs(folder: Path, place: Path, *names: str) -> None:
+    one = run(folder, place / "one", "single", *names)
+    two = run(folder, place / "two", "mirrored", *names)
+    for name in names:
+        by_weight, by_sum = TOLERANCES.get(name, (1e-5, 1e-4))
+        assert len(one[name]["masked_lm"]) >= 20
+        assert set(two[name]) == set(one[name])
+        for key, wanted in one[name].items():
+            atol = by_weight if key.startswith("weights/") else by_sum
+            np.testing.assert_allclose(
+                two[name][key], wanted, atol=atol, rtol=1e-5, err_msg=f"{name} {key}"
+            )
+
+
+@pytest.mark.slow
+def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
+    # Clipped by the global norm, with weight decay, lengths that differ between the
+    # replicas, and a last batch of which one has no example.
+    assert_equal_runs(folder, tmp_path, "sgd")
+
+
+@pytest.mark.thorough
+def test_two_replicas_are_one_device_in_all_ways(folder: Path, tmp_path: Path) -> None:
+    names = ("adamw", "lamb", "parts", "float16", "bfloat16")
+    assert_equal_runs(folder, tmp_path, *names)
+
+
+@pytest.mark.thorough
+def test_replicas_drop_other_units(folder: Path, tmp_path: Path) -> None:
+    found = run(folder, tmp_path / "two", "mirrored", "dropout")["dropout"]
+    first, second = found["seeds"]
+    assert (first[:, 0] != second[:, 0]).all()
+    np.testing.assert_array_equal(first[:, 1], second[:, 1])  # how often they drew
+    np.testing.assert_array_equal(found["seeds_again"], found["seeds"])
+    assert not np.allclose(*found["dropped"])
+    one = run(folder, tmp_path / "one", "single", "dropout")["dropout"]
+    np.testing.assert_array_equal(one["seeds"][0], first)

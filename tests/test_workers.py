@@ -1,0 +1,132 @@
+"""Several workers, over loopback, by the scripts that a cluster would run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+from test_pretraining import assert_close
+from test_pretraining_data import TOKENIZER, write
+
+from bert_keras import arguments
+from bert_keras.cli import main
+from bert_keras.pretrain_arguments import pretrain_config
+from bert_keras.worker_watch import EXIT_CODE
+
+CLUSTER = ROOT / "examples" / "cluster"
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return a command that pretrains, but for the folder of the run."""
+    folder = tmp_path_factory.mktemp("workers")
+    (folder / "vocab").mkdir()
+    TOKENIZER.save(folder / "vocab")
+    write(folder / "data", masking="dynamic")
+    words = f"pretrain --data {folder}/data --vocab {folder}/vocab --size 1/16/2 "
+    words += "--set hidden_dropout_prob=0 --set attention_probs_dropout_prob=0 "
+    words += "--steps 40 --batch-size 12 --save-every 4 --keep 99 "
+    words += "--learning-rate 3e-3 --global-clipnorm 0.1"
+    return shlex.split(words)
+
+
+def start(command: list[str], output: Path) -> subprocess.Popen:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["bash", str(CLUSTER / "two_workers.sh"), *command, "--output", str(output)],
+        env={
+            **os.environ,
+            "PATH": programs,
+            "PORT": str(port),
+            "PYTHONPATH": str(ROOT),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def children(process: subprocess.Popen) -> list[int]:
+    """Return the processes that a script has started, in their order."""
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(number) for number in path.read_text().split()]
+
+
+@pytest.mark.thorough
+def test_a_killed_worker_ends_its_peer_and_the_job_goes_on(
+    command: list[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "two"
+    job = start(command, run)
+    while not (run / "checkpoints" / "step-000000004").exists():
+        assert job.poll() is None, job.communicate()[1][-3000:]
+        time.sleep(0.01)
+    os.kill(children(job)[1], signal.SIGKILL)
+    begin = time.perf_counter()
+    said = job.communicate(timeout=60)[1]
+    assert time.perf_counter() - begin < 10
+    assert job.returncode == EXIT_CODE
+    assert said.count("bert-keras: worker 1 has ended, so this one ends, too") == 1
+    assert "Traceback" not in said
+    assert not (run / "model").exists()
+
+    job = start(command, run)
+    said = job.communicate(timeout=300)[1]
+    assert job.returncode == 0, said[-3000:]
+    assert said.count("going on after step") == 1  # the chief says it
+    for worker in (0, 1):
+        assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
+    assert main([*command, "--output", str(tmp_path / "one")]) == 0
+    assert_close(run / "model", tmp_path / "one" / "model")
+
+
+def commands(name: str) -> list[list[str]]:
+    """Return the words of the commands of ours that an example gives."""
+    text = (CLUSTER / name).read_text(encoding="utf-8")
+    if name.endswith(".yaml"):
+        job: Any = yaml.safe_load(text)
+        pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+        container = pod["containers"][0]
+        assert container["name"] == "tensorflow"
+        return [container["command"] + container["args"]]
+    code = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    found = re.findall(r"bert-keras [^&;\n]*", code)
+    return [shlex.split(each) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("slurm.sh", "multi-worker"),
+        ("tfjob.yaml", "multi-worker"),
+        ("tpu_vm.sh", "tpu"),
+    ],
+)
+def test_the_commands_of_the_examples_are_ours(name: str, strategy: str) -> None:
+    (words,) = commands(name)
+    assert words[0] == "bert-keras"
+    config = pretrain_config(arguments.parse(words[1:]))
+    assert config.strategy == strategy
+    assert config.batch_size % 32 == 0
+
+
+@pytest.mark.parametrize("name", ["slurm.sh", "tpu_vm.sh", "two_workers.sh"])
+def test_the_scripts_are_bash(name: str) -> None:
+    path = CLUSTER / name
+    done = subprocess.run(["bash", "-n", str(path)], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.access(path, os.X_OK)

@@ -12,9 +12,13 @@ from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.pretrain_arguments import add_pretrain
 from bert_keras.train_config import (
+    GRIDS,
     LAYOUTS,
+    ON_NONFINITE,
     ONE_DEVICE,
+    OPTIMIZERS,
     PRECISIONS,
+    RESUME,
     TRUNCATIONS,
     TrainConfig,
 )
@@ -142,7 +146,11 @@ def _train(train: argparse.ArgumentParser) -> None:
 
     setting("epochs", "passes over the training rows", type=int, metavar="N")
     setting("batch-size", "rows an update", type=int, metavar="N")
-    setting("learning-rate", "highest rate of AdamW", type=float, metavar="RATE")
+    setting(
+        "accumulation", "parts that they come in, to save memory", type=int, metavar="N"
+    )
+    setting("optimizer", "lamb is for very large batches", choices=OPTIMIZERS)
+    setting("learning-rate", "highest rate", type=float, metavar="RATE")
     setting(
         "warmup-share",
         "share of the updates with a rising rate",
@@ -169,7 +177,52 @@ def _train(train: argparse.ArgumentParser) -> None:
     setting("precision", "dtype policy", choices=PRECISIONS)
     setting("strategy", "devices; both mean one device now", choices=ONE_DEVICE)
     setting("rematerialize", "compute blocks twice to save memory", action="store_true")
+    setting(
+        "freeze-layers",
+        "lower blocks that stay as they are, with the embeddings, to save memory",
+        type=int,
+        metavar="N",
+    )
+    setting(
+        "lora-rank",
+        "above 0: blocks learn by matrices of this rank alone",
+        type=int,
+        metavar="RANK",
+    )
     setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
+    setting("save-every", "updates between checkpoints", type=int, metavar="N")
+    setting("keep", "newest checkpoints that are kept", type=int, metavar="N")
+    setting(
+        "on-nonfinite",
+        "what is done where a loss or gradient is not finite",
+        choices=ON_NONFINITE,
+    )
+    setting(
+        "restarts",
+        "times that a run that learns nothing is begun again, with another seed",
+        type=int,
+        metavar="N",
+    )
+    add(
+        "--resume",
+        choices=RESUME,
+        default="auto",
+        help="go on with an unfinished run of the same settings and rows, or never: "
+        "throw it away; default: auto",
+    )
+    several = train.add_mutually_exclusive_group()
+    several.add_argument(
+        "--seeds",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="train with so many seeds, keep the best on dev, tell mean and deviation",
+    )
+    several.add_argument(
+        "--search",
+        choices=tuple(GRIDS),
+        help="train at each point of a grid (paper: 18 of batch size, rate, epochs)",
+    )
 
 
 def _features(features: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -21,6 +22,7 @@ from bert_keras.given_texts import batches, given_texts, lines, words
 from bert_keras.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.quiet import load_tensorflow
 from bert_keras.score_table import score_table
+from bert_keras.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.train_config import TrainConfig
 
@@ -32,7 +34,10 @@ _ROLES = ("text", "text_pair", "label")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, or 2 for a mistake of the user's."""
+    """Run one command; returns the exit code.
+
+    0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         options = parse(arguments)
@@ -43,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
     except BertKerasError as error:
         return _mistake(str(error))
+    except RunStopped as stopped:
+        print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
+        return EXIT_CODE
     except BrokenPipeError:  # the reader of our answers has seen enough
         _drop_output()
     except OSError as error:  # standard output, such as on a full disk
@@ -72,13 +80,18 @@ def _drop_output() -> None:
 
 def _train(options: argparse.Namespace) -> None:
     load_tensorflow()
-    from bert_keras.training import train
+    from bert_keras import several_runs, training
 
     task = find_task(options.task)
     given = vars(options)
     fields = [field.name for field in dataclasses.fields(TrainConfig)]
     config = TrainConfig(**{name: given[name] for name in fields if name in given})
     read = {"columns": _columns(options), "header": options.header}
+    train: Any = training.train
+    if options.seeds > 1:
+        train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
+    elif options.search:
+        train = functools.partial(several_runs.search, grid=options.search)
     result = train(
         task,
         encoder=options.encoder,
@@ -89,6 +102,7 @@ def _train(options: argparse.Namespace) -> None:
         config=config,
         task_settings=task.parse_settings(options.settings),
         command=options.command_line,
+        resume=options.resume,
     )
     for name, scores in result.scores.items():
         print(f"{name}:")

@@ -9,8 +9,11 @@ named by the user, not by the folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bert_keras.checkpoints import (
     Checkpoint,
@@ -25,6 +28,7 @@ from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder, assign
 from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.fewer_weights import plain_weights
 from bert_keras.folder import replaced_folder
 from bert_keras.packing import Preprocessor
 from bert_keras.task_model import TaskModel
@@ -51,10 +55,19 @@ def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
     return Path(folder)
 
 
-def write_model(model: TaskModel, folder: Path) -> None:
-    """Write the files of a model into a folder that is there."""
+def write_model(
+    model: TaskModel, folder: Path, arrays: Mapping[str, np.ndarray] | None = None
+) -> None:
+    """Write the files of a model into a folder that is there.
+
+    Args:
+        model: a task model with its preprocessor.
+        folder: where to.
+        arrays: weights by name, in place of those that the model has by now.
+    """
     task, preprocessor = model.task, model.preprocessor
-    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    if arrays is None:
+        arrays = plain_weights(model)
     write_huggingface(folder, arrays, config_of(model))
     preprocessor.tokenizer.save(folder)
     hidden_size = model.backbone.config.hidden_size

@@ -26,6 +26,7 @@ from bert_keras.replica_input import Share, check_batch_size, distributed
 from bert_keras.replicas import summed_function, take_from_first
 from bert_keras.run_folder import RunFolder
 from bert_keras.silent_run import SilentRun
+from bert_keras.stop_signal import StopSignal
 from bert_keras.strategy import Devices, find_strategy
 from bert_keras.train_step import TrainStep
 from bert_keras.training_state import TrainingState, write_state
@@ -102,11 +103,13 @@ class PretrainingLoop:
             TrainingError: a loss is not finite.
             DataError: a file of the data is broken.
             CheckpointError: the disk refuses.
+            RunStopped: SIGTERM or SIGINT has come; the last step is saved.
         """
-        for phase in self.plan.phases:
-            if self.step < phase.last:
-                self._train_on(phase)
-        self.run.wait()
+        with StopSignal() as self._stop:
+            for phase in self.plan.phases:
+                if self.step < phase.last:
+                    self._train_on(phase)
+            self.run.wait()
 
     def evaluate(self) -> dict[str, float]:
         """Return the held-out scores as the weights are now, if there is such data."""
@@ -151,12 +154,13 @@ class PretrainingLoop:
             self.step += 1
             self._add(self._progress.add(sums, totals, tokens, waited))
             self._score_and_save()
+            self._stop.leave(self.run.wait)
 
     def _score_and_save(self) -> None:
         """Do what is due after a step."""
         config = self.plan.config
         is_last = self.step == config.steps
-        saves = is_last or self.step % config.save_every == 0
+        saves = is_last or self.step % config.save_every == 0 or self._stop.is_due()
         scores = self.held_out and (is_last or self.step % config.evaluate_every == 0)
         if not saves and not scores:
             return

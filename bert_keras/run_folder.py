@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.folder import replaced_folder
 from bert_keras.whole_file import written_beside
 
 SETTINGS, CURVES, CHECKPOINTS, MODEL = (
@@ -30,7 +31,13 @@ SETTINGS, CURVES, CHECKPOINTS, MODEL = (
 _FORMAT = 1
 _LOCK = ".lock"
 # What a run that was killed may leave half written.
-_LEFT = (".*.partial", ".model-*", f"{CHECKPOINTS}/.new-*", f"{CHECKPOINTS}/.old-*")
+_LEFT = (
+    ".*.partial",
+    ".best-*",
+    ".model-*",
+    f"{CHECKPOINTS}/.new-*",
+    f"{CHECKPOINTS}/.old-*",
+)
 _NAME = re.compile(r"step-([0-9]{9,})")
 
 
@@ -120,6 +127,19 @@ class RunFolder:
         self.wait()
         self._writing = self._writer.submit(self._save, step, write, keep)
 
+    def put(self, name: str, write: Callable[[Path], object]) -> None:
+        """Write a model folder in the run's in the background, as `save` does.
+
+        Args:
+            name: what stands there is replaced when all is written.
+            write: fills the folder that it is given.
+
+        Raises:
+            CheckpointError: as for `save`.
+        """
+        self.wait()
+        self._writing = self._writer.submit(self._put, self.path / name, write)
+
     def wait(self) -> None:
         """Return when the checkpoint that is being written stands."""
         writing, self._writing = self._writing, None
@@ -134,8 +154,25 @@ class RunFolder:
         except OSError as error:
             raise self._refused(error) from None
 
-    def rows(self, last_step: int) -> list[dict[str, Any]]:
-        """Return the curves up to a step; what stands behind it is taken away."""
+    def add_note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write a JSON file in the folder, in place of one of its name."""
+        try:
+            with written_beside(self.path / name) as beside:
+                beside.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def rows(
+        self,
+        last_step: int,
+        wanted: Callable[[Mapping[str, Any]], bool] = bool,
+    ) -> list[dict[str, Any]]:
+        """Return the curves up to a step; what stands behind it is taken away.
+
+        Args:
+            last_step: the step of the checkpoint that a run goes on from.
+            wanted: says of a row before it whether it stays.
+        """
         path = self.path / CURVES
         rows: list[dict[str, Any]] = []
         try:
@@ -148,7 +185,7 @@ class RunFolder:
                 step = row.get("step") if isinstance(row, dict) else None
                 if not isinstance(step, int):
                     break
-                if step <= last_step:
+                if step <= last_step and wanted(row):
                     rows.append(row)
             with written_beside(path) as beside:
                 beside.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -178,6 +215,13 @@ class RunFolder:
                 shutil.rmtree(gone, ignore_errors=True)
         except OSError as error:
             raise self._refused(error) from None
+
+    def _put(self, target: Path, write: Callable[[Path], object]) -> None:
+        with replaced_folder(target) as new:
+            write(new)
+            for path in [*new.rglob("*"), new]:
+                _sync(path)
+        _sync(target.parent)
 
     def _compare(self, wanted: Mapping[str, Any]) -> None:
         path = self.path / SETTINGS

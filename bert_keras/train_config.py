@@ -15,6 +15,17 @@ LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
 ONE_DEVICE = ("auto", "single")  # all that `train` computes on yet
+OPTIMIZERS = ("adamw", "lamb")
+ON_NONFINITE = ("stop", "skip")
+RESUME = ("auto", "never")
+# What a search tries: that of the paper's appendix A.3.
+GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+    "paper": {
+        "batch_size": (16, 32),
+        "learning_rate": (5e-5, 3e-5, 2e-5),
+        "epochs": (2, 3, 4),
+    }
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +35,10 @@ class TrainConfig:
     Args:
         epochs: passes over the training data.
         batch_size: texts (or pairs) of an update.
-        learning_rate: highest rate of AdamW.
+        accumulation: so many parts an update's rows come in, one after the other, to
+            save memory; the result is that of one large batch.
+        optimizer: `adamw` or `lamb` (for batches of many thousand rows).
+        learning_rate: highest rate.
         warmup_share: share of the updates during which the rate rises from 0.
         weight_decay: decoupled weight decay; not on LayerNorm and biases.
         global_clipnorm: largest norm of all gradients together.
@@ -38,6 +52,16 @@ class TrainConfig:
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
         strategy: `auto` or `single`: one device.
         rematerialize: recompute blocks in the backward pass to save memory.
+        freeze_layers: so many lower blocks, with the embeddings, stay as they are, to
+            save memory; 0 is none.
+        lora_rank: above 0 the encoder's blocks learn by matrices of this rank alone
+            (LoRA); the model folder holds plain weights.
+        save_every: updates between checkpoints; each epoch ends with one, too.
+        keep: newest checkpoints that are kept until the run is over.
+        on_nonfinite: `stop` ends a run whose loss or gradients are not finite and says
+            which rows it was at; `skip` passes over that update.
+        restarts: so many times a run that has learned nothing (see `divergence`) is
+            begun again with another seed.
         tensorboard: folder for TensorBoard's curves, or `None`.
 
     Raises:
@@ -46,6 +70,8 @@ class TrainConfig:
 
     epochs: int = 3
     batch_size: int = 32
+    accumulation: int = 1
+    optimizer: str = "adamw"
     learning_rate: float = 5e-5
     warmup_share: float = 0.1
     weight_decay: float = 0.01
@@ -58,16 +84,30 @@ class TrainConfig:
     precision: str = "float32"
     strategy: str = "auto"
     rematerialize: bool = False
+    freeze_layers: int = 0
+    lora_rank: int = 0
+    save_every: int = 500
+    keep: int = 1
+    on_nonfinite: str = "stop"
+    restarts: int = 0
     tensorboard: str | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field.name, field.type, getattr(self, field.name))
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
+        least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0}
+        counts = ("epochs", "batch_size", "accumulation", "save_every", "keep")
+        for name in (*counts, *least):
+            if getattr(self, name) < least.get(name, 1):
                 raise ConfigError(
-                    f"`{name}` must be at least 1; received {getattr(self, name)}"
+                    f"`{name}` must be at least {least.get(name, 1)}; "
+                    f"received {getattr(self, name)}"
                 )
+        if self.batch_size % self.accumulation:
+            raise ConfigError(
+                "`accumulation` must divide `batch_size`; received "
+                f"{self.accumulation} and {self.batch_size}"
+            )
         for name in ("learning_rate", "global_clipnorm"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
@@ -84,6 +124,8 @@ class TrainConfig:
             "layout": LAYOUTS,
             "precision": PRECISIONS,
             "strategy": ONE_DEVICE,
+            "optimizer": OPTIMIZERS,
+            "on_nonfinite": ON_NONFINITE,
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

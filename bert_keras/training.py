@@ -8,10 +8,8 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import math
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,19 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import check_encoder, read_checkpoint
+from bert_keras.divergence import Divergence, divergence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
+from bert_keras.fewer_weights import add_lora, freeze_layers, has_lora
+from bert_keras.finetuning_loop import FineTuningLoop, new_optimizer
+from bert_keras.finetuning_run import (
+    discard_run,
+    model_settings,
+    open_run,
+    remove_run,
+    run_path,
+    told_settings,
+)
 from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.inference import Predictor
 from bert_keras.model_folder import (
@@ -30,16 +39,18 @@ from bert_keras.model_folder import (
     check_vocabulary,
     write_model,
 )
-from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.packing import Preprocessor
-from bert_keras.progress import BestEpoch, Progress, say
+from bert_keras.progress import say
 from bert_keras.report import write_report
 from bert_keras.run_facts import environment
+from bert_keras.stop_signal import StopSignal
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks.base import Task
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig
+
+RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +62,14 @@ class TrainResult:
         model: the model with the weights of its best epoch.
         scores: name of the data set to its scores.
         history: rows of the curves, by step and by epoch.
+        report: what the report tells, the arguments of `write_report`.
     """
 
     folder: Path
     model: TaskModel
     scores: dict[str, dict[str, Any]]
     history: list[dict[str, Any]]
+    report: dict[str, Any]
 
 
 def train(
@@ -70,11 +83,14 @@ def train(
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
     command: str = "",
+    resume: str = "auto",
 ) -> TrainResult:
     """Fine-tune a task on labelled rows and write a model folder.
 
-    The folder is written after each epoch that is the best so far on dev, so that a run
-    that is stopped leaves its best model; the report comes at the end.
+    The folder is written at the end; what stood there stands until then. Until then,
+    too, a hidden folder beside it, `.NAME.run`, keeps checkpoints and, in `best`, the
+    model of the best epoch. The same call goes on there where a run was stopped, and
+    ends with the same weights.
 
     Args:
         task: the class of the task, which learns its classes from the rows, or a task.
@@ -87,68 +103,140 @@ def train(
         config: how to train.
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
+        resume: `auto` goes on with an unfinished run; `never` throws it away.
 
     Raises:
         BertKerasError: something given is wrong; nothing was written.
+        ConfigError: an unfinished run of other settings or rows stands there.
+        TrainingError: a loss is not finite.
+        RunStopped: SIGTERM or SIGINT has come; what was done is saved.
     """
     config = config or TrainConfig()
     check_replaceable(output)
     _check_tensorboard(config.tensorboard, Path(output))
-    train, dev = _with_dev(train, dev, config)
+    train, dev = with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    tests = _named_tests(test)
-    data = {"train": train, "dev": dev, **tests}
+    _check_accumulation(task, config)
+    data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
     for note in task.notes(train):
         say(note)
-    model = new_model(task, encoder, config)
-    facts = {name: _facts(model, columns) for name, columns in data.items()}
-    progress = Progress(examples=len(train), batch_size=config.batch_size)
-    best = BestEpoch(dev, Path(output), _save)
-    say(f"training {task.name}: {len(train):,} examples, {len(dev):,} for dev")
-    started = time.perf_counter()
-    fit(model, train, config, callbacks=[best, progress])
-    seconds = time.perf_counter() - started
-    best.restore()
-    model.task = task = task.settle(model)
-    scores, answers, last = {"dev": best.scores}, best.answers, "dev"
-    tuned = task.tune(dev, answers)
+    for attempt in range(config.restarts + 1):
+        tried = dataclasses.replace(config, seed=config.seed + RESTART * attempt)
+        path = _run_path(output, attempt)
+        model = new_model(task, encoder, tried)
+        _train_fewer(model, tried)
+        told = {**told_settings(task, encoder, tried, data), **model_settings(model)}
+        with open_run(path, told, resume=resume) as run, StopSignal() as stop:
+            loop = FineTuningLoop(model, train, dev, run=run, config=tried, stop=stop)
+            say(
+                f"training {task.name}: {len(train):,} examples, {len(dev):,} for dev; "
+                f"the run is in {path}"
+            )
+            loop.train()
+            failed = divergence(model, train, loop.history)
+            if failed:
+                say(str(failed))
+            if failed and attempt < config.restarts:
+                say(f"starting again with seed {tried.seed + RESTART}")
+                continue
+            with stop.at_once():
+                result = _finished(loop, data, encoder, Path(output), command, failed)
+            remove_run(run)
+        break
+    for earlier in range(attempt):
+        discard_run(_run_path(output, earlier))
+    return result
+
+
+def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:
+    """Return the folder of a run, or of one that begins again."""
+    return run_path(output, f"run-{attempt}" if attempt else "run")
+
+
+def _finished(
+    loop: FineTuningLoop,
+    data: Mapping[str, Columns],
+    encoder: str | os.PathLike[str],
+    output: Path,
+    command: str,
+    failed: Divergence | None,
+) -> TrainResult:
+    """Score the best epoch of a run, and write its model folder and report."""
+    config, model = loop.config, loop.model
+    if has_lora(model.backbone):
+        model = new_model(model.task, encoder, config)
+    loop.restore_best(model)
+    model.task = task = model.task.settle(model)
+    scores, answers, last = {"dev": loop.best.scores or {}}, loop.best.answers, "dev"
+    tuned = task.tune(data["dev"], answers or {})
+    predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        answers = Predictor(model).answers(dev)
-        scores["dev"] = task.score(dev, answers)
-    predictor = Predictor(model)
-    for last, rows in tests.items():
+        answers = predictor.answers(data["dev"])
+        scores["dev"] = task.score(data["dev"], answers)
+    for last, rows in list(data.items())[2:]:
         answers = predictor.answers(rows)
         scores[last] = task.score(rows, answers)
-    facts["train"]["real_token_share"] = progress.real_share
+    if failed:
+        scores["diverged"] = dataclasses.asdict(failed)
+    facts = {name: _facts(model, columns) for name, columns in data.items()}
+    facts["train"]["real_token_share"] = loop.progress.real_share
     settings = {
         "task": task.name,
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
         "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
-        "best_epoch": best.epoch,
-        "training_seconds": round(seconds, 1),
+        "best_epoch": loop.best.epoch,
+        "training_seconds": round(loop.progress.state()["seconds"], 1),
+        **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
+        **({"diverged": str(failed)} if failed else {}),
+    }
+    report = {
+        "settings": settings,
+        "data": facts,
+        "history": loop.history,
+        "scores": scores,
+        "mistakes": task.mistakes(data[last], answers or {}),
+        "best_score": task.best_score,
+        "environment": environment(),
+        "command": command,
     }
     with replaced_folder(output) as folder:
         write_model(model, folder)
-        _write_json(folder / "scores.json", scores)
-        write_report(
-            folder / "report.html",
-            title=f"{task.name}: {Path(output).name}",
-            settings=settings,
-            data=facts,
-            history=progress.history,
-            scores=scores,
-            mistakes=task.mistakes(data[last], answers),
-            best_score=task.best_score,
-            environment=environment(),
-            command=command,
+        write_results(folder, f"{task.name}: {output.name}", report)
+    model.compile(
+        new_optimizer(config, steps=loop.rows.steps),
+        loss=task.loss(),
+        metrics=task.metrics(),
+    )
+    return TrainResult(output, model, scores, loop.history, report)
+
+
+def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
+    """Write `scores.json` and `report.html` into a model folder that is there."""
+    scores = json.dumps(report["scores"], indent=2)
+    (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
+    write_report(folder / "report.html", title=title, **report)
+
+
+def _train_fewer(model: TaskModel, config: TrainConfig) -> None:
+    """Freeze the weights that a config wants to stay as they are."""
+    freeze_layers(model.backbone, config.freeze_layers)
+    if config.lora_rank:
+        add_lora(model.backbone, config.lora_rank, seed=config.seed)
+
+
+def _check_accumulation(task: Task, config: TrainConfig) -> None:
+    """Raise unless the parts of a batch have the loss of the whole."""
+    if config.accumulation > 1 and task.compares:
+        raise ConfigError(
+            f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
+            f"of a batch; received {config.accumulation}"
         )
-    return TrainResult(Path(output), model, scores, progress.history)
 
 
 def new_model(
@@ -196,40 +284,6 @@ def new_model(
     return model
 
 
-def fit(
-    model: TaskModel,
-    train: Columns,
-    config: TrainConfig,
-    *,
-    callbacks: Sequence[keras.callbacks.Callback] = (),
-) -> None:
-    """Train a model on all rows as the config says; its last weights stay in it."""
-    steps = math.ceil(len(train) / config.batch_size) * config.epochs
-    schedule = WarmupLinearDecay(
-        config.learning_rate,
-        total_steps=steps,
-        warmup_steps=int(steps * config.warmup_share),
-    )
-    model.compile(
-        optimizer=AdamW(
-            schedule,
-            weight_decay=config.weight_decay,
-            global_clipnorm=config.global_clipnorm,
-        ),
-        loss=model.task.loss(),
-        metrics=model.task.metrics(),
-        auto_scale_loss=config.precision == "mixed_float16",
-    )
-    model.count_tokens()
-    callbacks = list(callbacks)
-    if config.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(config.tensorboard))
-    # Batches in an order of the seed's, another one each epoch.
-    dataset = _dataset(model.task, train).shuffle(len(train), seed=config.seed)
-    dataset = model.task.redrawn(dataset, config.seed).batch(config.batch_size)
-    model.fit(dataset, epochs=config.epochs, callbacks=callbacks, verbose=0)
-
-
 def evaluate(
     predictor: Predictor, columns: Columns, *, batch_size: int = 32
 ) -> dict[str, Any]:
@@ -245,7 +299,7 @@ def evaluate(
     return {**task.score(columns, answers), **more}
 
 
-def _named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
+def named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
     """Return the test sets by name; a single one is called `test`."""
     if test is None:
         return {}
@@ -273,16 +327,7 @@ def _check_tensorboard(curves: str | None, output: Path) -> None:
         )
 
 
-def _dataset(task: Task, columns: Columns) -> tf.data.Dataset:
-    """Return one element a row: texts, target and, if it has one, weight."""
-    parts = [as_tensors(task.training_texts(columns)), task.targets(columns)]
-    weights = task.example_weights(columns)
-    if weights is not None:
-        parts.append(weights)
-    return tf.data.Dataset.from_tensor_slices(tuple(parts))
-
-
-def _with_dev(
+def with_dev(
     train: Columns, dev: Columns | None, config: TrainConfig
 ) -> tuple[Columns, Columns]:
     """Return training and dev rows; sets rows aside where there is no dev."""
@@ -318,12 +363,3 @@ def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
         "longest_tokens": int(lengths.max()),
         "truncated": cut,
     }
-
-
-def _save(model: TaskModel, output: Path) -> None:
-    with replaced_folder(output) as folder:
-        write_model(model, folder)
-
-
-def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -26,16 +26,22 @@ class TrainingState:
     Args:
         model: its variables that are no weights are those of dropout's seeds.
         optimizer: built.
+        weights: weights of the model that are to be kept here as well.
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        *,
+        weights: Sequence[Any] = (),
     ) -> None:
-        weights = {id(weight) for weight in model.weights}
-        others = [v for v in model.variables if id(v) not in weights]
+        known = {id(weight) for weight in model.weights}
+        others = [v for v in model.variables if id(v) not in known]
         self._variables = {
             **_numbered("optimizer", optimizer.variables),
             **_numbered("state", others),
+            **_numbered("weights", weights),
         }
 
     def copy(self) -> dict[str, np.ndarray]:

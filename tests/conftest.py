@@ -125,7 +125,7 @@ def train_spam(encoder_folder: Path) -> Callable[..., Any]:
         settings |= {key: changes.pop(key) for key in fields & set(changes)}
         given = {"encoder": encoder_folder, "train": many, "dev": few}
         return train(
-            Classification,
+            changes.pop("task", Classification),
             output=output,
             config=TrainConfig(**settings),
             **{**given, **changes},

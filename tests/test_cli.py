@@ -141,6 +141,14 @@ def test_every_setting_of_training_has_an_option() -> None:
         "seed": 1,
         "precision": "mixed_bfloat16",
         "strategy": "single",
+        "accumulation": 7,
+        "optimizer": "lamb",
+        "freeze_layers": 2,
+        "lora_rank": 3,
+        "save_every": 11,
+        "keep": 4,
+        "on_nonfinite": "skip",
+        "restarts": 6,
         "tensorboard": "d",
     }
     for name, value in given.items():

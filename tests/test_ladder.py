@@ -18,14 +18,15 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "argument_types beam_files block characters choice_head drawing errors"
-    " function_name heads page pair_merging quiet ragged replicas run_facts"
-    " score_table silent_run whole_file worker_watch",
+    " finite_updates function_name heads page pair_merging progress quiet ragged"
+    " replicas run_facts score_table silent_run stop_signal task_objective"
+    " whole_file worker_watch",
     1: "beam_runner checkpoints.names checkpoints.wire checks class_names config"
-    " correlation counts_file entity_metrics folder given_texts layer_choice"
-    " layers masked_lm_head masked_metrics metrics multi_label_metrics"
-    " normalization optimizers pretraining_blocks process_pool record_file"
-    " recurrent_head replica_input report rouge rows sentence_rules sentences"
-    " span_metrics summed_update text_streams train_config vocabulary",
+    " correlation counts_file entity_metrics folder given_texts keras_step"
+    " layer_choice layers masked_lm_head masked_metrics metrics"
+    " multi_label_metrics normalization optimizers pretraining_blocks process_pool"
+    " record_file recurrent_head replica_input report rouge rows sentence_rules"
+    " sentences span_metrics summed_update text_streams train_config vocabulary",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
     " corpus_files feature_file operation_count pooling pretraining_data_config"
     " pretraining_objective run_folder similarity strategy table tokenizer"
@@ -43,16 +44,17 @@ FLOORS = {
     5: "arguments beam_steps checkpoints checkpoints.keras_hub_objects"
     " pretraining_data pretraining_input spans",
     6: "beam_pretraining checkpoints.keras_hub_writer encoder info",
-    7: "hub_encoder pretrainer tasks.base training_state",
+    7: "fewer_weights hub_encoder pretrainer tasks.base training_state",
     8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
     " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
-    9: "export model_folder tasks.classification tasks.feature_tagging"
-    " tasks.multi_label tasks.next_sentence tasks.regression"
-    " tasks.token_classification",
-    10: "inference keras_hub_models pretrainer_folder pretraining_plan tf_hub_writer",
-    11: "convert embedder held_out progress",
+    9: "divergence export finetuning_run model_folder tasks.classification"
+    " tasks.feature_tagging tasks.multi_label tasks.next_sentence tasks.regression"
+    " tasks.token_classification training_rows",
+    10: "inference keras_hub_models pretrainer_folder pretraining_plan tf_hub_writer"
+    " training_progress",
+    11: "convert embedder finetuning_loop held_out",
     12: "features pretraining_progress text_search training",
-    13: "pretraining_loop",
+    13: "pretraining_loop several_runs",
     14: "pretraining",
     15: "pretraining_verbs",
     16: "cli",

@@ -121,10 +121,10 @@ def test_without_dev_rows_some_are_set_aside(
     class Seen(Exception):
         """What training was given."""
 
-    def fit(model: Any, rows: Columns, *args: Any, **kwargs: Any) -> None:
+    def loop(model: Any, rows: Columns, *args: Any, **kwargs: Any) -> None:
         raise Seen(rows)
 
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(training, "FineTuningLoop", loop)
     rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
     with pytest.raises(Seen) as seen:
         run(train=rows, dev=None, dev_share=0.25)
@@ -237,11 +237,11 @@ def test_a_run_that_breaks_leaves_the_model_that_stood(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(training, "write_report", broken)
-    monkeypatch.setattr(training, "fit", lambda *args, **kwargs: None)
-    monkeypatch.setattr(Classification, "mistakes", lambda *args: [])
-    monkeypatch.setattr(Classification, "tune", lambda self, *args: self)
     refused(run, "No space left on device")
     assert files_of(tmp_path / "model") == files_of(spam_folder)
+    assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
+    monkeypatch.undo()
+    run()  # goes on where training was over
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -296,6 +296,14 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
         ("strategy", "all"),
         ("rematerialize", 1),
         ("tensorboard", 3),
+        ("accumulation", 3),
+        ("optimizer", "sgd"),
+        ("freeze_layers", -1),
+        ("lora_rank", 1.5),
+        ("save_every", 0),
+        ("keep", 0),
+        ("on_nonfinite", "ignore"),
+        ("restarts", -1),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: Any) -> None:

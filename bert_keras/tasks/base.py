@@ -56,6 +56,8 @@ class Task(abc.ABC):
         answers_ids: whether the answers can be given without the texts, so that the
             signature `ids` of an export gives them; it gives `logits` if not.
         max_length: most tokens of a text where the user does not say.
+        compares: whether the loss compares the rows of a batch with each other, so
+            that it cannot come in parts.
     """
 
     name: ClassVar[str]
@@ -73,6 +75,7 @@ class Task(abc.ABC):
     free_settings: ClassVar[tuple[str, ...]] = ()
     answers_ids: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
+    compares: ClassVar[bool] = False
 
     # Data of files and of memory.
 
@@ -233,9 +236,12 @@ class Task(abc.ABC):
         """Return targets as the loss wants them, in graph; `fit` may give others."""
         return targets
 
-    def redrawn(self, dataset: tf.data.Dataset, seed: int) -> tf.data.Dataset:
-        """Return training rows (texts, target, …) with what each epoch draws anew."""
-        return dataset
+    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+        """Return training rows (texts, targets, …) with what each epoch draws anew.
+
+        In graph; draws are int64 [B], another number for each row and epoch.
+        """
+        return rows
 
     def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of texts for `measure`, in graph."""

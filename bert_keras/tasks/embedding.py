@@ -74,6 +74,7 @@ class Embedding(Task):
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
     optional_roles = ("label",)
     pooler = False
+    compares = True
 
     pooling: str = "mean"
     normalize: bool = True

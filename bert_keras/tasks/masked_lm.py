@@ -154,10 +154,9 @@ class MaskedLM(Task):
             raise columns.error(blank)
         return np.arange(len(texts), dtype="int64")
 
-    def redrawn(self, dataset: tf.data.Dataset, seed: int) -> tf.data.Dataset:
+    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return the rows with a new number each in each epoch: dynamic masking."""
-        draws = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
-        return tf.data.Dataset.zip(dataset, draws).map(lambda row, draw: (row[0], draw))
+        return rows[0], draws
 
     # Text to batch.
 

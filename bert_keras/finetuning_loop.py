@@ -1,0 +1,316 @@
+"""The updates of fine-tuning, from where its last checkpoint stands: `FineTuningLoop`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.encoder import assign
+from bert_keras.errors import CheckpointError, TrainingError
+from bert_keras.fewer_weights import plain_weights
+from bert_keras.finite_updates import finite_updates
+from bert_keras.inference import Predictor
+from bert_keras.keras_step import KerasStep
+from bert_keras.model_folder import write_model
+from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
+from bert_keras.progress import say
+from bert_keras.run_folder import RunFolder
+from bert_keras.stop_signal import StopSignal
+from bert_keras.table import Columns
+from bert_keras.task_model import TaskModel
+from bert_keras.task_objective import TaskObjective
+from bert_keras.train_config import TrainConfig
+from bert_keras.train_step import TrainStep
+from bert_keras.training_progress import TrainingProgress
+from bert_keras.training_rows import TrainingRows, places_of
+from bert_keras.training_state import TrainingState, write_state
+
+BEST = "best"  # the model folder of the best epoch, in that of the run
+_PROGRESS = "progress.json"
+
+
+@dataclasses.dataclass
+class BestEpoch:
+    """The epoch with the highest score on dev.
+
+    Args:
+        epoch: its number, from 1; 0 before there is one.
+        value: its score, the one that the task names; NaN is below any number.
+        scores: all its scores; `None` where another process has computed them.
+        answers: what the scores were taken of; `None` likewise.
+    """
+
+    epoch: int = 0
+    value: float = -math.inf
+    scores: dict[str, Any] | None = None
+    answers: dict[str, np.ndarray] | None = None
+
+    def is_below(self, value: float) -> bool:
+        """Say whether an epoch of a score is better, as the first one always is."""
+        return self.epoch == 0 or value > self.value or math.isnan(self.value)
+
+
+class FineTuningLoop:
+    """Trains a task's model; scores and saves it after each epoch.
+
+    A checkpoint is written before an epoch is scored. A run that stops while it scores
+    scores again when it goes on; all else is in checkpoint and curves.
+
+    Args:
+        model: with its weights of the start; those of a checkpoint take their place.
+        train: rows to train on.
+        dev: rows to score.
+        run: the folder of the run.
+        config: how to train.
+        stop: tells when the run is to end.
+
+    Attributes:
+        step: updates that are made.
+        history: rows of the curves.
+        best: the best epoch so far.
+        skipped: where updates were passed over, a line each.
+
+    Raises:
+        CheckpointError: the last checkpoint of the run is broken.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        train: Columns,
+        dev: Columns,
+        *,
+        run: RunFolder,
+        config: TrainConfig,
+        stop: StopSignal,
+    ) -> None:
+        self.model = model
+        self.dev = dev
+        self.run = run
+        self.config = config
+        self.stop = stop
+        self.rows = TrainingRows(
+            model,
+            train,
+            batch_size=config.batch_size,
+            epochs=config.epochs,
+            seed=config.seed,
+            accumulation=config.accumulation,
+        )
+        self._optimizer = new_optimizer(config, steps=self.rows.steps)
+        # Else TensorFlow makes its variables while it traces the step, and then has to
+        # trace the step a second time.
+        self._optimizer.build(model.trainable_variables)
+        self._state = TrainingState(model, self._optimizer, weights=model.weights)
+        self._metrics = _metrics(model)
+        self._predictor = Predictor(model)
+        self.skipped: list[str] = []
+        self.step = run.steps[-1] if run.steps else 0
+        self.progress = TrainingProgress(
+            self.rows,
+            start=self.step,
+            metrics=self._metrics,
+            tensorboard=config.tensorboard,
+        )
+        if self.step:
+            self._restore(run.checkpoint(self.step))
+        self.history = run.rows(
+            self.step,
+            # An epoch that ends here is scored again.
+            lambda row: "loss" in row or row["step"] < self.step,
+        )
+        self._skipped_before = self._count_of_skipped()
+        self.best = BestEpoch()
+        name = f"dev_{model.task.best_score}"
+        for row in self.history:
+            if name in row and self.best.is_below(row[name]):
+                self.best = BestEpoch(int(row["epoch"]), row[name])
+
+    def train(self) -> None:
+        """Make all updates that are left.
+
+        Raises:
+            TrainingError: a loss or gradient is not finite, and that is to stop a run.
+            CheckpointError: the disk refuses.
+            RunStopped: the run was asked to end; it is saved.
+        """
+        if self.step and self.step % self.rows.steps_per_epoch == 0:
+            self._score()
+        dataset = self.rows.dataset(self.step)
+        update = self._new_update(dataset.element_spec)
+        batches = iter(dataset)
+        while self.step < self.rows.steps:
+            some = list(itertools.islice(batches, self.rows.parts(self.step)))
+            sums, totals = update(some)
+            loss = float(sums["loss"][0]) / max(float(totals["loss"]), 1.0)
+            is_good = self._is_good(loss)
+            self.step += 1
+            self._add(self.progress.add(loss if is_good else None, some))
+            self._save_and_score()
+
+    def restore_best(self, model: TaskModel) -> None:
+        """Give a model the weights of the best epoch, and score them if need be.
+
+        Args:
+            model: that of the loop, or one of plain weights in its place.
+        """
+        self.run.wait()
+        if self.best.epoch < self.config.epochs or model is not self.model:
+            assign(model, read_checkpoint(self.run.path / BEST))
+        if self.best.scores is None:
+            predictor = Predictor(model) if model is not self.model else self._predictor
+            answers = predictor.answers(self.dev)
+            self.best.answers = answers
+            self.best.scores = model.task.score(self.dev, answers)
+
+    def _new_update(self, spec: Any) -> Any:
+        if keras.config.backend() != "tensorflow":
+            return KerasStep(self.model, self._optimizer)
+        objective = TaskObjective(self.model, metrics=self._metrics)
+        return TrainStep(self.model, self._optimizer, objective, spec)
+
+    def _save_and_score(self) -> None:
+        """Do what is due after an update."""
+        ends_epoch = self.step % self.rows.steps_per_epoch == 0
+        stops = self.stop.is_due()
+        if not ends_epoch and not stops and self.step % self.config.save_every:
+            return
+        # A row ends here, so that curves go on as if a run had not been stopped.
+        self._add(self.progress.end_row())
+        self._save()
+        self.stop.leave(self.run.wait)
+        if ends_epoch:
+            self._score()
+
+    def _save(self) -> None:
+        state = self._state.copy()
+        told = {**self.progress.state(), "skipped": self.skipped}
+
+        def write(folder: Path) -> None:
+            write_state(folder, state)
+            (folder / _PROGRESS).write_text(json.dumps(told), encoding="utf-8")
+
+        self.run.save(self.step, write, keep=self.config.keep)
+
+    def _restore(self, folder: Path) -> None:
+        self._state.restore(folder)
+        try:
+            told = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+            self.progress.restore(told)
+            self.skipped = list(told["skipped"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
+        epoch, batch = divmod(self.step, self.rows.steps_per_epoch)
+        say(
+            f"going on after step {self.step:,} of {self.rows.steps:,} "
+            f"({epoch} epochs and {batch:,} steps): {folder}"
+        )
+
+    def _score(self) -> None:
+        """Score dev; keep the model if it is the best so far."""
+        task, epoch = self.model.task, self.step // self.rows.steps_per_epoch
+        with self.stop.at_once():
+            answers = self._predictor.answers(self.dev)
+            scores = task.score(self.dev, answers)
+        value = float(scores[task.best_score])
+        plain = {k: v for k, v in scores.items() if isinstance(v, float)}
+        shown = {f"dev_{k}": v for k, v in {**plain, task.best_score: value}.items()}
+        self._add(self.progress.end_epoch(shown))
+        if self.best.is_below(value):
+            self.best = BestEpoch(epoch, value, scores, answers)
+            weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}
+            self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
+
+    def _is_good(self, loss: float) -> bool:
+        """Say whether an update was made; raise where it was not and that is to stop.
+
+        Raises:
+            TrainingError: names epoch, step and rows; a file in the run's folder holds
+                all of them.
+        """
+        skipped = self._count_of_skipped()
+        passed_over = skipped > self._skipped_before
+        self._skipped_before = skipped
+        if math.isfinite(loss) and not passed_over:
+            return True
+        if loss_is_scaled(self._optimizer) and math.isfinite(loss):
+            return True  # it looks for a scale that fits
+        columns, rows = self.rows.columns, self.rows.rows_of(self.step)
+        epoch, batch = divmod(self.step, self.rows.steps_per_epoch)
+        what = f"the loss is {loss}"
+        if math.isfinite(loss):
+            what = "a gradient is not finite"
+        where = (
+            f"in epoch {epoch + 1}, step {batch + 1:,} of it, {self.step + 1:,} of all "
+            f"({places_of(columns, rows)})"
+        )
+        if self.config.on_nonfinite == "skip":
+            say(f"{what} {where}: passed over")
+            self.skipped.append(f"{what} {where}")
+            return False
+        self.run.add_note(
+            "nonfinite.json",
+            {
+                "loss": str(loss),
+                "epoch": epoch + 1,
+                "step_of_epoch": batch + 1,
+                "step": self.step + 1,
+                "file": columns.path,
+                "lines": [columns.lines[row] for row in rows],
+            },
+        )
+        raise TrainingError(
+            f"{what} {where}: look at these rows, take a smaller --learning-rate, or "
+            "--on-nonfinite skip"
+        )
+
+    def _count_of_skipped(self) -> int:
+        count = getattr(self._optimizer, "skipped_updates", None)
+        return 0 if count is None else int(count)
+
+    def _add(self, row: dict[str, Any] | None) -> None:
+        if row is not None:
+            self.history.append(row)
+            self.run.add_row(row)
+
+
+def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a run with its schedule over so many updates."""
+    schedule = WarmupLinearDecay(
+        config.learning_rate,
+        total_steps=steps,
+        warmup_steps=int(steps * config.warmup_share),
+    )
+    kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
+    settings: dict[str, Any] = {
+        "learning_rate": schedule,
+        "weight_decay": config.weight_decay,
+        "global_clipnorm": config.global_clipnorm,
+    }
+    if config.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(kind(**settings))
+    return finite_updates(kind, **settings)
+
+
+def loss_is_scaled(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Say whether an optimizer passes over updates while it looks for a loss scale."""
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _metrics(model: TaskModel) -> list[keras.metrics.Metric]:
+    """Return the metrics of a task that can be updated here."""
+    if keras.config.backend() != "tensorflow":
+        return []
+    found = model.task.metrics()
+    return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]

@@ -1,0 +1,135 @@
+"""The rows of a fine-tuning run in the order that it takes them: `TrainingRows`.
+
+The order is a function of seed and epoch alone, and what is drawn anew for a row of
+seed, epoch and row. So a run goes on at any step, and nothing of what lies before it is
+read or cut into pieces again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.table import Columns
+from bert_keras.task_model import TaskModel, as_tensors
+
+_DRAWS = 2**62  # numbers from 0 to this
+
+
+class TrainingRows:
+    """Training rows, shuffled in each epoch, as batches of a model's task.
+
+    Args:
+        model: its task and preprocessor make the batches.
+        columns: N rows.
+        batch_size: rows of an update; the last of an epoch may have fewer.
+        epochs: passes over the rows.
+        seed: of the order and the draws.
+        accumulation: parts of an update; divides `batch_size`.
+
+    Attributes:
+        steps_per_epoch: updates of an epoch.
+        steps: updates of all epochs.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        columns: Columns,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        accumulation: int = 1,
+    ) -> None:
+        self.model = model
+        self.columns = columns
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.seed = seed
+        self.part_size = batch_size // accumulation
+        self.steps_per_epoch = math.ceil(len(columns) / batch_size)
+        self.steps = self.steps_per_epoch * epochs
+
+    def size(self, step: int) -> int:
+        """Return the number of rows of an update; steps count from 0."""
+        first = step % self.steps_per_epoch * self.batch_size
+        return min(self.batch_size, len(self.columns) - first)
+
+    def parts(self, step: int) -> int:
+        """Return the number of batches that an update takes."""
+        return math.ceil(self.size(step) / self.part_size)
+
+    def rows_of(self, step: int) -> list[int]:
+        """Return the rows of an update, by index from 0."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        first = batch * self.batch_size
+        order = self._order(tf.constant(epoch, tf.int64)).numpy()
+        return order[first : first + self.batch_size].tolist()
+
+    def dataset(self, first_step: int = 0) -> tf.data.Dataset:
+        """Return the batches from a step on: inputs, and labels as `TaskObjective` has.
+
+        Inputs are those of the model alone; labels a dict of `targets` and, where rows
+        have weights, `weights`.
+        """
+        first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
+        task = self.model.task
+        parts = [as_tensors(task.training_texts(self.columns))]
+        parts.append(tf.convert_to_tensor(task.targets(self.columns)))
+        weights = task.example_weights(self.columns)
+        if weights is not None:
+            parts.append(tf.convert_to_tensor(weights))
+
+        def places(epoch: Any) -> tf.data.Dataset:
+            order, draws = self._order(epoch), self._draws(epoch)
+            begun = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
+            order = order[begun:]
+            found = tf.data.Dataset.from_tensor_slices((order, tf.gather(draws, order)))
+            return found.batch(self.part_size)
+
+        def batch(rows: Any, draws: Any) -> Any:
+            taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
+            return self._batch(*task.redrawn(tuple(taken), draws))
+
+        epochs = tf.data.Dataset.range(first_epoch, self.epochs)
+        found = epochs.flat_map(places).map(
+            tf.autograph.experimental.do_not_convert(batch),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        count = sum(self.parts(step) for step in range(first_step, self.steps))
+        found = found.apply(tf.data.experimental.assert_cardinality(count))
+        return found.prefetch(tf.data.AUTOTUNE)
+
+    def _batch(self, *row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        made = self.model.preprocess_samples(*row)
+        batch, targets, weights = keras.utils.unpack_x_y_sample_weight(made)
+        names = self.model.input
+        inputs = {name: batch[name] for name in names if name in batch}
+        labels = {"targets": targets, "weights": weights}
+        return inputs, {k: v for k, v in labels.items() if v is not None}
+
+    def _order(self, epoch: Any) -> Any:
+        """Return the rows in the order of an epoch, int64 [N]."""
+        rows = tf.range(len(self.columns), dtype=tf.int64)
+        seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch])
+        return tf.random.experimental.stateless_shuffle(rows, seed)
+
+    def _draws(self, epoch: Any) -> Any:
+        """Return a number for each row in an epoch, int64 [N]."""
+        seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch + 1])
+        shape = [len(self.columns)]
+        return tf.random.stateless_uniform(shape, seed, 0, _DRAWS, tf.int64)
+
+
+def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
+    """Return where rows stand, such as `train.tsv, lines 3, 17, 25 and 5 more`."""
+    lines = sorted(int(columns.lines[row]) for row in np.unique(rows))
+    shown = ", ".join(str(line) for line in lines[:most])
+    more = f" and {len(lines) - most} more" if len(lines) > most else ""
+    return f"{columns.path}, lines {shown}{more}"

@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
         "--to",
         metavar="FORMAT",
         default="huggingface",
-        help="google, huggingface or keras-hub (default huggingface)",
+        help="google, huggingface, keras-hub or model-garden (default huggingface)",
     )
 
     info = verb("info", "say what a folder, checkpoint or SavedModel holds")

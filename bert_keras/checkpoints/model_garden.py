@@ -33,6 +33,7 @@ from bert_keras.checkpoints.model_garden_objects import (
 from bert_keras.checkpoints.object_graph import ROOT, ObjectGraph, read_graph
 from bert_keras.checkpoints.wire import BrokenError
 from bert_keras.errors import CheckpointError
+from bert_keras.vocabulary import read_folder
 
 SAVED_MODEL = "saved_model.pb"
 _VARIABLES = Path("variables", "variables")  # the prefix in a SavedModel
@@ -140,6 +141,7 @@ class _Stored:
             if n not in used and n not in graph.slots and self._is_float(n)
         ]
         notes = self._pooler_notes(chosen, own_pooler)
+        notes += self._lower_case_notes()
         used |= set(others)
         state = [n for n in range(len(graph.nodes)) if n not in used]
         if skipped := sum(map(self._is_float, state)):
@@ -192,6 +194,27 @@ class _Stored:
                 "which pretraining leaves untrained, is another"
             ]
         return []
+
+    def _lower_case_notes(self) -> list[str]:
+        """Return what to tell where an export lower-cases and its vocabulary does not.
+
+        The exporter keeps the choice in a variable; a tokenizer reads files alone.
+        """
+        number = self._graph.nodes[0].children.get("do_lower_case")
+        folder = self._prefix.parent.parent
+        if number is None or self._graph.nodes[number].key is None:
+            return []
+        said = self._bytes([number]) != [b"\0"]
+        try:
+            settings, _ = read_folder(folder)
+        except CheckpointError:  # without a vocabulary, which others tell
+            return []
+        if settings["lowercase"] is said:
+            return []
+        return [
+            f"do_lower_case is {said} in the SavedModel, against its vocabulary: a "
+            f"tokenizer_config.json beside {SAVED_MODEL} can say so"
+        ]
 
     def _bytes(self, numbers: Iterable[int]) -> list[bytes]:
         try:

@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
 BEAM := .venv-beam
+GARDEN := .venv-garden
 PARALLEL := --numprocesses=auto --dist=loadfile
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: demo pretrain-demo test test-thorough test-peers test-beam bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden bench lint clean
 
 # A stamp of what an environment was made from; made again when that changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -33,10 +34,10 @@ pretrain-demo: $(VENV)/.made
 	$(VENV)/bin/python examples/pretrain_demo.py
 
 test: $(VENV)/.made
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not thorough" --ignore=tests/peers
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not thorough" --ignore=tests/peers --ignore=tests/garden
 
 test-thorough: $(VENV)/.made
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers --ignore=tests/garden
 
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers
@@ -50,6 +51,16 @@ $(BEAM)/.made: setup.cfg pyproject.toml
 test-beam: $(BEAM)/.made
 	$(BEAM)/bin/python -m pytest tests/test_beam_pretraining.py
 
+# TF Model Garden wants TensorFlow 2.20, and much that its BERT never imports: without.
+$(GARDEN)/.made: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(GARDEN)
+	$(GARDEN)/bin/python -m pip install --quiet --no-compile --editable '.[garden]'
+	$(GARDEN)/bin/python -m pip install --quiet --no-compile --no-deps tf-models-official==2.20.0
+	touch $@
+
+test-garden: $(GARDEN)/.made
+	$(GARDEN)/bin/python -m pytest $(PARALLEL) tests/garden
+
 bench: $(PEERS)/.made
 	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done
 
@@ -59,4 +70,4 @@ lint: $(VENV)/.made
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(BEAM) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(BEAM) $(GARDEN) build dist *.egg-info

@@ -103,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
         "--to",
         metavar="FORMAT",
         default="huggingface",
-        help="google, huggingface, keras-hub or tf-hub (default huggingface)",
+        help="google, huggingface, keras-hub, model-garden or tf-hub (default "
+        "huggingface)",
     )
 
     info = verb("info", "say what a folder, checkpoint or SavedModel holds")

@@ -13,6 +13,7 @@ from conftest import ROOT
 from bert_keras.checkpoints import write_google, write_huggingface
 from bert_keras.checkpoints.assign import encoder_shapes
 from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
+from bert_keras.checkpoints.model_garden_writer import write_model_garden
 from bert_keras.config import BertConfig
 
 # 108 MB, of large matrices as in BERT-large.
@@ -28,7 +29,7 @@ CONFIG = BertConfig(
 MEASURE = """
 import sys
 from bert_keras.checkpoints import read_checkpoint
-if sys.argv[2] == "google":
+if sys.argv[2] in ("google", "model-garden"):
     import tensorflow
 elif sys.argv[2] == "keras-hub":
     import h5py
@@ -47,11 +48,20 @@ print((peak() - before) / sum(array.nbytes for array in arrays.values()))
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux")
 @pytest.mark.parametrize(
     "origin",
-    ["huggingface", "keras-hub", pytest.param("google", marks=pytest.mark.slow)],
+    [
+        "huggingface",
+        "keras-hub",
+        pytest.param("google", marks=pytest.mark.slow),
+        pytest.param("model-garden", marks=pytest.mark.thorough),
+    ],
 )
 def test_all_weights_at_once(origin: str, tmp_path: Path) -> None:
     arrays = {n: np.ones(s, "float32") for n, s in encoder_shapes(CONFIG).items()}
-    writers = {"google": write_google, "keras-hub": write_keras_hub}
+    writers = {
+        "google": write_google,
+        "keras-hub": write_keras_hub,
+        "model-garden": write_model_garden,
+    }
     write = writers.get(origin, write_huggingface)
     write(tmp_path, arrays, {**CONFIG.to_dict(), "architectures": ["BertModel"]})
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 100_000_000

@@ -102,6 +102,36 @@ def test_keras_hub_round_trip(name: str) -> None:
     assert names.from_keras_hub(place.replace("/_", "/")) == name
 
 
+GARDEN = [name for name in KERAS_HUB if not name.startswith("classifier")]
+GARDEN += [name for name in CANONICAL if "seq_rel" in name]
+
+
+@pytest.mark.parametrize("name", GARDEN)
+def test_model_garden_round_trip(name: str) -> None:
+    assert names.from_model_garden(names.to_model_garden(name)) == name
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "encoder/_transformer_layers/01/_output_dense/kernel",
+        "encoder/_transformer_layers/#/_output_dense/kernel",
+        "encoder/_transformer_layers/_output_dense/kernel",
+        "encoder/_pooler_layer",
+        "masked_lm/embedding_table",
+        "model/encoder/_pooler_layer/kernel",
+    ],
+)
+def test_a_foreign_place_in_model_garden_is_not_guessed(place: str) -> None:
+    assert names.from_model_garden(place) is None
+
+
+def test_what_model_garden_has_not() -> None:
+    for name in ("classifier/bias", "bert/encoder/layer_#/output/dense/bias", "x/y"):
+        with pytest.raises(CheckpointError, match="BertPretrainerV2 has no weight"):
+            names.to_model_garden(name)
+
+
 @pytest.mark.parametrize(
     ("place", "name"),
     [
@@ -150,6 +180,7 @@ def test_axes_of_heads(name: str, axis: int | None) -> None:
 
 def test_different_names_stay_different() -> None:
     assert len(set(KERAS_HUB)) == len({names.to_keras_hub(n) for n in KERAS_HUB})
+    assert len(set(GARDEN)) == len({names.to_model_garden(n) for n in GARDEN})
     assert len(set(CANONICAL)) == len({names.to_huggingface(n) for n in CANONICAL})
     assert len(set(CANONICAL)) == len({names.to_google(n) for n in CANONICAL})
 

@@ -48,7 +48,7 @@ _CLASSES = ("BertEncoder", "BertEncoderV2")
 _ACTIVATIONS = {"gelu": "gelu_new"}
 _LAYER_ACTIVATIONS = {"Text>gelu": "gelu_new", "<lambda>": "gelu_new"}
 _MOST_BYTES = 32 << 20
-_MOST_YAML_BYTES = 1 << 20  # that of a run has 10 KB
+_MOST_YAML_BYTES = 256 << 10  # that of a run has 10 KB
 
 
 class Said(NamedTuple):

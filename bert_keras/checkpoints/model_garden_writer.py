@@ -6,7 +6,7 @@ needed to write one. The roots are those that its tools and tutorials restore fr
 `encoder`, `model` and, with heads, `masked_lm` and `next_sentence.pooler_dense`.
 
 Source: as of `model_garden_objects`; `tf1_bert_checkpoint_converter_lib.py`, which
-writes the released checkpoints; `configs/bert.py` for the params.yaml.
+writes the released checkpoints; `configs/encoders.py` for the params.yaml.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from bert_keras.checkpoints.model_garden_objects import (
     NEXT_SENTENCE_POOLER,
     POOLER,
 )
-from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 
 _STATE = "checkpoint"  # the file by which `tf.train.latest_checkpoint` finds it
@@ -104,7 +103,7 @@ def write_model_garden(
     prefix = folder / PREFIX
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_texts(folder, values, sizes, shapes)
+        _write_texts(folder, values)
         _ = root.save_counter  # made when asked for: `restore` looks for it
         root.write(str(prefix))
     except (OSError, tf.errors.OpError) as error:
@@ -195,16 +194,11 @@ def _made(tree: _Tree) -> Any:
     return tf.train.Checkpoint(**parts)
 
 
-def _write_texts(
-    folder: Path,
-    values: Mapping[str, Any],
-    sizes: BertConfig,
-    shapes: Mapping[str, Shape],
-) -> None:
+def _write_texts(folder: Path, values: Mapping[str, Any]) -> None:
     """Write the JSON file, the YAML file and the one that names the checkpoint."""
     texts = {
         CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n",
-        PARAMS: _params(values, sizes, shapes),
+        PARAMS: _params(values),
         _STATE: f'model_checkpoint_path: "{PREFIX}"\n'
         f'all_model_checkpoint_paths: "{PREFIX}"\n',
     }
@@ -212,22 +206,9 @@ def _write_texts(
         (folder / file).write_text(text, encoding="utf-8")
 
 
-def _params(
-    values: Mapping[str, Any], sizes: BertConfig, shapes: Mapping[str, Shape]
-) -> str:
-    """Return what `--config_file` of train.py takes: the model of its experiments."""
+def _params(values: Mapping[str, Any]) -> str:
+    """Return the encoder as every experiment of train.py takes it: `--config_file`."""
     bert = {theirs: values[ours] for theirs, ours in PARAMS_KEYS.items()}
-    model: dict[str, Any] = {"encoder": {"type": "bert", "bert": bert}}
-    heads = [name for name in shapes if name.startswith("cls/")]
-    if heads:
-        model["mlm_activation"] = values["hidden_act"]
-        model["cls_heads"] = []
-    if "cls/seq_relationship/kernel" in shapes:
-        head = {
-            "name": NEXT_SENTENCE,
-            "inner_dim": sizes.hidden_size,
-            "num_classes": shapes["cls/seq_relationship/kernel"][1],
-            "dropout_rate": sizes.hidden_dropout_prob,
-        }
-        model["cls_heads"] = [head]
-    return json.dumps({"task": {"model": model}}, indent=2) + "\n"  # JSON is YAML
+    encoder = {"type": "bert", "bert": bert}
+    model = {"task": {"model": {"encoder": encoder}}}
+    return json.dumps(model, indent=2) + "\n"  # JSON is YAML

@@ -23,9 +23,9 @@ SIZES = {
 SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
 # Hugging Face's class, its config, and the formats that it goes through.
 MODELS = {
-    "encoder": ("BertModel", {}, ("google", "keras-hub")),
-    "pretraining": ("BertForPreTraining", {}, ("google",)),
-    "masked-lm": ("BertForMaskedLM", {}, ("google", "keras-hub")),
+    "encoder": ("BertModel", {}, ("google", "keras-hub", "model-garden")),
+    "pretraining": ("BertForPreTraining", {}, ("google", "model-garden")),
+    "masked-lm": ("BertForMaskedLM", {}, ("google", "keras-hub", "model-garden")),
     "next-sentence": ("BertForNextSentencePrediction", {}, ("google",)),
     "classes": (
         "BertForSequenceClassification",

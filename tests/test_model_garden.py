@@ -328,17 +328,14 @@ def test_a_saved_model(garden: Path, tmp_path: Path) -> None:
 def test_a_saved_model_that_lower_cases_or_not(
     lower_case: bool, garden: Path, tmp_path: Path
 ) -> None:
-    """This vocabulary has no capitals, so that it seems to be of lower-cased text."""
     model = part(garden, "model")
     model.vocab_file = tf.saved_model.Asset(str(garden / "vocab.txt"))
     model.do_lower_case = tf.Variable(lower_case)
-    tf.saved_model.save(model, str(tmp_path))
-    notes = read_checkpoint(tmp_path).notes
-    said = [note for note in notes if "do_lower_case is False" in note]
-    assert len(said) == (not lower_case)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    notes = read_checkpoint(tmp_path).notes
-    assert any("do_lower_case is True" in note for note in notes) is lower_case
+    tf.saved_model.save(model, str(tmp_path / "saved"))
+    notes = convert(tmp_path / "saved", tmp_path / "out")
+    assert f"lowercase={lower_case}, of its do_lower_case" in notes
+    tokenizer = WordPieceTokenizer.from_folder(tmp_path / "out")
+    assert tokenizer.lowercase is lower_case
 
 
 def test_a_saved_model_of_something_else(tmp_path: Path) -> None:

@@ -97,6 +97,10 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         ) from None
     stored = _Stored(prefix, shards, graph, entries)
     chosen, unrecognized, notes = stored.sort_out()
+    tokenizer = stored.lower_case()
+    notes += [
+        f"{name}={value}, of its do_lower_case" for name, value in tokenizer.items()
+    ]
     heads = _heads(chosen, prefix)
     shapes = {name: _joined(name, e, heads, prefix) for name, e in chosen.items()}
     masked_lm = "cls/predictions/output_bias" in chosen
@@ -125,6 +129,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         arrays=LazyArrays(shapes, read, place=str(prefix)),
         notes=(*said, *notes),
         unrecognized=tuple(unrecognized),
+        tokenizer=tokenizer,
     )
 
 
@@ -215,6 +220,13 @@ class _Stored:
                 "which pretraining leaves untrained, is another"
             ]
         return []
+
+    def lower_case(self) -> dict[str, bool]:
+        """Return `lowercase` of the tokenizer, where an export keeps it."""
+        number = self._graph.nodes[0].children.get("do_lower_case")
+        if number is None or self._graph.nodes[number].key is None:
+            return {}
+        return {"lowercase": self._bytes([number]) != [b"\0"]}
 
     def _bytes(self, numbers: Iterable[int]) -> list[bytes]:
         try:

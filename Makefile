@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden environments bench lint clean
 
 # A stamp of what an environment was made from; made again when that changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -26,6 +26,9 @@ $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PEERS)/bin/python -m pip install --quiet --use-pep517 --editable '.[peers]'
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@
+
+# What `.ci/run` needs; with `make --jobs=3` they are made side by side.
+environments: $(VENV)/.made $(PEERS)/.made $(GARDEN)/.made
 
 demo: $(VENV)/.made
 	$(VENV)/bin/python examples/email_demo.py

@@ -574,6 +574,11 @@ def other_width(graph: TrackableObjectGraph, values: dict) -> None:
     values[key_of(graph, POSITIONS)] = np.ones((9, 5), "float32")
 
 
+def pooler_without_values(graph: TrackableObjectGraph, values: dict) -> None:
+    kernel = child(graph, "encoder/_pooler_layer/kernel").node_id
+    del graph.nodes[kernel].attributes[:]
+
+
 def integers(graph: TrackableObjectGraph, values: dict) -> None:
     values[key_of(graph, POSITIONS)] = np.ones((9, 6), "int32")
 
@@ -621,6 +626,11 @@ def test_an_object_graph_that_lies(
     monkeypatch.setattr(object_graph, "_MOST_NODES", 1_000)
     folder = changed(tmp_path / "in", garden, change)
     refused(lambda: check_encoder(read_checkpoint(folder)), message)
+
+
+def test_a_pooler_of_its_own_without_values(garden: Path, tmp_path: Path) -> None:
+    folder = changed(tmp_path / "in", garden, pooler_without_values)
+    assert_arrays(read_checkpoint(folder).arrays, arrays_of("pretraining"))
 
 
 def test_what_nobody_knows_is_passed_over(garden: Path, tmp_path: Path) -> None:

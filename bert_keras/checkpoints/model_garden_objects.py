@@ -119,11 +119,11 @@ def pooler_variables(graph: ObjectGraph, objects: list[int]) -> list[int]:
     """Return the variables of the encoder's own pooler, kernel first, if it has one."""
     for number in objects:
         if (attributes := _encoder(graph, number)) is not None:
-            found = [
-                graph.find(attributes[POOLER], name) if POOLER in attributes else None
-                for name in ("kernel", "bias")
+            encoder = graph.add(attributes)
+            found = [graph.find(encoder, f"{POOLER}/{n}") for n in ("kernel", "bias")]
+            return [
+                n for n in found if n is not None and graph.nodes[n].key is not None
             ]
-            return [number for number in found if number is not None]
     return []
 
 

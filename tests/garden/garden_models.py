@@ -24,7 +24,6 @@ with warnings.catch_warnings():
     from official.modeling import tf_utils
     from official.nlp.configs import encoders
     from official.nlp.modeling import layers, models, networks
-    from official.nlp.tools import export_tfhub_lib
 
 SIZES = {
     "vocab_size": len(VOCABULARY),
@@ -86,11 +85,15 @@ def at_random(model):
     return model
 
 
-def new_encoder(kind="bert"):
+def encoder_config(**changes):
+    """Return the config of `build_encoder`."""
+    return encoders.EncoderConfig({"type": "bert", "bert": {**SIZES, **changes}})
+
+
+def new_encoder(kind="bert", **changes):
     """Return an encoder of theirs, made as its users make it."""
     if kind == "bert":
-        config = encoders.EncoderConfig({"type": "bert", "bert": SIZES})
-        encoder = encoders.build_encoder(config)
+        encoder = encoders.build_encoder(encoder_config(**changes))
     else:
         sizes = dict(SIZES, max_sequence_length=SIZES["max_position_embeddings"])
         del sizes["max_position_embeddings"]
@@ -114,19 +117,6 @@ def new_pretrainer(encoder=None):
 def without_attributes(encoder):
     """Return the encoder as a plain functional model, as older releases stored it."""
     return tf_keras.Model(encoder.inputs, encoder.outputs)
-
-
-def exported(checkpoint, folder, *, with_mlm, vocabulary, **config):
-    """Export with their own tool; returns the SavedModel's folder."""
-    export_tfhub_lib.export_model(
-        str(folder),
-        model_checkpoint_path=str(checkpoint),
-        with_mlm=with_mlm,
-        vocab_file=str(vocabulary),
-        do_lower_case=True,
-        **config,
-    )
-    return folder
 
 
 def assert_equal_encoder(path, encoder, *, pooler=None):

@@ -28,7 +28,7 @@ FLOORS = {
     " sentence_rules sentences span_metrics summed_update text_streams train_config"
     " vocabulary",
     2: "calibration checkpoints.base corpus_files feature_file operation_count pooling"
-    " pretraining_data_config pretraining_objective run_folder"
+    " pretraining_data_config pretraining_objective replicated_fit run_folder"
     " similarity strategy table tokenizer train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
     " checkpoints.h5_file checkpoints.pickled_file checkpoints.sentence_files"

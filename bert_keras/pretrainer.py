@@ -15,10 +15,11 @@ from bert_keras.errors import ConfigError
 from bert_keras.heads import PooledHead
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masked_metrics import NO_LABEL, MaskedAccuracy, MaskedPerplexity
+from bert_keras.replicated_fit import ReplicatedFit
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertPretrainer(keras.Model):
+class BertPretrainer(ReplicatedFit):
     """Encoder, masked-LM head and next-sentence head, a functional Keras model.
 
     Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],

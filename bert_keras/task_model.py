@@ -16,13 +16,14 @@ from keras import ops
 
 from bert_keras.encoder import BertEncoder, complete
 from bert_keras.packing import Preprocessor
+from bert_keras.replicated_fit import ReplicatedFit, replica_count
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(keras_hub.models.Task):
+class TaskModel(ReplicatedFit, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
@@ -79,6 +80,9 @@ class TaskModel(keras_hub.models.Task):
 
         Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
         dataset, or batch dicts, come in the order that they have.
+
+        A model made in a strategy's scope is trained on its replicas, see
+        `ReplicatedFit`; texts then have a row each.
         """
         in_memory = not isinstance(x, tf.data.Dataset | dict)
         if in_memory and shuffle and not kwargs.get("validation_split"):
@@ -91,7 +95,8 @@ class TaskModel(keras_hub.models.Task):
         # Else TensorFlow makes the optimizer's variables while it traces the step, and
         # then has to trace the step a second time.
         if keras.config.backend() == "tensorflow" and self.compiled:
-            self.optimizer.build(self.trainable_variables)
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
         return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
@@ -99,15 +104,16 @@ class TaskModel(keras_hub.models.Task):
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> Any:
         """Return what `fit` feeds: batches of strings become batch dicts, in graph."""
+        preprocessor = self.preprocessor
+        if replica_count(self) > 1:  # Keras parts batches by rows
+            preprocessor = preprocessor.replace(layout="padded")
         if isinstance(x, dict):
             if y is not None:
                 y = self.task.encode_targets(y)
         elif y is None:
-            x = self.task.features(self.preprocessor, x)
+            x = self.task.features(preprocessor, x)
         else:
-            x, y, sample_weight = self.task.examples(
-                self.preprocessor, x, y, sample_weight
-            )
+            x, y, sample_weight = self.task.examples(preprocessor, x, y, sample_weight)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     def answer(

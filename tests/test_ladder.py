@@ -29,8 +29,8 @@ FLOORS = {
     " sentences span_metrics summed_update text_streams train_config vocabulary",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
     " corpus_files feature_file operation_count pooling pretraining_data_config"
-    " pretraining_objective run_folder similarity strategy table tokenizer"
-    " train_step wikipedia word_counts",
+    " pretraining_objective replicated_fit run_folder similarity strategy table"
+    " tokenizer train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
     " checkpoints.bundle checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"

@@ -6,13 +6,14 @@ A process a strategy; the multi-worker strategy is in `test_workers.py`.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write_encoder
 from test_pretraining_data import TOKENIZER, write
 
 # Weights and sums of losses; the half precisions round what is summed in another order.
@@ -33,8 +34,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, output: Path, strategy: str, *names: str) -> dict[str, dict]:
     """Return weights and results of each case, by name."""
     output.mkdir()
-    script = Path(__file__).with_name("replica_cases.py")
-    words = [str(script), str(folder), str(output), strategy, *names]
+    run_script("replica_cases.py", folder, output, strategy, *names)
+    return {name: dict(np.load(output / f"{name}.npz")) for name in names}
+
+
+def run_script(name: str, folder: Path, output: Path, *more: str) -> None:
+    """Run a script that stands beside this file in a process of its own."""
+    words = [str(Path(__file__).with_name(name)), str(folder), str(output), *more]
     done = subprocess.run(
         [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -43,8 +49,6 @@ def run(folder: Path, output: Path, strategy: str, *names: str) -> dict[str, dic
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert f"strategy {strategy}:" in done.stdout
-    return {name: dict(np.load(output / f"{name}.npz")) for name in names}
 
 
 def assert_equal_runs(folder: Path, place: Path, *names: str) -> None:
@@ -84,3 +88,62 @@ def test_replicas_drop_other_units(folder: Path, tmp_path: Path) -> None:
     assert not np.allclose(*found["dropped"])
     one = run(folder, tmp_path / "one", "single", "dropout")["dropout"]
     np.testing.assert_array_equal(one["seeds"][0], first)
+
+
+@pytest.mark.thorough
+def test_fit_on_two_replicas_is_fit_on_one_device(folder: Path, tmp_path: Path) -> None:
+    # Epochs end with a batch of one example; weighted, clipped, with masked tokens.
+    write_encoder(folder / "encoder")
+    for name in ("single", "mirrored"):
+        (tmp_path / name).mkdir()
+        run_script("fit_cases.py", folder, tmp_path / name, name)
+    for name in ("classifier", "pretrainer"):
+        one, two = (
+            np.load(tmp_path / strategy / f"{name}.npz")
+            for strategy in ("single", "mirrored")
+        )
+        assert set(one.files) == set(two.files)
+        assert len(one["loss"]) == 2
+        for key in one.files:
+            np.testing.assert_allclose(two[key], one[key], atol=1e-5, err_msg=key)
+
+
+# Pretrains, or goes on, with dropout; a part of the batch at a time.
+RUN = """
+import sys
+from pathlib import Path
+import tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+halves = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, halves)
+import test_pretraining as t
+place, output = map(Path, sys.argv[1:])
+t.run(
+    place, output, "data", strategy="mirrored", held_out="data", accumulation=2,
+    precision="mixed_float16", steps=8,
+)
+"""
+
+
+@pytest.mark.thorough
+def test_a_run_on_replicas_goes_on_with_the_same_bytes(
+    folder: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(RUN)
+    saved = tmp_path / "run" / "checkpoints" / "step-000000008"
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, str(script), str(folder), str(tmp_path / "run")],
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found.append({path.name: path.read_bytes() for path in saved.iterdir()})
+        shutil.rmtree(saved)
+    assert "going on after step 4 of 8" in done.stderr
+    assert "strategy mirrored: 2 replicas (2 CPUs here)" in done.stderr
+    assert found[0] == found[1]

@@ -1,0 +1,91 @@
+"""Keras's `fit` in the scope of a strategy, right on all replicas: `ReplicatedFit`.
+
+`summed_update` tells what is wrong there with what Keras does. For `fit` each replica
+sees the outputs and labels of all of them, so that any loss that is a mean is that of
+the whole batch, in whatever way it counts; gradients flow back to the replica that an
+output is from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from bert_keras.replicas import set_replica_seeds
+from bert_keras.summed_update import apply_summed, check_optimizer
+
+
+class ReplicatedFit(keras.Model):
+    """A model that `fit` trains on several replicas as on one device.
+
+    For models made and compiled in the scope of a `MirroredStrategy`; with one replica,
+    or another backend than TensorFlow, all is Keras's own. Losses must be means. Keras
+    parts each batch by its rows, so packed rows, whose tensors tell of one another's
+    places, do not go.
+
+    Example:
+        >>> with tf.distribute.MirroredStrategy().scope():
+        ...     model = BertPretrainer(BertEncoder(config))
+        ...     model.compile(AdamW(1e-4), pretraining_loss())
+        >>> model.fit(dataset)
+    """
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        if replica_count(self) > 1:
+            check_optimizer(self.optimizer)
+            set_replica_seeds(self, self.distribute_strategy)
+        return super().fit(*args, **kwargs)
+
+    def train_step(self, *args: Any) -> Any:
+        if replica_count(self) > 1:
+            return self._train_together(*args)
+        return super().train_step(*args)
+
+    def _train_together(self, data: Any) -> Any:
+        """Make the update of a replica, in a graph."""
+        import tensorflow as tf
+
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            # Keras divides the mean by the number of replicas; all have the same.
+            loss = self.compute_loss(
+                x, _of_all(y), _of_all(outputs), _of_all(weights), training=True
+            )
+            scaled = self.optimizer.scale_loss(loss)
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled, [weight.value for weight in variables])
+        apply_summed(self.optimizer, gradients, variables)
+        rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        for metric in self.metrics:
+            if metric.name == "loss":
+                whole = loss * replica_count(self)
+                metric.update_state(whole, sample_weight=tf.cast(rows, loss.dtype))
+        return self.compute_metrics(x, y, outputs, sample_weight=weights)
+
+
+def replica_count(model: keras.Model) -> int:
+    """Return how many replicas of a model there are."""
+    if keras.config.backend() != "tensorflow":
+        return 1
+    return int(model.distribute_strategy.num_replicas_in_sync)
+
+
+def _of_all(values: Any) -> Any:
+    """Return nested tensors [B, …] of all replicas, one behind the other."""
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+
+    def of_all(value: Any) -> Any:
+        value = tf.convert_to_tensor(value)
+        if value.shape.rank > 1:
+            # A replica that the last batch has no row for has no other sizes, either.
+            sizes = tf.shape(value)
+            most = tf.reduce_max(context.all_gather(sizes[None], axis=0), axis=0)
+            missing = tf.concat([[0], (most - sizes)[1:]], axis=0)
+            value = tf.pad(value, tf.stack([tf.zeros_like(missing), missing], axis=1))
+        return context.all_gather(value, axis=0)
+
+    return None if values is None else tf.nest.map_structure(of_all, values)

@@ -1,0 +1,92 @@
+"""Keras's `fit` in a process of its own, on one device or on two logical CPUs.
+
+    python fit_cases.py FOLDER OUTPUT STRATEGY
+
+`FOLDER` holds a tiny encoder and pretraining data. Weights and the history of each
+model go into `OUTPUT/NAME.npz`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH = 8
+
+
+def classifier(folder: Path) -> tuple[Any, Any]:
+    """Return a classifier of texts, and as many texts as leave one for the end."""
+    import tensorflow as tf
+    from conftest import ROWS
+
+    from bert_keras.encoder import BertEncoder
+    from bert_keras.optimizers import AdamW
+    from bert_keras.packing import Preprocessor
+    from bert_keras.task_model import TaskModel
+    from bert_keras.tasks.classification import Classification
+    from bert_keras.tokenizer import WordPieceTokenizer
+
+    tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
+    encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
+    task = Classification(("ham", "spam", "promo"))
+    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24), seed=1)
+    model.compile(
+        AdamW(1e-2, global_clipnorm=0.1), loss=task.loss(), metrics=task.metrics()
+    )
+    texts, labels = zip(*(ROWS * 3)[: 4 * BATCH + 1], strict=True)
+    weights = np.linspace(0.5, 1.5, len(texts), dtype="float32")
+    data = tf.data.Dataset.from_tensor_slices((list(texts), list(labels), weights))
+    return model, data.batch(BATCH)
+
+
+def pretrainer(folder: Path) -> tuple[Any, Any]:
+    """Return a pretrainer and batches; those of an epoch end with one example."""
+    from bert_keras.encoder import BertEncoder
+    from bert_keras.optimizers import AdamW
+    from bert_keras.pretrainer import (
+        BertPretrainer,
+        pretraining_loss,
+        pretraining_metrics,
+    )
+    from bert_keras.pretraining_input import pretraining_dataset
+    from bert_keras.tokenizer import WordPieceTokenizer
+
+    tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
+    encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
+    model = BertPretrainer(encoder, seed=2)
+    model.compile(
+        AdamW(3e-3, global_clipnorm=0.1),
+        loss=pretraining_loss(),
+        metrics=pretraining_metrics(),
+    )
+    data = pretraining_dataset(
+        folder / "data", tokenizer, batch_size=14, shuffle=0, redraw=False
+    )
+    return model, data
+
+
+def main(folder: str, output: str, strategy: str) -> None:
+    import keras
+    import tensorflow as tf
+
+    if strategy == "mirrored":
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, halves)
+    from bert_keras.strategy import find_strategy
+
+    devices = find_strategy(strategy)
+    for make in (classifier, pretrainer):
+        keras.utils.set_random_seed(3)
+        with devices.strategy.scope():
+            model, data = make(Path(folder))
+        history = model.fit(data, epochs=2, verbose=0).history
+        weights = {f"weights/{w.path}": w.numpy() for w in model.weights}
+        np.savez(Path(output) / f"{make.__name__}.npz", **weights, **history)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

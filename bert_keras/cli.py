@@ -91,7 +91,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
     elif options.search:
-        train = functools.partial(several_runs.search, grid=options.search)
+        train = functools.partial(several_runs.search_settings, grid=options.search)
     result = train(
         task,
         encoder=options.encoder,

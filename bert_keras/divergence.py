@@ -103,15 +103,19 @@ def _constant_loss(
 
     Gradient descent with momentum on that output; losses are convex in it.
     """
-    value, speed = tf.Variable(tf.ones(shape[1:])), tf.Variable(tf.zeros(shape[1:]))
+
+    def step(count: Any, value: Any, speed: Any, lowest: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(value)
+            found = tf.reduce_mean(
+                loss(targets, tf.broadcast_to(value, shape), weights)
+            )
+        speed = _MOMENTUM * speed - _RATE * tape.gradient(found, value)
+        return count + 1, value + speed, speed, tf.minimum(lowest, found)
 
     @tf.function(autograph=False)
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            found = loss(targets, tf.broadcast_to(value, shape), weights)
-        gradient = tape.gradient(found, value)
-        speed.assign(_MOMENTUM * speed - _RATE * gradient)
-        value.assign_add(speed)
-        return found
+    def descend() -> Any:
+        start = (0, tf.ones(shape[1:]), tf.zeros(shape[1:]), tf.constant(math.inf))
+        return tf.while_loop(lambda count, *_: count < _STEPS, step, start)[-1]
 
-    return min(float(tf.reduce_mean(step())) for _ in range(_STEPS))
+    return float(descend())

@@ -1,4 +1,4 @@
-"""Several fine-tuning runs, of which the best on dev is kept: `train_seeds`, `search`.
+"""Several runs, of which the best on dev is kept: `train_seeds`, `search_settings`.
 
 What BERT reaches on a small set depends on the seed: the paper chose among several runs
 by dev, and tried a grid of batch sizes, rates and epochs. Each run that is over is kept
@@ -82,7 +82,7 @@ def train_seeds(
         return runs.finish()
 
 
-def search(
+def search_settings(
     task: type[Task] | Task,
     *,
     grid: str = "paper",

@@ -398,7 +398,7 @@ def test_parts_of_a_batch_that_is_compared(
 def kills(folder: Path, count: int) -> dict[str, Any]:
     """Kill a run so many times; check that it ends as one that was not killed."""
     done = subprocess.run(
-        [sys.executable, "killed_runs.py", folder, str(count), "3"],
+        [sys.executable, "killed_runs.py", str(folder), str(count)],
         cwd=Path(__file__).parent,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,

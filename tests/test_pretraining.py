@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -29,7 +30,9 @@ from bert_keras.pretraining_input import pretraining_dataset
 from bert_keras.pretraining_loop import PretrainingLoop
 from bert_keras.pretraining_objective import PretrainingObjective
 from bert_keras.pretraining_plan import plan_pretraining
+from bert_keras.pretraining_progress import PretrainingProgress
 from bert_keras.run_folder import RunFolder
+from bert_keras.stop_signal import RunStopped
 from bert_keras.train_step import TrainStep
 from bert_keras.training_state import FILE
 
@@ -155,6 +158,29 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(
         assert {k: new[k] for k in set(new) - speeds} == {
             k: old[k] for k in set(old) - speeds
         }
+
+
+def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
+    place: Path, whole: PretrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = PretrainingProgress.add
+
+    def watched(self: PretrainingProgress, *args: Any) -> Any:
+        if self.step == 5:  # no step that saves
+            os.kill(os.getpid(), signal.SIGTERM)
+        return add(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainingProgress, "add", watched)
+        with pytest.raises(RunStopped, match="SIGTERM"):
+            run(place, tmp_path / "run", held_out="static")
+    names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert sorted(names) == ["step-000000004", "step-000000006"]
+    run(place, tmp_path / "run", held_out="static")
+    name = "model/model.safetensors"
+    assert (tmp_path / "run" / name).read_bytes() == (
+        place / "whole" / name
+    ).read_bytes()
 
 
 def test_a_finished_run_is_not_made_again(

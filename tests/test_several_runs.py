@@ -13,7 +13,7 @@ import pytest
 from conftest import ROWS, refused
 
 from bert_keras import several_runs
-from bert_keras.several_runs import search, summary, train_seeds
+from bert_keras.several_runs import search_settings, summary, train_seeds
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.train_config import GRIDS, TrainConfig
@@ -123,9 +123,9 @@ def test_a_grid(
     trainer.fails = points[11]
     given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS}
     with pytest.raises(KeyError):
-        search(Classification, output=tmp_path / "model", **given)
+        search_settings(Classification, output=tmp_path / "model", **given)
     done, trainer.fails = len(trainer.calls), None
-    result = search(Classification, output=tmp_path / "model", **given)
+    result = search_settings(Classification, output=tmp_path / "model", **given)
     found = {trainer.key(config) for config in trainer.calls}
     assert found == set(points) and len(trainer.calls) == 18 > done
     assert result.report["settings"]["best_run"] == (
@@ -138,7 +138,7 @@ def test_a_grid(
 def test_a_grid_without_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refused(
-        lambda: search(
+        lambda: search_settings(
             Classification, output=tmp_path / "model", encoder="e", train=COLUMNS
         ),
         "pip install 'bert_keras[search-grid]'",
@@ -149,7 +149,8 @@ def test_a_grid_without_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_wrong_numbers_of_runs(tmp_path: Path) -> None:
     refused(lambda: seeds(tmp_path, 1), "`seeds` must be a whole number of at least 2")
     refused(
-        lambda: search(Classification, grid="all", output=tmp_path / "m"), "`search`"
+        lambda: search_settings(Classification, grid="all", output=tmp_path / "m"),
+        "`search`",
     )
 
 

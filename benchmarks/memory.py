@@ -1,0 +1,132 @@
+"""The most memory that one training step of base takes, by what is done to save it.
+
+    python benchmarks/memory.py [--size base] [--batch 32] [--length 128]
+
+Each way runs in a process of its own: a new model, one update of a batch of full rows
+(forward, backward, AdamW), and then the largest resident set of the process, less what
+it held when TensorFlow was loaded. Prints a table: the peak, the seconds of the update
+with the building of its graph, and the weights that learn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+WAYS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "rematerialize": {"rematerialize": True},
+    "accumulation 4": {"accumulation": 4},
+    "mixed_bfloat16": {"precision": "mixed_bfloat16"},
+    "freeze-layers 6": {"freeze_layers": 6},
+    "lora-rank 8": {"lora_rank": 8},
+    "lamb": {"optimizer": "lamb"},
+    "rematerialize, accumulation 4": {"rematerialize": True, "accumulation": 4},
+    "lora-rank 8, accumulation 4": {"lora_rank": 8, "accumulation": 4},
+    "lora-rank 8, rematerialize": {"lora_rank": 8, "rematerialize": True},
+    "freeze-layers 6, accumulation 4": {"freeze_layers": 6, "accumulation": 4},
+}
+
+
+def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
+    """Make one update; print peak and time as JSON."""
+    import numpy as np
+    import tensorflow as tf
+
+    from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
+    from bert_keras.fewer_weights import add_lora, freeze_layers
+    from bert_keras.finetuning_loop import new_optimizer
+    from bert_keras.packing import Preprocessor
+    from bert_keras.task_model import TaskModel
+    from bert_keras.task_objective import TaskObjective
+    from bert_keras.tokenizer import WordPieceTokenizer
+    from bert_keras.train_step import TrainStep
+
+    config = TrainConfig(batch_size=batch, **way)  # type: ignore[arg-type]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    before = _peak()
+    encoder = BertEncoder(
+        BertConfig.from_preset(size),
+        rematerialize=config.rematerialize,
+        seed=1,
+        dtype=config.precision,
+    )
+    task = Classification(("one", "other"))
+    tokenizer = WordPieceTokenizer(vocabulary)
+    preprocessor = Preprocessor(tokenizer, max_length=length, layout="padded")
+    model = TaskModel(encoder, task, preprocessor, seed=2)
+    freeze_layers(encoder, config.freeze_layers)
+    if config.lora_rank:
+        add_lora(encoder, config.lora_rank, seed=3)
+    optimizer = new_optimizer(config, steps=100)
+    optimizer.build(model.trainable_variables)
+    rows = batch // config.accumulation
+    ids = np.random.default_rng(4).integers(5, 1000, (rows, length), dtype="int32")
+    inputs = {
+        "token_ids": tf.constant(ids),
+        "segment_ids": tf.zeros_like(ids),
+        "padding_mask": tf.ones_like(ids),
+    }
+    labels = {"targets": tf.constant(np.arange(rows) % 2, tf.int32)}
+    spec = tf.nest.map_structure(
+        lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype),
+        (inputs, labels),
+    )
+    update = TrainStep(model, optimizer, TaskObjective(model), spec)
+    start = time.perf_counter()
+    sums, _ = update([(inputs, labels)] * config.accumulation)
+    float(sums["loss"][0])
+    learned = sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+    found = {
+        "peak": _peak() - before,
+        "seconds": time.perf_counter() - start,
+        "learned": learned,
+    }
+    print(json.dumps(found))
+
+
+def _peak() -> int:
+    """Return the largest resident set so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="base")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--way", choices=WAYS, help="measure this one here")
+    options = parser.parse_args()
+    if options.way:
+        measure(options.size, options.batch, options.length, WAYS[options.way])
+        return
+    sizes = f"{options.size}, batch {options.batch} x {options.length} tokens"
+    print(f"| {sizes} | peak GB | of plain | s, graph included | weights that learn |")
+    print("|---|---|---|---|---|", flush=True)
+    plain = 0.0
+    for way in WAYS:
+        done = subprocess.run(
+            [sys.executable, *sys.argv, "--way", way],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=True,
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+        peak = found["peak"] / 1e9
+        plain = plain or peak
+        print(
+            f"| {way} | {peak:.2f} | {peak / plain:.0%} | {found['seconds']:.0f} | "
+            f"{found['learned'] / 1e6:.1f} M |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,8 @@ FLOORS = {
     " vocabulary",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
     " corpus_files feature_file operation_count pooling pretraining_data_config"
-    " pretraining_objective run_folder similarity table tokenizer train_step wikipedia word_counts",
+    " pretraining_objective run_folder similarity table tokenizer train_step wikipedia"
+    " word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bundle"
     " checkpoints.h5_file checkpoints.pickled_file"
     " checkpoints.sentence_files"

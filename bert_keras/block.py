@@ -7,8 +7,10 @@ section 3. Weights carry the names of Google's variable scopes, so `variable.pat
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -310,7 +312,44 @@ def _dropout(x: Any, rate: float, seed: Any) -> Any:
     return x * (tf.cast(kept, x.dtype) * (65_536 / (65_536 - dropped)))
 
 
-def initializer(stddev: float, seed: int | None, offset: int = 0) -> Any:
-    """Return the paper's initializer; `offset` sets weights of one seed apart."""
+_UNDRAWN = contextvars.ContextVar("undrawn", default=False)
+
+
+@contextlib.contextmanager
+def undrawn() -> Iterator[None]:
+    """Make layers whose weights hold nothing yet, and get values before they are used.
+
+    To draw a hundred million numbers takes most of the time of loading a model, and
+    memory that was never written to is not taken. What is drawn later, of the same
+    seeds, is the same as ever. A pooler, which a checkpoint may lack, is drawn still.
+    """
+    token = _UNDRAWN.set(True)
+    try:
+        yield
+    finally:
+        _UNDRAWN.reset(token)
+
+
+class _Undrawn(keras.initializers.TruncatedNormal):
+    """Takes its seed as the initializer does that it stands for, and draws nothing."""
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        if keras.config.backend() != "tensorflow":
+            return ops.zeros(shape, dtype)
+        import tensorflow as tf
+
+        kind = tf.as_dtype(keras.config.floatx() if dtype is None else dtype)
+        return tf.raw_ops.Empty(shape=shape, dtype=kind)
+
+
+def initializer(
+    stddev: float, seed: int | None, offset: int = 0, *, always: bool = False
+) -> Any:
+    """Return the paper's initializer; `offset` sets weights of one seed apart.
+
+    With `always` it draws under `undrawn`, too.
+    """
     seed = None if seed is None else seed + offset
-    return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
+    draws = always or not _UNDRAWN.get()
+    kind = keras.initializers.TruncatedNormal if draws else _Undrawn
+    return kind(stddev=stddev, seed=seed)

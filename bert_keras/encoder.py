@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from bert_keras import layers
-from bert_keras.block import Block
+from bert_keras.block import Block, undrawn
 from bert_keras.checkpoints import Checkpoint, check_encoder, match, read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError
@@ -274,7 +274,8 @@ class BertEncoder(keras.Model):
         checkpoint = read_checkpoint(path)
         check_encoder(checkpoint)
         has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
-        encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
+        with undrawn():
+            encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
         # Heads, those of users' own tasks too, are no part of the encoder.
         scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
         optional = tuple(scopes - {"bert/"})

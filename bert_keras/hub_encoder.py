@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.block import undrawn
 from bert_keras.checkpoints import match
 from bert_keras.checkpoints.base import check_finite, shapes_of
 from bert_keras.checkpoints.hub_names import head_axis, to_hub
@@ -105,9 +106,10 @@ class _Network:
     def __init__(self, config: BertConfig, arrays: Mapping[str, np.ndarray]) -> None:
         shapes = shapes_of(arrays)
         self.has_pooler = any(name.startswith(POOLER) for name in shapes)
-        self.encoder = BertEncoder(
-            config, pooler=self.has_pooler, outputs=("hidden_states",)
-        )
+        with undrawn():
+            self.encoder = BertEncoder(
+                config, pooler=self.has_pooler, outputs=("hidden_states",)
+            )
         self.head: Any = None
         self.weights = {weight.path: weight for weight in self.encoder.weights}
         if any(name.startswith(MASKED_LM) for name in shapes):

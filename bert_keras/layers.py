@@ -195,7 +195,7 @@ class Pooler(keras.layers.Layer):
         self.dense = keras.layers.Dense(
             hidden_size,
             activation="tanh",
-            kernel_initializer=initializer(initializer_range, seed, 0),
+            kernel_initializer=initializer(initializer_range, seed, always=True),
             dtype=self.dtype_policy,
             name="dense",
         )

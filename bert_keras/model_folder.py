@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.block import undrawn
 from bert_keras.checkpoints import (
     Checkpoint,
     check_encoder,
@@ -126,12 +127,13 @@ def load_model(
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
     check_vocabulary(tokenizer, checkpoint)
     check_encoder(checkpoint)
-    encoder = BertEncoder(
-        checkpoint.config,
-        pooler=found.pooler,
-        outputs=found.encoder_outputs,
-        dtype=dtype,
-    )
+    with undrawn():
+        encoder = BertEncoder(
+            checkpoint.config,
+            pooler=found.pooler,
+            outputs=found.encoder_outputs,
+            dtype=dtype,
+        )
     model = TaskModel(encoder, found, preprocessor)
     check_tied(model, checkpoint)
     passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))

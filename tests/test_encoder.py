@@ -1,5 +1,7 @@
 """`BertEncoder`: names, counts, invariances, outputs, dtypes, round trips, errors."""
 
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -633,3 +635,29 @@ def test_a_pooler_may_be_left_out(tmp_path):
 def test_an_unknown_output():
     with pytest.raises(ConfigError, match="`outputs`.*logits"):
         BertEncoder(CONFIG, outputs=("logits",))
+
+
+def test_loading_draws_no_weights_but_what_a_checkpoint_lacks(tmp_path, monkeypatch):
+    write(tiny(pooler=False), tmp_path)
+    drawn = []
+    draw = keras.initializers.TruncatedNormal.__call__
+
+    def counted(self, shape, dtype=None):
+        drawn.append(tuple(shape))
+        return draw(self, shape, dtype)
+
+    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", counted)
+    after = []
+    for new in (
+        lambda: BertEncoder(CONFIG),
+        lambda: BertEncoder.from_pretrained(tmp_path, pooler=True),
+    ):
+        drawn.clear()
+        keras.utils.set_random_seed(3)
+        encoder = new()
+        after.append(random.random())  # whence Keras takes the seeds that follow
+    assert drawn == [tuple(encoder.pooler.dense.kernel.shape)]
+    assert np.any(np.asarray(encoder.pooler.dense.kernel))
+    assert after[0] == after[1]
+    tiny()
+    assert len(drawn) > 2  # and afterwards all is as before

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXIT_CODE = 69
 # A machine that is gone, and closes nothing, is missed after these.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 5, 5, 3
-_CONNECT_SECONDS, _NOTICE_SECONDS = 30.0, 2.0
+_CONNECT_SECONDS, _HELLO_SECONDS, _NOTICE_SECONDS = 30.0, 5.0, 2.0
 _HELLO, _GOODBYE = b"+", b"-"
 _PORT_BITS, _WORKER_BYTES, _KEY_BYTES = 16, 4, 4
 
@@ -117,7 +117,7 @@ class WorkerWatch:
             return
         with contextlib.suppress(OSError):
             peer, _ = self._listener.accept()
-            peer.settimeout(_CONNECT_SECONDS)
+            peer.settimeout(_HELLO_SECONDS)
             size = _KEY_BYTES + _WORKER_BYTES + len(_HELLO)
             said = peer.recv(size, socket.MSG_WAITALL)
             peer.settimeout(None)

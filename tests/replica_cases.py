@@ -125,21 +125,27 @@ def main(folder: str, output: str, strategy: str, *names: str) -> None:
         (cpu,) = tf.config.list_physical_devices("CPU")
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, halves)
-    from bert_keras.replicas import seed_states, set_replica_seeds
     from bert_keras.strategy import find_strategy
 
     devices = find_strategy(strategy)
-    print(devices.line())
     for name in names:
-        model, found = train(Path(folder), devices, CASES[name])
-        if name == "dropout":
-            states = [each.value for each in seed_states(model)]
-            found["seeds"] = _of_each(devices, states)
-            set_replica_seeds(model, devices.strategy)
-            found["seeds_again"] = _of_each(devices, states)
-            found["dropped"] = _dropped(devices, model)
-        weights = {f"weights/{w.path}": w.numpy() for w in model.weights}
-        np.savez(Path(output) / f"{name}.npz", **weights, **found)
+        found = results(Path(folder), devices, name)
+        np.savez(Path(output) / f"{name}.npz", **found)
+
+
+def results(folder: Path, devices: Any, name: str) -> dict[str, np.ndarray]:
+    """Return weights and what the updates returned of a case."""
+    from bert_keras.replicas import seed_states, set_replica_seeds
+
+    model, found = train(folder, devices, CASES[name])
+    if name == "dropout":
+        states = [each.value for each in seed_states(model)]
+        found["seeds"] = _of_each(devices, states)
+        set_replica_seeds(model, devices.strategy)
+        found["seeds_again"] = _of_each(devices, states)
+        found["dropped"] = _dropped(devices, model)
+    weights = {f"weights/{w.path}": w.numpy() for w in model.weights}
+    return {**weights, **found}
 
 
 def _of_each(devices: Any, states: Any) -> np.ndarray:

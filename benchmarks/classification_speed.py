@@ -51,10 +51,10 @@ def encoder_path() -> str:
 
 
 def run_bert_keras(path: str, seed: int, precision: str) -> dict[str, float]:
-    import keras
 
     from bert_keras import Classification, Predictor, TrainConfig, as_columns
-    from bert_keras.training import fit, new_model
+    from bert_keras.training import new_model
+    from bert_keras.updates import fit
 
     texts, labels, rest, rest_labels = rows(path)
     config = TrainConfig(
@@ -67,11 +67,13 @@ def run_bert_keras(path: str, seed: int, precision: str) -> dict[str, float]:
     )
     model = new_model(Classification(CLASSES), encoder_path(), config)
     ends: list[float] = []
-    clock = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter())
-    )
     started = time.perf_counter()
-    fit(model, as_columns(text=texts, label=labels), config, callbacks=[clock])
+    fit(
+        model,
+        as_columns(text=texts, label=labels),
+        config,
+        after_update=lambda batches: ends.append(time.perf_counter()),
+    )
     predictor = Predictor(model)
     predictor.predict(rest[: 2 * BATCH], batch_size=BATCH)
     predicting = time.perf_counter()

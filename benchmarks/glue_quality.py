@@ -82,7 +82,8 @@ def predict_bert_keras(
     recipe: Recipe, train: Columns, dev: Columns, seed: int
 ) -> list[str]:
     from bert_keras import Classification, Predictor, Regression, TrainConfig
-    from bert_keras.training import fit, new_model
+    from bert_keras.training import new_model
+    from bert_keras.updates import fit
 
     config = TrainConfig(
         epochs=recipe.epochs,

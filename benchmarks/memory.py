@@ -29,7 +29,6 @@ WAYS: dict[str, dict[str, object]] = {
     "rematerialize, accumulation 4": {"rematerialize": True, "accumulation": 4},
     "lora-rank 8, accumulation 4": {"lora_rank": 8, "accumulation": 4},
     "lora-rank 8, rematerialize": {"lora_rank": 8, "rematerialize": True},
-    "freeze-layers 6, accumulation 4": {"freeze_layers": 6, "accumulation": 4},
 }
 
 
@@ -40,12 +39,13 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
 
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
     from bert_keras.fewer_weights import add_lora, freeze_layers
-    from bert_keras.finetuning_loop import new_optimizer
+    from bert_keras.finite_updates import finite_updates
     from bert_keras.packing import Preprocessor
     from bert_keras.task_model import TaskModel
     from bert_keras.task_objective import TaskObjective
     from bert_keras.tokenizer import WordPieceTokenizer
     from bert_keras.train_step import TrainStep
+    from bert_keras.updates import new_optimizer
 
     config = TrainConfig(batch_size=batch, **way)  # type: ignore[arg-type]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
@@ -63,7 +63,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     freeze_layers(encoder, config.freeze_layers)
     if config.lora_rank:
         add_lora(encoder, config.lora_rank, seed=3)
-    optimizer = new_optimizer(config, steps=100)
+    optimizer = new_optimizer(config, steps=100, make=finite_updates)
     optimizer.build(model.trainable_variables)
     rows = batch // config.accumulation
     ids = np.random.default_rng(4).integers(5, 1000, (rows, length), dtype="int32")

@@ -6,35 +6,30 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.encoder import assign
 from bert_keras.errors import CheckpointError, TrainingError
-from bert_keras.fewer_weights import plain_weights
+from bert_keras.fewer_weights import has_lora, plain_weights
 from bert_keras.finite_updates import finite_updates
 from bert_keras.inference import Predictor
-from bert_keras.keras_step import KerasStep
-from bert_keras.model_folder import write_model
-from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
+from bert_keras.model_folder import load_model, write_model
 from bert_keras.progress import say
 from bert_keras.run_folder import RunFolder
 from bert_keras.stop_signal import StopSignal
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
-from bert_keras.task_objective import TaskObjective
 from bert_keras.train_config import TrainConfig
-from bert_keras.train_step import TrainStep
 from bert_keras.training_progress import TrainingProgress
-from bert_keras.training_rows import TrainingRows, places_of
+from bert_keras.training_rows import places_of
 from bert_keras.training_state import TrainingState, write_state
+from bert_keras.updates import new_optimizer, own_metrics, training_rows, updates
 
 BEST = "best"  # the model folder of the best epoch, in that of the run
 _PROGRESS = "progress.json"
@@ -100,20 +95,15 @@ class FineTuningLoop:
         self.run = run
         self.config = config
         self.stop = stop
-        self.rows = TrainingRows(
-            model,
-            train,
-            batch_size=config.batch_size,
-            epochs=config.epochs,
-            seed=config.seed,
-            accumulation=config.accumulation,
+        self.rows = training_rows(model, train, config)
+        self._optimizer = new_optimizer(
+            config, steps=self.rows.steps, make=finite_updates
         )
-        self._optimizer = new_optimizer(config, steps=self.rows.steps)
         # Else TensorFlow makes its variables while it traces the step, and then has to
         # trace the step a second time.
         self._optimizer.build(model.trainable_variables)
         self._state = TrainingState(model, self._optimizer, weights=model.weights)
-        self._metrics = _metrics(model)
+        self._metrics = own_metrics(model)
         self._predictor = Predictor(model)
         self.skipped: list[str] = []
         self.step = run.steps[-1] if run.steps else 0
@@ -147,38 +137,38 @@ class FineTuningLoop:
         """
         if self.step and self.step % self.rows.steps_per_epoch == 0:
             self._score()
-        dataset = self.rows.dataset(self.step)
-        update = self._new_update(dataset.element_spec)
-        batches = iter(dataset)
-        while self.step < self.rows.steps:
-            some = list(itertools.islice(batches, self.rows.parts(self.step)))
-            sums, totals = update(some)
-            loss = float(sums["loss"][0]) / max(float(totals["loss"]), 1.0)
+        if self.step == self.rows.steps:
+            return
+        made = updates(
+            self.model,
+            self.rows,
+            self._optimizer,
+            first_step=self.step,
+            metrics=self._metrics,
+        )
+        for loss, batches in made:
             is_good = self._is_good(loss)
             self.step += 1
-            self._add(self.progress.add(loss if is_good else None, some))
+            self._add(self.progress.add(loss if is_good else None, batches))
             self._save_and_score()
 
-    def restore_best(self, model: TaskModel) -> None:
-        """Give a model the weights of the best epoch, and score them if need be.
+    def best_model(self) -> TaskModel:
+        """Return the model of the best epoch, scored; with LoRA one of plain weights.
 
-        Args:
-            model: that of the loop, or one of plain weights in its place.
+        Raises:
+            CheckpointError: that epoch's folder is broken.
         """
         self.run.wait()
-        if self.best.epoch < self.config.epochs or model is not self.model:
-            assign(model, read_checkpoint(self.run.path / BEST))
+        model, folder = self.model, self.run.path / BEST
+        if has_lora(model.backbone):
+            model = load_model(folder, task=model.task, dtype=self.config.precision)
+        elif self.best.epoch < self.config.epochs:
+            assign(model, read_checkpoint(folder))
         if self.best.scores is None:
-            predictor = Predictor(model) if model is not self.model else self._predictor
-            answers = predictor.answers(self.dev)
+            answers = Predictor(model).answers(self.dev)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
-
-    def _new_update(self, spec: Any) -> Any:
-        if keras.config.backend() != "tensorflow":
-            return KerasStep(self.model, self._optimizer)
-        objective = TaskObjective(self.model, metrics=self._metrics)
-        return TrainStep(self.model, self._optimizer, objective, spec)
+        return model
 
     def _save_and_score(self) -> None:
         """Do what is due after an update."""
@@ -244,8 +234,6 @@ class FineTuningLoop:
         self._skipped_before = skipped
         if math.isfinite(loss) and not passed_over:
             return True
-        if loss_is_scaled(self._optimizer) and math.isfinite(loss):
-            return True  # it looks for a scale that fits
         columns, rows = self.rows.columns, self.rows.rows_of(self.step)
         epoch, batch = divmod(self.step, self.rows.steps_per_epoch)
         what = f"the loss is {loss}"
@@ -283,34 +271,3 @@ class FineTuningLoop:
         if row is not None:
             self.history.append(row)
             self.run.add_row(row)
-
-
-def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a run with its schedule over so many updates."""
-    schedule = WarmupLinearDecay(
-        config.learning_rate,
-        total_steps=steps,
-        warmup_steps=int(steps * config.warmup_share),
-    )
-    kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
-    settings: dict[str, Any] = {
-        "learning_rate": schedule,
-        "weight_decay": config.weight_decay,
-        "global_clipnorm": config.global_clipnorm,
-    }
-    if config.precision == "mixed_float16":
-        return keras.optimizers.LossScaleOptimizer(kind(**settings))
-    return finite_updates(kind, **settings)
-
-
-def loss_is_scaled(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Say whether an optimizer passes over updates while it looks for a loss scale."""
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-
-
-def _metrics(model: TaskModel) -> list[keras.metrics.Metric]:
-    """Return the metrics of a task that can be updated here."""
-    if keras.config.backend() != "tensorflow":
-        return []
-    found = model.task.metrics()
-    return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]

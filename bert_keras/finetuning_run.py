@@ -98,13 +98,12 @@ def told_settings(
 ) -> dict[str, Any]:
     """Return what a person has said of a run, data included, fit for JSON."""
     told = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
-    settings = {k: v for k, v in task.settings().items() if k != "classes"}
     return {
         "task": task.name,
         "encoder": os.fspath(encoder),
         **{f"{name} rows": _digest(columns) for name, columns in data.items()},
         **told,
-        "task settings": json.loads(json.dumps(settings, default=str)),
+        "task settings": json.loads(json.dumps(task.settings(), default=str)),
     }
 
 

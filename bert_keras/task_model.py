@@ -12,7 +12,6 @@ import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from bert_keras.encoder import BertEncoder, complete
 from bert_keras.packing import Preprocessor
@@ -134,20 +133,6 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         """Return what the task's `score` takes for texts, in graph."""
         batch = self.task.probe(preprocessor, texts)
         return self.task.measure(self(batch, training=False), batch)
-
-    def count_tokens(self) -> None:
-        """Show in `fit` the number of real tokens and their share of the rows."""
-        self.real_tokens = keras.metrics.Sum(name="real_tokens")
-        self.real_share = keras.metrics.Mean(name="real_share")
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        if hasattr(self, "real_tokens"):
-            mask = ops.cast(x["padding_mask"], "float32")
-            self.real_tokens.update_state(mask)
-            self.real_share.update_state(mask)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -87,7 +87,7 @@ class TrainConfig:
     freeze_layers: int = 0
     lora_rank: int = 0
     save_every: int = 500
-    keep: int = 1
+    keep: int = 2
     on_nonfinite: str = "stop"
     restarts: int = 0
     tensorboard: str | None = None

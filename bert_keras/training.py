@@ -21,8 +21,8 @@ from bert_keras.checkpoints import check_encoder, read_checkpoint
 from bert_keras.divergence import Divergence, divergence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.fewer_weights import add_lora, freeze_layers, has_lora
-from bert_keras.finetuning_loop import FineTuningLoop, new_optimizer
+from bert_keras.fewer_weights import add_lora, freeze_layers
+from bert_keras.finetuning_loop import FineTuningLoop
 from bert_keras.finetuning_run import (
     discard_run,
     model_settings,
@@ -49,6 +49,7 @@ from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks.base import Task
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig
+from bert_keras.updates import new_optimizer
 
 RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
 
@@ -165,10 +166,7 @@ def _finished(
     failed: Divergence | None,
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report."""
-    config, model = loop.config, loop.model
-    if has_lora(model.backbone):
-        model = new_model(model.task, encoder, config)
-    loop.restore_best(model)
+    config, model = loop.config, loop.best_model()
     model.task = task = model.task.settle(model)
     scores, answers, last = {"dev": loop.best.scores or {}}, loop.best.answers, "dev"
     tuned = task.tune(data["dev"], answers or {})

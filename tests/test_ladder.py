@@ -51,7 +51,7 @@ FLOORS = {
     " tasks.feature_tagging tasks.multi_label tasks.next_sentence tasks.regression"
     " tasks.token_classification training_rows",
     10: "inference keras_hub_models pretrainer_folder pretraining_plan tf_hub_writer"
-    " training_progress",
+    " training_progress updates",
     11: "convert embedder finetuning_loop held_out",
     12: "features pretraining_progress text_search training",
     13: "pretraining_loop several_runs",

@@ -24,7 +24,6 @@ from bert_keras.checkpoints.base import Checkpoint, LazyArrays, Shape, one_line
 from bert_keras.checkpoints.bert_config_file import CONFIG, read_config
 from bert_keras.checkpoints.bundle import FLOATS, Entry, read_index
 from bert_keras.checkpoints.hub_names import CONFIG as HUB_CONFIG
-from bert_keras.checkpoints.hub_names import LOWER_CASE
 from bert_keras.checkpoints.model_garden_config import Said, check_plain, read_settings
 from bert_keras.checkpoints.model_garden_objects import (
     ASIDE,
@@ -54,15 +53,15 @@ def is_object_based(prefix: Path) -> bool:
 def is_saved_model(folder: Path) -> bool:
     """Return whether a SavedModel holds an encoder of Model Garden, known by objects.
 
-    One that says its lower-casing, or its config, is of TF-Hub's kind and read by the
-    names of its variables (`tf_hub`).
+    One of ours, with its config in `assets.extra`, is of TF-Hub's kind and read by the
+    names of its variables (`tf_hub`), as are those that have other objects.
 
     Raises:
         CheckpointError: the index of its variables is absent or broken.
     """
     prefix = folder / _VARIABLES
     entries, shards = read_index(prefix)
-    if LOWER_CASE in entries or (folder / HUB_CONFIG).is_file():
+    if (folder / HUB_CONFIG).is_file():
         return False
     try:
         graph = read_graph(prefix, entries, shards)

@@ -117,7 +117,7 @@ def test_an_export_for_tf_hub(tmp_path):
     )
     checkpoint = read_checkpoint(tmp_path / "export")
     assert checkpoint.config.hidden_act == "gelu_new"
-    assert checkpoint.origin == "tf-hub"
+    assert checkpoint.origin == "model-garden"
     assert checkpoint.tokenizer == {"lowercase": True}
     assert checkpoint.unrecognized == ()
     assert "cls/predictions/output_bias" in checkpoint.shapes

@@ -46,8 +46,8 @@ class TrainStep:
             `replica_input.distributed`.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
-    sums of loss and of correct answers; and `counts`, name to float32 [] (both of all
-    replicas). Not inside the strategy's scope.
+    sums of loss and of correct answers; and `counts`, name to float32 []; both are
+    those of all replicas.
 
     Raises:
         ConfigError: Keras runs on another backend; the optimizer clips or accumulates

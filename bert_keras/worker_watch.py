@@ -23,7 +23,8 @@ EXIT_CODE = 69
 # A machine that is gone, and closes nothing, is missed after these.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 5, 5, 3
 _CONNECT_SECONDS, _HELLO_SECONDS, _NOTICE_SECONDS = 30.0, 5.0, 2.0
-_HELLO, _GOODBYE = b"+", b"-"
+_TOGETHER_SECONDS = 1.0  # workers that see the same error see it within these
+_HELLO, _GOODBYE, _ERROR = b"+", b"-", b"!"
 _PORT_BITS, _WORKER_BYTES, _KEY_BYTES = 16, 4, 4
 
 
@@ -31,8 +32,9 @@ class WorkerWatch:
     """Ends this process when one that it trains with has ended; a `with` block.
 
     A process that dies is missed at once, a machine that is gone within 20 seconds.
-    The others then say one line and end with `EXIT_CODE`; finished checkpoints stay. A
-    block that is left without an error takes its leave, and the others go on.
+    The others then say one line and end with `EXIT_CODE`; finished checkpoints stay. So
+    it is where the block is left with an error, but that workers that have errors at
+    the same time tell their own. A block that is left without one takes its leave.
 
     Args:
         devices: the workers; nothing is done for one alone.
@@ -44,6 +46,8 @@ class WorkerWatch:
         self._listener: socket.socket | None = None
         self._selector = selectors.DefaultSelector()
         self._key = b""
+        self._failed: set[socket.socket] = set()
+        self._leaves = self._fails = False
 
     def __enter__(self) -> WorkerWatch:
         if self._devices.workers == 1:
@@ -65,14 +69,20 @@ class WorkerWatch:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._devices.workers == 1:
             return
-        if kind is not None:
+        self._fails = kind is not None
+        self._send(_ERROR if self._fails else _GOODBYE)
+        if self._fails:
             # What TensorFlow says where a peer is gone is told better by the watch.
             threading.Event().wait(_NOTICE_SECONDS)
+        self._leaves = True  # from here on this process tells its own end
         for peer in list(self._peers):
             with contextlib.suppress(OSError):
-                if kind is None:
-                    peer.sendall(_GOODBYE)
                 peer.shutdown(socket.SHUT_WR)
+
+    def _send(self, word: bytes) -> None:
+        for peer in list(self._peers):
+            with contextlib.suppress(OSError):
+                peer.sendall(word)
 
     def _join_chief(self, port: int) -> None:
         host = self._devices.host
@@ -128,14 +138,26 @@ class WorkerWatch:
                 peer.close()
 
     def _hear(self, peer: socket.socket) -> None:
-        """Hear of a peer what is a goodbye, or its end."""
+        """Hear a peer's goodbye, its error or its end."""
         try:
             said = peer.recv(1)
         except OSError:
             said = b""
-        if said != _GOODBYE:
+        if said == _ERROR:
+            self._failed.add(peer)
+            wait = threading.Timer(_TOGETHER_SECONDS, self._follow, [self._peers[peer]])
+            wait.daemon = True
+            wait.start()
+            return
+        if said != _GOODBYE and peer not in self._failed and not self._leaves:
             _end(self._peers[peer])
         self._selector.unregister(peer)
+
+    def _follow(self, worker: int) -> None:
+        """End this process if it has no error of its own by now."""
+        if not self._fails and not self._leaves:
+            self._send(_ERROR)  # so that the one with the error tells it
+            _end(worker)
 
 
 def _end(worker: int) -> None:

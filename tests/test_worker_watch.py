@@ -90,6 +90,12 @@ def test_an_error_in_one_worker_ends_the_others(tmp_path: Path) -> None:
     assert said.startswith("bert-keras: worker 1 has ended")
 
 
+def test_workers_that_fail_together_tell_their_own_ends(tmp_path: Path) -> None:
+    # As where a loss is not finite, which all of them see.
+    workers = start(tmp_path, [(1.0, "raise")] * 3)
+    assert [ended(worker) for worker in workers] == [(3, "")] * 3
+
+
 def test_workers_that_are_done_take_their_leave(tmp_path: Path) -> None:
     workers = start(tmp_path, [(2.0, "leave"), (0.1, "leave"), (1.0, "leave")])
     assert [ended(worker) for worker in workers] == [(0, "")] * 3

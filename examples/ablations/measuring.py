@@ -67,7 +67,7 @@ def pretrain(work: Path, row: Row, steps: int, run: Path) -> float:
         run,
         vocab=work / "vocabulary",
         held_out=work / "held_out",
-        config=PretrainConfig(steps=steps, **RECIPE, **row.settings),
+        config=PretrainConfig(steps=steps, **(RECIPE | row.settings)),
     )
     return result.scores["perplexity"]
 

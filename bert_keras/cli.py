@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.arguments import parse
@@ -24,7 +25,7 @@ from bert_keras.quiet import load_tensorflow
 from bert_keras.score_table import score_table
 from bert_keras.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.train_config import TrainConfig
+from bert_keras.train_config import GRIDS, TrainConfig
 
 if TYPE_CHECKING:
     from bert_keras.task_model import TaskModel
@@ -78,6 +79,16 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _check_free(grid: str, given: Mapping[str, Any]) -> None:
+    """Raise where an option is given that a search is to choose."""
+    for name in GRIDS[grid]:
+        if name in given:
+            raise ConfigError(
+                f"`--search {grid}` chooses {name}: leave out "
+                f"--{name.replace('_', '-')} {given[name]}"
+            )
+
+
 def _train(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras import several_runs, training
@@ -91,6 +102,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
     elif options.search:
+        _check_free(options.search, given)
         train = functools.partial(several_runs.search_settings, grid=options.search)
     result = train(
         task,

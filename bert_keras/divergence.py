@@ -84,6 +84,8 @@ def divergence(
 def _last_loss(history: Sequence[Mapping[str, Any]]) -> float:
     """Return the mean loss of the last epoch; of the only one its second half."""
     found = [row for row in history if "loss" in row]
+    if not found:  # no update was made
+        return math.inf
     last = found[-1]["epoch"]
     start = last - 1 if last > 1 else last / 2
     total, steps = 0.0, 0

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.encoder import assign
+from bert_keras.errors import TrainingError
 from bert_keras.held_out import HeldOut
 from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
 from bert_keras.pretrain_config import PretrainConfig
@@ -85,6 +87,9 @@ class PretrainingLoop:
             self._optimizer = _optimizer(config, self._schedule)
             self._optimizer.build(model.trainable_variables)
         self._state = TrainingState(model, self._optimizer)
+        self._vote = summed_function(
+            self.devices.strategy, lambda due: due, [tf.TensorSpec([], tf.float32)]
+        )
         self.scores: dict[str, float] = {}
         self.step = self._restored()
         self.history = run.rows(self.step)
@@ -160,7 +165,8 @@ class PretrainingLoop:
         """Do what is due after a step."""
         config = self.plan.config
         is_last = self.step == config.steps
-        saves = is_last or self.step % config.save_every == 0 or self._stop.is_due()
+        stops = self._stop.is_due(self._agreed)
+        saves = is_last or stops or self.step % config.save_every == 0
         scores = self.held_out and (is_last or self.step % config.evaluate_every == 0)
         if not saves and not scores:
             return
@@ -177,6 +183,12 @@ class PretrainingLoop:
         if saves and self.devices.is_chief:
             self._save()
         self._progress.go_on()
+
+    def _agreed(self, due: bool) -> bool:
+        """Return whether a signal has come to one of the workers at least."""
+        if self.devices.workers == 1:
+            return due
+        return float(self._vote(tf.constant(float(due)))) > 0
 
     def _restored(self) -> int:
         """Return the step that the run goes on from, and set all that follows from it.
@@ -204,6 +216,11 @@ class PretrainingLoop:
 
     def _save(self) -> None:
         weights, state = weights_of(self.model), self._state.copy()
+        if not all(np.isfinite(each).all() for each in weights.values()):
+            raise TrainingError(
+                f"the weights are not finite after step {self.step:,}: a gradient was "
+                "too large; the last checkpoint stays"
+            )
 
         def write(folder: Path) -> None:
             write_pretrainer(folder, self.model, self.plan.tokenizer, weights)

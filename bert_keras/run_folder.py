@@ -151,6 +151,8 @@ class RunFolder:
         try:
             with open(self.path / CURVES, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise self._refused(error) from None
 

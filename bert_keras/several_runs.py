@@ -38,6 +38,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.train_config import GRIDS, TrainConfig
 from bert_keras.training import (
     TrainResult,
+    check_tensorboard,
     named_tests,
     train,
     with_dev,
@@ -144,6 +145,7 @@ class _Runs:
         free: tuple[str, ...],
     ) -> None:
         check_replaceable(output)
+        check_tensorboard(config.tensorboard, Path(output))
         self.task = task
         self.output = Path(output)
         # All runs are scored on the same rows.
@@ -174,6 +176,9 @@ class _Runs:
             say(f"{name}: was trained before")
         else:
             say(f"{name}:")
+            if config.tensorboard:  # curves of its own
+                place = os.path.join(config.tensorboard, name)
+                config = dataclasses.replace(config, tensorboard=place)
             result = train(
                 self.task, output=self._run.path / name, config=config, **self.given
             )

@@ -57,9 +57,13 @@ class StopSignal:
             signal.signal(number, handler)
         self._before.clear()
 
-    def is_due(self) -> bool:
-        """Say whether a signal has come, so that what is to be kept is saved now."""
-        self._told = bool(self._name)
+    def is_due(self, agreed: Callable[[bool], bool] = bool) -> bool:
+        """Say whether a signal has come, so that what is to be kept is saved now.
+
+        Args:
+            agreed: of whether one has come here, whether one has come to any worker.
+        """
+        self._told = agreed(bool(self._name))
         return self._told
 
     def leave(self, last: Callable[[], object] | None = None) -> None:
@@ -91,7 +95,8 @@ class StopSignal:
             raise self._stopped()
 
     def _stopped(self) -> RunStopped:
-        return RunStopped(f"stopped by {self._name}; what was done is saved")
+        by = self._name or "another worker"
+        return RunStopped(f"stopped by {by}; what was done is saved")
 
 
 class _AtOnce:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,7 @@ from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig
 from bert_keras.updates import new_optimizer
 
+_TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
 RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
 
 
@@ -114,11 +116,11 @@ def train(
     """
     config = config or TrainConfig()
     check_replaceable(output)
-    _check_tensorboard(config.tensorboard, Path(output))
+    check_tensorboard(config.tensorboard, Path(output))
     train, dev = with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    _check_accumulation(task, config)
+    _check_training(task, config)
     data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
@@ -141,7 +143,8 @@ def train(
             if failed:
                 say(str(failed))
             if failed and attempt < config.restarts:
-                say(f"starting again with seed {tried.seed + RESTART}")
+                with stop.at_once():
+                    say(f"starting again with seed {tried.seed + RESTART}")
                 continue
             with stop.at_once():
                 result = _finished(loop, data, encoder, Path(output), command, failed)
@@ -179,7 +182,8 @@ def _finished(
         answers = predictor.answers(rows)
         scores[last] = task.score(rows, answers)
     if failed:
-        scores["diverged"] = dataclasses.asdict(failed)
+        loss = failed.loss if math.isfinite(failed.loss) else None
+        scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     facts["train"]["real_token_share"] = loop.progress.real_share
     settings = {
@@ -228,8 +232,23 @@ def _train_fewer(model: TaskModel, config: TrainConfig) -> None:
         add_lora(model.backbone, config.lora_rank, seed=config.seed)
 
 
-def _check_accumulation(task: Task, config: TrainConfig) -> None:
-    """Raise unless the parts of a batch have the loss of the whole."""
+def _check_training(task: Task, config: TrainConfig) -> None:
+    """Raise unless this process can train a task so, and its parts make a whole."""
+    if tf.distribute.has_strategy():
+        raise ConfigError(
+            "`train` must be called outside the scope of a tf.distribute strategy; "
+            "received a call in one: there, `fit` a TaskModel"
+        )
+    other = keras.config.backend() != "tensorflow"
+    for name, value, needed in (
+        ("accumulation", config.accumulation, 1),
+        ("on_nonfinite", config.on_nonfinite, "stop"),
+    ):
+        if other and value != needed:
+            raise ConfigError(
+                f"`{name}` must be {needed} on another backend than tensorflow; "
+                f"received {value}"
+            )
     if config.accumulation > 1 and task.compares:
         raise ConfigError(
             f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
@@ -302,15 +321,16 @@ def named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Colum
     if test is None:
         return {}
     tests = {"test": test} if isinstance(test, Columns) else dict(test)
-    taken = sorted({"train", "dev"} & set(tests))
+    taken = sorted(_TAKEN & set(tests))
     if taken:
         raise ConfigError(
-            f"`test` must have other names than train and dev; received {taken[0]}"
+            f"`test` must have other names than {', '.join(sorted(_TAKEN))}; "
+            f"received {taken[0]}"
         )
     return tests
 
 
-def _check_tensorboard(curves: str | None, output: Path) -> None:
+def check_tensorboard(curves: str | None, output: Path) -> None:
     """Raise unless curves can be written, and stay when the model is replaced."""
     if curves is None:
         return

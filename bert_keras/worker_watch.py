@@ -15,6 +15,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from bert_keras.stop_signal import RunStopped
+
 if TYPE_CHECKING:
     from bert_keras.strategy import Devices
 
@@ -69,7 +71,8 @@ class WorkerWatch:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._devices.workers == 1:
             return
-        self._fails = kind is not None
+        # All workers of a run that was asked to stop leave after the same step.
+        self._fails = kind is not None and not issubclass(kind, RunStopped)
         self._send(_ERROR if self._fails else _GOODBYE)
         if self._fails:
             # What TensorFlow says where a peer is gone is told better by the watch.

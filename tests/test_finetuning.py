@@ -157,6 +157,14 @@ def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
     with open_run(path, {"rate": 2}, resume="auto") as run:
         run.save(1, lambda folder: None, keep=1)
     refused(lambda: open_run(path, {"rate": 3}, resume="auto"), "another `rate`: 2")
+    # Of several runs: none is over, and one has a checkpoint.
+    several = run_path(tmp_path / "several", "runs")
+    open_run(several, {"rate": 1}, resume="auto").__exit__(None, None, None)
+    within = several / ".seed-1.run" / "checkpoints" / "step-000000002"
+    within.mkdir(parents=True)
+    open_run(several, {"rate": 1}, resume="auto").__exit__(None, None, None)
+    assert within.exists()
+    refused(lambda: open_run(several, {"rate": 2}, resume="auto"), "another `rate`: 1")
     refused(lambda: open_run(path, {"rate": 2}, resume="perhaps"), "`resume`")
     with open_run(path, {"rate": 2}, resume="auto") as run:
         assert run.steps == [1]
@@ -247,6 +255,7 @@ def test_the_loss_of_a_constant_is_that_by_hand(make_model: Any) -> None:
     assert failed.loss == pytest.approx(0.57)
     assert failed.constant_loss == pytest.approx(entropy, abs=2e-3)
     assert "no better" in str(failed)
+    assert found(classes, rows, []) is not None  # all updates were passed over
     # Of one epoch the second half.
     history = [{"epoch": n / 4, "step": n, "loss": 9.0 / n} for n in (1, 2, 3, 4)]
     one = divergence(make_model(classes), rows, history)

@@ -31,7 +31,11 @@ def agree(number):
         place.with_name("new").rename(place)
     while not place.exists():
         time.sleep(0.01)
-    return int(place.read_text())
+    number = int(place.read_text())
+    place.with_name(f"met{worker}").touch()  # as an all-reduce, which waits for all
+    while not all(place.with_name(f"met{n}").exists() for n in range(int(workers))):
+        time.sleep(0.01)
+    return number
 
 devices = types.SimpleNamespace(
     worker=worker, workers=int(workers), is_chief=worker == 0, host="localhost",
@@ -39,6 +43,8 @@ devices = types.SimpleNamespace(
 )
 with WorkerWatch(devices):
     (Path(folder) / f"up{worker}").touch()
+    while not all((Path(folder) / f"up{n}").exists() for n in range(int(workers))):
+        time.sleep(0.01)
     time.sleep(float(seconds))
     if how == "raise":
         raise SystemExit(3)

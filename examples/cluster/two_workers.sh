@@ -22,6 +22,8 @@ trap 'kill "${pids[@]}" 2>/dev/null' INT TERM
 
 code=0
 for pid in "${pids[@]}"; do
-    wait "$pid" || { found=$?; [ "$code" -ne 0 ] || code=$found; }
+    wait "$pid"; found=$?
+    while kill -0 "$pid" 2>/dev/null; do wait "$pid"; found=$?; done # a signal ends `wait`
+    [ "$code" -ne 0 ] || code=$found
 done
 exit "$code"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -137,12 +137,15 @@ def test_the_light_modules_import_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_help_is_there_within_a_second() -> None:
+def test_help_takes_less_than_a_second() -> None:
+    """Of processor time: how long one waits is the other programs' doing as well."""
     command = [sys.executable, "-m", "bert_keras", "--help"]
     seconds = []
-    for _ in range(3):  # the best of three: a busy machine must not fail this
-        start = time.perf_counter()
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-        seconds.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        seconds.append(used)
     assert b"train" in done.stdout
     assert min(seconds) < 1.0

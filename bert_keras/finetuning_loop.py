@@ -185,7 +185,7 @@ class FineTuningLoop:
 
     def _save(self) -> None:
         state = self._state.copy()
-        told = {**self.progress.state(), "skipped": self.skipped}
+        told = {**self.progress.state(), "skipped": list(self.skipped)}
 
         def write(folder: Path) -> None:
             write_state(folder, state)

@@ -113,6 +113,7 @@ def train(
         RunStopped: SIGTERM or SIGINT has come; what was done is saved.
     """
     config = config or TrainConfig()
+    _check_backend()
     check_replaceable(output)
     _check_tensorboard(config.tensorboard, Path(output))
     train, dev = with_dev(train, dev, config)
@@ -226,6 +227,15 @@ def _train_fewer(model: TaskModel, config: TrainConfig) -> None:
     freeze_layers(model.backbone, config.freeze_layers)
     if config.lora_rank:
         add_lora(model.backbone, config.lora_rank, seed=config.seed)
+
+
+def _check_backend() -> None:
+    """Raise unless Keras runs on TensorFlow, where text handling and `TrainStep` do."""
+    if keras.config.backend() != "tensorflow":
+        raise ConfigError(
+            "`train` needs KERAS_BACKEND=tensorflow; received "
+            f"{keras.config.backend()}: there, `fit` a model on batches of your own"
+        )
 
 
 def _check_accumulation(task: Task, config: TrainConfig) -> None:

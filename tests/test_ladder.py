@@ -21,7 +21,7 @@ FLOORS = {
     " finite_updates function_name heads page pair_merging progress quiet ragged"
     " run_facts score_table stop_signal task_objective whole_file",
     1: "beam_runner checkpoints.names checks class_names config correlation counts_file"
-    " entity_metrics folder given_texts keras_step layer_choice layers masked_lm_head"
+    " entity_metrics folder given_texts layer_choice layers masked_lm_head"
     " masked_metrics metrics multi_label_metrics normalization optimizers"
     " pretraining_blocks process_pool record_file recurrent_head report rouge rows"
     " sentence_rules sentences span_metrics text_streams train_config vocabulary",

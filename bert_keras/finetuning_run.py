@@ -56,7 +56,9 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
         wanted = json.loads(json.dumps(settings))
         names = [n for n in {**wanted, **found} if wanted.get(n) != found.get(n)]
         with RunFolder(path, found) as old:
-            holds = bool(old.steps or list(path.glob(f"*{FINISHED}")))
+            # Checkpoints of its own, and what several runs have in there.
+            kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
+            holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
             if holds and names and resume == "auto":
                 name = names[0]
                 raise ConfigError(
@@ -65,7 +67,7 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
                     f"{str(wanted.get(name))[:60]}: give the same to go on, or "
                     "`--resume never` to start anew"
                 )
-            if not holds or resume == "never":
+            if names or resume == "never":
                 remove_run(old)
     return RunFolder(path, settings)
 

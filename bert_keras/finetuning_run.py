@@ -21,7 +21,7 @@ import keras
 from bert_keras.checks import check_choice
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining_manifest import vocabulary_hash
-from bert_keras.run_folder import CHECKPOINTS, SETTINGS, RunFolder
+from bert_keras.run_folder import SETTINGS, RunFolder
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.base import Task
@@ -56,9 +56,9 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
         wanted = json.loads(json.dumps(settings))
         names = [n for n in {**wanted, **found} if wanted.get(n) != found.get(n)]
         with RunFolder(path, found) as old:
-            # Of several runs, each has a folder within, of which some may be over.
-            within = (f"*{FINISHED}", f".*/{CHECKPOINTS}/step-*")
-            holds = bool(old.steps or any(any(path.glob(each)) for each in within))
+            # Checkpoints of its own, and what several runs have in there.
+            kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
+            holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
             if holds and names and resume == "auto":
                 name = names[0]
                 raise ConfigError(
@@ -67,7 +67,7 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
                     f"{str(wanted.get(name))[:60]}: give the same to go on, or "
                     "`--resume never` to start anew"
                 )
-            if resume == "never" or (names and not holds):
+            if names or resume == "never":
                 remove_run(old)
     return RunFolder(path, settings)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import keras
+import tensorflow as tf
 
 _Optimizer = TypeVar("_Optimizer", bound=keras.optimizers.Optimizer)
 
@@ -17,8 +18,8 @@ def finite_updates(kind: type[_Optimizer], **settings: Any) -> _Optimizer:
     """Return an optimizer that passes over updates whose gradients are not finite.
 
     It has a variable `skipped_updates`, int64 [], that counts them, once it is built;
-    the step of its schedule stands still then. On TensorFlow and one device; elsewhere
-    it updates as `kind` does and counts nothing.
+    the step of its schedule stands still then. For one device; under a strategy it
+    updates as `kind` does and counts nothing.
 
     Args:
         kind: class of the optimizer.
@@ -34,10 +35,6 @@ def finite_updates(kind: type[_Optimizer], **settings: Any) -> _Optimizer:
                 )
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-            if keras.config.backend() != "tensorflow":
-                return super().apply(grads, trainable_variables)
-            import tensorflow as tf
-
             if tf.distribute.has_strategy():
                 return super().apply(grads, trainable_variables)
 

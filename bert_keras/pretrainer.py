@@ -19,7 +19,7 @@ from bert_keras.replicated_fit import ReplicatedFit
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertPretrainer(ReplicatedFit):
+class BertPretrainer(ReplicatedFit, keras.Model):
     """Encoder, masked-LM head and next-sentence head, a functional Keras model.
 
     Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],

@@ -8,16 +8,19 @@ output is from.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from bert_keras.replicas import set_replica_seeds
 from bert_keras.summed_update import apply_summed, check_optimizer
 
+# No model itself: Keras makes the bases of a functional model functional, once each.
+_Model: Any = keras.Model if TYPE_CHECKING else object
 
-class ReplicatedFit(keras.Model):
-    """A model that `fit` trains on several replicas as on one device.
+
+class ReplicatedFit(_Model):
+    """Lets `fit` train a model on several replicas as on one device; the first base.
 
     For models made and compiled in the scope of a `MirroredStrategy`; with one replica,
     or another backend than TensorFlow, all is Keras's own. Losses must be means. Keras

@@ -115,12 +115,13 @@ def train(
         RunStopped: SIGTERM or SIGINT has come; what was done is saved.
     """
     config = config or TrainConfig()
+    _check_process()
     check_replaceable(output)
     check_tensorboard(config.tensorboard, Path(output))
     train, dev = with_dev(train, dev, config)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    _check_training(task, config)
+    _check_accumulation(task, config)
     data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
@@ -232,23 +233,22 @@ def _train_fewer(model: TaskModel, config: TrainConfig) -> None:
         add_lora(model.backbone, config.lora_rank, seed=config.seed)
 
 
-def _check_training(task: Task, config: TrainConfig) -> None:
-    """Raise unless this process can train a task so, and its parts make a whole."""
+def _check_process() -> None:
+    """Raise unless Keras runs on TensorFlow, where text handling and `TrainStep` do."""
+    if keras.config.backend() != "tensorflow":
+        raise ConfigError(
+            "`train` needs KERAS_BACKEND=tensorflow; received "
+            f"{keras.config.backend()}: there, `fit` a model on batches of your own"
+        )
     if tf.distribute.has_strategy():
         raise ConfigError(
             "`train` must be called outside the scope of a tf.distribute strategy; "
             "received a call in one: there, `fit` a TaskModel"
         )
-    other = keras.config.backend() != "tensorflow"
-    for name, value, needed in (
-        ("accumulation", config.accumulation, 1),
-        ("on_nonfinite", config.on_nonfinite, "stop"),
-    ):
-        if other and value != needed:
-            raise ConfigError(
-                f"`{name}` must be {needed} on another backend than tensorflow; "
-                f"received {value}"
-            )
+
+
+def _check_accumulation(task: Task, config: TrainConfig) -> None:
+    """Raise unless the parts of a batch have the loss of the whole."""
     if config.accumulation > 1 and task.compares:
         raise ConfigError(
             f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "

@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 
-from bert_keras.keras_step import KerasStep
 from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
@@ -33,8 +32,6 @@ def updates(
 ) -> Iterator[tuple[float, Batches]]:
     """Update a model's weights, and yield each update's loss and its batches.
 
-    By `TrainStep` on TensorFlow, by Keras's `train_on_batch` elsewhere.
-
     Args:
         model: a task's model.
         rows: what it is trained on.
@@ -43,12 +40,8 @@ def updates(
         metrics: updated with each batch.
     """
     dataset = rows.dataset(first_step)
-    update: Any
-    if keras.config.backend() == "tensorflow":
-        objective = TaskObjective(model, metrics=metrics)
-        update = TrainStep(model, optimizer, objective, dataset.element_spec)
-    else:
-        update = KerasStep(model, optimizer)
+    objective = TaskObjective(model, metrics=metrics)
+    update = TrainStep(model, optimizer, objective, dataset.element_spec)
     batches = iter(dataset)
     for step in range(first_step, rows.steps):
         some = list(itertools.islice(batches, rows.parts(step)))
@@ -123,7 +116,5 @@ def new_optimizer(
 
 def own_metrics(model: TaskModel) -> list[keras.metrics.Metric]:
     """Return the metrics of a task that `updates` can keep."""
-    if keras.config.backend() != "tensorflow":
-        return []
     found = model.task.metrics()
     return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]

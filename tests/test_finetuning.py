@@ -21,6 +21,7 @@ from bert_keras.divergence import Divergence, divergence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import TrainingError
 from bert_keras.fewer_weights import add_lora, freeze_layers, plain_weights
+from bert_keras.finetuning_run import open_run, run_path
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks.base import as_columns
@@ -149,8 +150,6 @@ def test_another_run_is_refused_and_thrown_away_by_choice(
 
 
 def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
-    from bert_keras.finetuning_run import open_run, run_path
-
     path = run_path(tmp_path / "model")
     with open_run(path, {"rate": 1}, resume="auto"):
         pass
@@ -169,6 +168,20 @@ def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
     with open_run(path, {"rate": 2}, resume="auto") as run:
         assert run.steps == [1]
         refused(lambda: open_run(path, {"rate": 2}, resume="never"), "another process")
+
+
+@pytest.mark.parametrize(
+    "name", [".seed-1.run/checkpoints/step-000000001", "seed-1.finished.json"]
+)
+def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
+    path = run_path(tmp_path / "model", "runs")
+    with open_run(path, {"rate": 1}, resume="auto"):
+        (path / name).mkdir(parents=True)
+    with open_run(path, {"rate": 1}, resume="auto"):
+        assert (path / name).exists()
+    refused(lambda: open_run(path, {"rate": 2}, resume="auto"), "another `rate`")
+    with open_run(path, {"rate": 2}, resume="never"):
+        assert not (path / name).exists()
 
 
 def test_the_command_line_has_a_code_of_its_own(

@@ -22,12 +22,11 @@ FLOORS = {
     " replicas run_facts score_table silent_run stop_signal task_objective"
     " whole_file",
     1: "beam_runner checkpoints.names checkpoints.wire checks class_names config"
-    " correlation counts_file entity_metrics folder given_texts keras_step"
-    " layer_choice layers masked_lm_head masked_metrics metrics"
-    " multi_label_metrics normalization optimizers pretraining_blocks process_pool"
-    " record_file recurrent_head replica_input report rouge rows sentence_rules"
-    " sentences span_metrics summed_update text_streams train_config vocabulary"
-    " worker_watch",
+    " correlation counts_file entity_metrics folder given_texts layer_choice"
+    " layers masked_lm_head masked_metrics metrics multi_label_metrics"
+    " normalization optimizers pretraining_blocks process_pool record_file"
+    " recurrent_head replica_input report rouge rows sentence_rules sentences"
+    " span_metrics summed_update text_streams train_config vocabulary worker_watch",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
     " corpus_files feature_file operation_count pooling pretraining_data_config"
     " pretraining_objective replicated_fit run_folder similarity strategy table"

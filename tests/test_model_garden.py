@@ -333,7 +333,7 @@ def test_a_saved_model_that_lower_cases_or_not(
     model.do_lower_case = tf.Variable(lower_case)
     tf.saved_model.save(model, str(tmp_path / "saved"))
     notes = convert(tmp_path / "saved", tmp_path / "out")
-    assert f"lowercase={lower_case}, of its do_lower_case" in notes
+    assert f"lowercase={lower_case}, read from the variable do_lower_case" in notes
     tokenizer = WordPieceTokenizer.from_folder(tmp_path / "out")
     assert tokenizer.lowercase is lower_case
 

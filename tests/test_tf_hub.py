@@ -178,7 +178,7 @@ def golden(tmp_path: Path) -> Path:
 
 def test_an_export_of_the_model_garden(golden: Path) -> None:
     checkpoint = read_checkpoint(golden)
-    assert checkpoint.origin == "tf-hub"
+    assert checkpoint.origin == "model-garden"  # by its objects
     assert not checkpoint.unrecognized
     assert checkpoint.config == BertConfig(
         vocab_size=24,
@@ -189,7 +189,7 @@ def test_an_export_of_the_model_garden(golden: Path) -> None:
         hidden_act="gelu_new",
         max_position_embeddings=40,
     )
-    assert any("gelu_new" in note for note in checkpoint.notes)
+    assert any("tanh form" in note for note in checkpoint.notes)
     assert "lowercase=True, read from the variable do_lower_case" in checkpoint.notes
     with np.load(golden / "outputs.npz") as file:
         wanted = dict(file)
@@ -526,7 +526,7 @@ QUERY = f"{LAYER}/self_attention/query/kernel"
     ("name", "array", "parts"),
     [
         (f"{LAYER}/output/bias", None, ("1 missing", "output/dense/bias")),
-        (QUERY, None, ("holds no checkpoint", "saved_model.pb of a BERT")),
+        (QUERY, None, ("holds no BertEncoder of TF Model Garden",)),
         (f"again/{QUERY}", np.zeros((128, 128), "float32"), ("are both",)),
         (QUERY, np.zeros((128, 4, 32), "float32"), ("4 heads in axis 0",)),
         (QUERY, np.zeros((128, 100), "float32"), ("misshapen",)),

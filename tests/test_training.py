@@ -221,6 +221,14 @@ def test_a_missing_encoder(run: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
+def test_another_backend_is_told_before_training(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keras.config.backend", lambda: "jax")
+    refused(run, "`train` needs KERAS_BACKEND=tensorflow; received jax")
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_taken_output_is_found_before_training(run: Any, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.tex").write_text("mine")

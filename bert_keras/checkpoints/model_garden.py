@@ -98,7 +98,8 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
     chosen, unrecognized, notes = stored.sort_out()
     tokenizer = stored.lower_case()
     notes += [
-        f"{name}={value}, of its do_lower_case" for name, value in tokenizer.items()
+        f"{name}={value}, read from the variable do_lower_case"
+        for name, value in tokenizer.items()
     ]
     heads = _heads(chosen, prefix)
     shapes = {name: _joined(name, e, heads, prefix) for name, e in chosen.items()}

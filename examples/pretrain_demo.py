@@ -59,9 +59,8 @@ def main() -> None:
         run("bert-keras", "vocab", train, "--size", 6000, "--output", vocabulary)
     data = ["--vocab", vocabulary, "--form", "text", "--masking", "dynamic"]
     data += ["--max-length", 64, "--output"]
-    for text, rate in ((train, 0.5), (held_out, 0.15)):  # more masks teach faster
-        words = [text, *data, WORK / f"data_{text.stem}", "--mask-rate", rate]
-        run("bert-keras", "pretraining-data", *words)
+    for text in (train, held_out):
+        run("bert-keras", "pretraining-data", text, *data, WORK / f"data_{text.stem}")
     pretrain = ["pretrain", "--data", WORK / "data_train", "--size", SIZE]
     pretrain += ["--vocab", vocabulary, "--held-out", WORK / "data_held_out"]
     pretrain += ["--steps", steps, "--batch-size", 16, "--learning-rate", 2e-3]

@@ -313,10 +313,18 @@ def test_every_code_point(name):
         assert differing(ours, theirs, texts) == []
 
 
-@pytest.mark.slow
+def fuzzed():
+    """Return vocabularies and modes; the second mode of each is thorough."""
+    found = []
+    for number, name in enumerate(RELEASED):
+        modes = ["parse", "literal"] if number % 2 else ["literal", "parse"]
+        found.append(pytest.param(name, modes[0], marks=pytest.mark.slow))
+        found.append(pytest.param(name, modes[1], marks=pytest.mark.thorough))
+    return found
+
+
 @needs_data
-@pytest.mark.parametrize("parse", ["literal", "parse"])
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize(("name", "parse"), fuzzed())
 def test_fuzz_of_100_000(name, parse):
     vocabulary, lowercase = released(name), RELEASED[name]
     ours = WordPieceTokenizer(

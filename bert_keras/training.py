@@ -182,6 +182,7 @@ def _finished(
     for last, rows in list(data.items())[2:]:
         answers = predictor.answers(rows)
         scores[last] = task.score(rows, answers)
+    of_data = dict(scores)
     if failed:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
@@ -216,7 +217,7 @@ def _finished(
         loss=task.loss(),
         metrics=task.metrics(),
     )
-    return TrainResult(output, model, scores, loop.history, report)
+    return TrainResult(output, model, of_data, loop.history, report)
 
 
 def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:

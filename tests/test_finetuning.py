@@ -318,7 +318,7 @@ def test_a_run_that_learned_nothing_is_begun_again(
 def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
     result = train_spam(tmp_path / "model", epochs=1, learning_rate=1e-12)
     wanted = pytest.approx(np.log(3), abs=1e-3)
-    assert result.scores["diverged"]["constant_loss"] == wanted
+    assert result.report["scores"]["diverged"]["constant_loss"] == wanted
 
 
 # Fewer weights, and parts of batches.

@@ -438,7 +438,7 @@ def kills(folder: Path, count: int) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> None:
     kills(tmp_path, 2)
 

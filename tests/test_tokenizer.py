@@ -298,9 +298,15 @@ def test_released_vocabularies(name):
     assert differing(graph(ours), theirs, texts) == []
 
 
-@pytest.mark.slow
+def swept():
+    """Return vocabularies: one of each kind in `make test`, the rest is thorough."""
+    slow = ("bert-base-uncased", "bert-base-multilingual-cased")
+    kinds = {name: "slow" if name in slow else "thorough" for name in RELEASED}
+    return [pytest.param(n, marks=getattr(pytest.mark, k)) for n, k in kinds.items()]
+
+
 @needs_data
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("name", swept())
 def test_every_code_point(name):
     vocabulary, lowercase = released(name), RELEASED[name]
     ours = graph(WordPieceTokenizer(vocabulary, lowercase=lowercase))
@@ -334,7 +340,7 @@ def test_fuzz_of_100_000(name, parse):
     assert differing(graph(ours), theirs, fuzz(100_000, seed=6)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_characters_are_those_of_the_reference():
     script = ROOT / "tests" / "goldens" / "find_characters.py"
     subprocess.run([sys.executable, script, "--check"], check=True)

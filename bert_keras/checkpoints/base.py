@@ -11,6 +11,7 @@ import abc
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from bert_keras.checkpoints.names import head_axis
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError
 
@@ -238,3 +240,27 @@ def listed(names: list[str], *, most: int = 4) -> str:
     shown = ", ".join(one_line(name, longest=120) for name in names[:most])
     more = len(names) - most
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def joined_heads(name: str, shape: Shape, heads: int, place: str) -> Shape:
+    """Return the canonical shape of a weight that is stored with an axis of heads.
+
+    Args:
+        name: its canonical name.
+        shape: as it is stored.
+        heads: attention heads of the model.
+        place: file and name there, for messages.
+
+    Raises:
+        CheckpointError: the shape has other axes, or another number of heads.
+    """
+    axis = head_axis(name)
+    if axis is None:
+        return shape
+    axes = 3 if name.endswith("/kernel") else 2
+    if len(shape) != axes or shape[axis] != heads:
+        raise CheckpointError(
+            f"{place} must have {axes} axes, {heads} heads in axis {axis}; has "
+            f"{list(shape)}"
+        )
+    return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])

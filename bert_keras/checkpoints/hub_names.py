@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 
+from bert_keras.checkpoints import names
 from bert_keras.checkpoints.names import TABLE
 from bert_keras.errors import CheckpointError
 
@@ -70,15 +71,9 @@ _OURS = ("bert/", "cls/predictions/")
 _TO_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
 _TO_HUB |= {ours: new for ours, (new, _) in _WEIGHTS.items()}
 _FROM_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
-_FROM_HUB |= {theirs: ours for ours, names in _WEIGHTS.items() for theirs in names}
+_FROM_HUB |= {theirs: ours for ours, both in _WEIGHTS.items() for theirs in both}
 _LAYER = re.compile(r"(?<=/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
 _MOST_STEPS = 12  # of a name; more than any has
-# The canonical axis that is stored as two, and how many axes there are then.
-_HEAD_AXES = {
-    **{f"attention/self/{n}/kernel": (1, 3) for n in ("query", "key", "value")},
-    **{f"attention/self/{n}/bias": (0, 2) for n in ("query", "key", "value")},
-    "attention/output/dense/kernel": (0, 3),
-}
 
 
 def from_hub(name: str) -> str | None:
@@ -117,4 +112,5 @@ def head_axis(name: str) -> tuple[int, int] | None:
 
     `None` for a weight that is stored as it is.
     """
-    return _HEAD_AXES.get(name.partition("/layer_")[2].partition("/")[2])
+    axis = names.head_axis(name)
+    return None if axis is None else (axis, 3 if name.endswith("/kernel") else 2)

@@ -8,7 +8,6 @@ imported because of them. `keras_hub_writer` writes such folders.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from bert_keras.checkpoints.base import (
     LazyArrays,
     Shape,
     bert_config,
+    joined_heads,
     one_line,
     read_json,
 )
@@ -221,20 +221,7 @@ def _sorted_out(
             )
         array.check()
         chosen[name] = array
-        shapes[name] = _joined(name, array, heads)
-    return chosen, shapes, unrecognized
-
-
-def _joined(name: str, array: StoredArray, heads: int) -> Shape:
-    """Return the canonical shape of an array, its two axes of heads made one."""
-    axis = names.head_axis(name)
-    shape = array.shape
-    if axis is None:
-        return shape
-    axes = 3 if name.endswith("/kernel") else 2
-    if len(shape) != axes or shape[axis] != heads:
-        raise CheckpointError(
-            f"{array.file}: {array.path} must have {axes} axes, {heads} heads in axis "
-            f"{axis}; has {list(shape)}"
+        shapes[name] = joined_heads(
+            name, array.shape, heads, f"{array.file}: {array.path}"
         )
-    return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
+    return chosen, shapes, unrecognized

@@ -11,7 +11,6 @@ Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py`, `base_trainer.p
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,8 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import names
-from bert_keras.checkpoints.base import Checkpoint, LazyArrays, Shape, one_line
+from bert_keras.checkpoints.base import (
+    Checkpoint,
+    LazyArrays,
+    joined_heads,
+    one_line,
+)
 from bert_keras.checkpoints.bert_config_file import CONFIG, read_config
 from bert_keras.checkpoints.bundle import FLOATS, Entry, read_index
 from bert_keras.checkpoints.hub_names import CONFIG as HUB_CONFIG
@@ -102,7 +105,10 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         for name, value in tokenizer.items()
     ]
     heads = _heads(chosen, prefix)
-    shapes = {name: _joined(name, e, heads, prefix) for name, e in chosen.items()}
+    shapes = {
+        name: joined_heads(name, e.shape, heads, f"{prefix}: {e.name}")
+        for name, e in chosen.items()
+    }
     masked_lm = "cls/predictions/output_bias" in chosen
     if (folder / CONFIG).exists():
         raw, config, said = Said(*read_config(folder / CONFIG))
@@ -247,17 +253,3 @@ def _heads(chosen: Mapping[str, Entry], prefix: Path) -> int:
             f"{prefix}: the query of the first layer must have 3 axes; {found}"
         )
     return entry.shape[1]
-
-
-def _joined(name: str, entry: Entry, heads: int, prefix: Path) -> Shape:
-    """Return the canonical shape of a weight, its two axes of heads made one."""
-    axis, shape = names.head_axis(name), entry.shape
-    if axis is None:
-        return shape
-    axes = 3 if name.endswith("/kernel") else 2
-    if len(shape) != axes or shape[axis] != heads:
-        raise CheckpointError(
-            f"{prefix}: {entry.name} must have {axes} axes, {heads} heads in axis "
-            f"{axis}; has {list(shape)}"
-        )
-    return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])

@@ -4,7 +4,8 @@ VENV := .venv
 PEERS := .venv-peers
 BEAM := .venv-beam
 GARDEN := .venv-garden
-PARALLEL := --numprocesses=auto --dist=loadfile
+# In the order of the files: those of few but long tests would come last, one by one.
+PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -15,15 +16,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # A stamp of what an environment was made from; made again when that changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-compile --editable '.[dev]'
 	$(VENV)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@
 
 $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 $(TORCH_INDEX:%=--extra-index-url %)
+	$(PEERS)/bin/python -m pip install --quiet --no-compile torch==2.13.0 $(TORCH_INDEX:%=--extra-index-url %)
 	# seqeval has no wheel, and its old set-up does not build in any other way.
-	$(PEERS)/bin/python -m pip install --quiet --use-pep517 --editable '.[peers]'
+	$(PEERS)/bin/python -m pip install --quiet --no-compile --use-pep517 --editable '.[peers]'
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@
 

@@ -39,8 +39,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
 
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
     from bert_keras.fewer_weights import add_lora, freeze_layers
-    from bert_keras.finite_updates import finite_updates
-    from bert_keras.packing import Preprocessor
+    from bert_keras.preprocessor import Preprocessor
     from bert_keras.task_model import TaskModel
     from bert_keras.task_objective import TaskObjective
     from bert_keras.tokenizer import WordPieceTokenizer
@@ -63,7 +62,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     freeze_layers(encoder, config.freeze_layers)
     if config.lora_rank:
         add_lora(encoder, config.lora_rank, seed=3)
-    optimizer = new_optimizer(config, steps=100, make=finite_updates)
+    optimizer = new_optimizer(config, steps=100)
     optimizer.build(model.trainable_variables)
     rows = batch // config.accumulation
     ids = np.random.default_rng(4).integers(5, 1000, (rows, length), dtype="int32")
@@ -79,7 +78,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     )
     update = TrainStep(model, optimizer, TaskObjective(model), spec)
     start = time.perf_counter()
-    sums, _ = update([(inputs, labels)] * config.accumulation)
+    sums, *_ = update([(inputs, labels)] * config.accumulation)
     float(sums["loss"][0])
     learned = sum(int(np.prod(w.shape)) for w in model.trainable_weights)
     found = {

@@ -87,7 +87,7 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
         batch = next(batches)
         waited += time.perf_counter() - before
         tokens += float(count(batch[0])[0])
-        sums, _ = update([batch])
+        sums, *_ = update([batch])
         sums["masked_lm"].numpy()
     seconds = time.perf_counter() - start
     return {

@@ -27,7 +27,7 @@ _PLACES = {
     "MultipleChoice": "tasks.multiple_choice",
     "NextSentence": "tasks.next_sentence",
     "Predictor": "inference",
-    "Preprocessor": "packing",
+    "Preprocessor": "preprocessor",
     "PretrainConfig": "pretrain_config",
     "PretrainingDataConfig": "pretraining_data_config",
     "QuestionAnswering": "tasks.question_answering",

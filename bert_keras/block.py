@@ -7,14 +7,15 @@ section 3. Weights carry the names of Google's variable scopes, so `variable.pat
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
+
+from bert_keras.dropout import dropout
+from bert_keras.initialization import initializer
 
 
 def activation(name: str) -> Callable[[Any], Any]:
@@ -177,10 +178,10 @@ class Block(keras.layers.Layer):
         shape = (rows or ops.shape(x)[0], length or ops.shape(x)[1], hidden)
         flat = ops.reshape(x, (-1, hidden))
         context, probabilities = self._attend(flat, bias, shape, first, seeds[0])
-        y = _dropout(self.attention_output(context), self.dropout_rate, seeds[1])
+        y = dropout(self.attention_output(context), self.dropout_rate, seeds[1])
         x = self.attention_norm((flat if first is None else first.x) + y)
         y = self.feed_forward_output(activate(self.intermediate(x)))
-        x = self.feed_forward_norm(x + _dropout(y, self.dropout_rate, seeds[2]))
+        x = self.feed_forward_norm(x + dropout(y, self.dropout_rate, seeds[2]))
         return x if first is not None else ops.reshape(x, shape), probabilities
 
     def _attend(self, x: Any, bias: Any, shape: Any, first: Any, seed: Any) -> Any:
@@ -198,7 +199,7 @@ class Block(keras.layers.Layer):
         scores = ops.matmul(q, ops.transpose(k, (0, 2, 3, 1)))  # [B, N, T, T]
         scores = ops.cast(scores, "float32") + bias
         probabilities = ops.cast(ops.softmax(scores, axis=-1), x.dtype)
-        dropped = _dropout(probabilities, self.attention_dropout_rate, seed)
+        dropped = dropout(probabilities, self.attention_dropout_rate, seed)
         context = ops.matmul(dropped, ops.transpose(v, (0, 2, 1, 3)))
         context = ops.transpose(context, (0, 2, 1, 3))
         return ops.reshape(context, (-1, self.hidden_size)), probabilities
@@ -271,85 +272,3 @@ class _Rows:
     def of_row(self, values: Any) -> Any:
         """Return the values [B, …] of each text's row, [S, …]."""
         return values if self.rows is None else ops.take(values, self.rows, axis=0)
-
-
-class _DrawnSeed(keras.random.SeedGenerator):
-    """A seed that was drawn already, in the form that `keras.random` asks for."""
-
-    _initial_seed = 0  # torch's dropout would ignore a generator without this
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def next(self, ordered: bool = True) -> Any:
-        return self._value
-
-
-def _dropout(x: Any, rate: float, seed: Any) -> Any:
-    """Return `x` with dropout; unchanged where no seed was drawn.
-
-    On TensorFlow a unit takes 16 random bits, half of what Keras draws: random numbers
-    are a fifth of the time of a training step on a CPU. The rate is rounded to
-    1/65,536, and the scale is that of the rounded rate.
-    """
-    if seed is None or rate == 0:
-        return x
-    if keras.config.backend() != "tensorflow":
-        return keras.random.dropout(x, rate, seed=_DrawnSeed(seed))
-    import tensorflow as tf
-
-    dropped = max(round(rate * 65_536), 1)
-    count = tf.size(x)
-    bits = tf.random.stateless_uniform(
-        [(count + 1) // 2],
-        tf.cast(seed, tf.int64),
-        minval=None,
-        maxval=None,
-        dtype=tf.int32,
-    )
-    units = tf.reshape(tf.bitcast(bits, tf.int16), [-1])[:count]
-    kept = tf.reshape(units >= tf.constant(dropped - 32_768, tf.int16), tf.shape(x))
-    return x * (tf.cast(kept, x.dtype) * (65_536 / (65_536 - dropped)))
-
-
-_UNDRAWN = contextvars.ContextVar("undrawn", default=False)
-
-
-@contextlib.contextmanager
-def undrawn() -> Iterator[None]:
-    """Make layers whose weights hold nothing yet, and get values before they are used.
-
-    To draw a hundred million numbers takes most of the time of loading a model, and
-    memory that was never written to is not taken. What is drawn later, of the same
-    seeds, is the same as ever. A pooler, which a checkpoint may lack, is drawn still.
-    """
-    token = _UNDRAWN.set(True)
-    try:
-        yield
-    finally:
-        _UNDRAWN.reset(token)
-
-
-class _Undrawn(keras.initializers.TruncatedNormal):
-    """Takes its seed as the initializer does that it stands for, and draws nothing."""
-
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
-        if keras.config.backend() != "tensorflow":
-            return ops.zeros(shape, dtype)
-        import tensorflow as tf
-
-        kind = tf.as_dtype(keras.config.floatx() if dtype is None else dtype)
-        return tf.raw_ops.Empty(shape=shape, dtype=kind)
-
-
-def initializer(
-    stddev: float, seed: int | None, offset: int = 0, *, always: bool = False
-) -> Any:
-    """Return the paper's initializer; `offset` sets weights of one seed apart.
-
-    With `always` it draws under `undrawn`, too.
-    """
-    seed = None if seed is None else seed + offset
-    draws = always or not _UNDRAWN.get()
-    kind = keras.initializers.TruncatedNormal if draws else _Undrawn
-    return kind(stddev=stddev, seed=seed)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import ConfigError
-from bert_keras.metrics import cross_entropy, expected_calibration_error
+from bert_keras.probability_metrics import cross_entropy, expected_calibration_error
 
 CALIBRATIONS = ("none", "temperature")
 # Few dev rows that are all answered rightly would ask for a temperature of 0.

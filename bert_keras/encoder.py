@@ -12,10 +12,11 @@ import keras
 from keras import ops
 
 from bert_keras import layers
-from bert_keras.block import Block, undrawn
+from bert_keras.block import Block
 from bert_keras.checkpoints import Checkpoint, check_encoder, match, read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.initialization import undrawn
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # What a packed row needs besides: see `packing.pack_rows`.

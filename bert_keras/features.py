@@ -22,8 +22,9 @@ from bert_keras.encoder import BertEncoder, batch_inputs
 from bert_keras.errors import ConfigError
 from bert_keras.feature_file import Writer, check_output, feature_writer
 from bert_keras.inference import Predictor
-from bert_keras.packing import Preprocessor, join, unpack
+from bert_keras.packing import join, unpack
 from bert_keras.pooling import unit_vectors
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.progress import say
 from bert_keras.table import Columns, stream_columns
 from bert_keras.tasks.embedding import Embedding

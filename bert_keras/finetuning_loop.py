@@ -14,18 +14,22 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints import read_checkpoint
-from bert_keras.encoder import assign
+from bert_keras.encoder import BertEncoder, assign
 from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.fewer_weights import has_lora, plain_weights
-from bert_keras.finite_updates import finite_updates
 from bert_keras.inference import Predictor
-from bert_keras.model_folder import load_model, write_model
+from bert_keras.initialization import undrawn
+from bert_keras.model_folder import write_model
 from bert_keras.progress import say
-from bert_keras.run_folder import RunFolder
+from bert_keras.replicas import take_from_first
+from bert_keras.run_folder import NONFINITE, RunFolder
+from bert_keras.silent_run import SilentRun
 from bert_keras.stop_signal import StopSignal
+from bert_keras.strategy import Devices
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
 from bert_keras.train_config import TrainConfig
+from bert_keras.train_step import not_finite
 from bert_keras.training_progress import TrainingProgress
 from bert_keras.training_rows import places_of
 from bert_keras.training_state import TrainingState, write_state
@@ -60,14 +64,17 @@ class FineTuningLoop:
     """Trains a task's model; scores and saves it after each epoch.
 
     A checkpoint is written before an epoch is scored. A run that stops while it scores
-    scores again when it goes on; all else is in checkpoint and curves.
+    scores again when it goes on; all else is in checkpoint and curves. Of several
+    workers the chief alone reads, scores and writes.
 
     Args:
-        model: with its weights of the start; those of a checkpoint take their place.
+        model: made in the scope of the strategy, with its weights of the start; those
+            of a checkpoint take their place.
         train: rows to train on.
         dev: rows to score.
-        run: the folder of the run.
+        run: the folder of the run; of a worker that does not write, a `SilentRun`.
         config: how to train.
+        devices: where to compute.
         stop: tells when the run is to end.
 
     Attributes:
@@ -86,41 +93,42 @@ class FineTuningLoop:
         train: Columns,
         dev: Columns,
         *,
-        run: RunFolder,
+        run: RunFolder | SilentRun,
         config: TrainConfig,
+        devices: Devices,
         stop: StopSignal,
     ) -> None:
         self.model = model
         self.dev = dev
         self.run = run
         self.config = config
+        self.devices = devices
         self.stop = stop
         self.rows = training_rows(model, train, config)
-        self._optimizer = new_optimizer(
-            config, steps=self.rows.steps, make=finite_updates
-        )
-        # Else TensorFlow makes its variables while it traces the step, and then has to
-        # trace the step a second time.
-        self._optimizer.build(model.trainable_variables)
+        with devices.strategy.scope():
+            self._optimizer = new_optimizer(config, steps=self.rows.steps)
+            # Else TensorFlow makes its variables while it traces the step, and then has
+            # to trace the step a second time.
+            self._optimizer.build(model.trainable_variables)
+            self._metrics = own_metrics(model)
         self._state = TrainingState(model, self._optimizer, weights=model.weights)
-        self._metrics = own_metrics(model)
         self._predictor = Predictor(model)
         self.skipped: list[str] = []
-        self.step = run.steps[-1] if run.steps else 0
+        self.step = devices.agree(run.steps[-1] if run.steps else 0)
         self.progress = TrainingProgress(
             self.rows,
             start=self.step,
             metrics=self._metrics,
-            tensorboard=config.tensorboard,
+            tensorboard=config.tensorboard if devices.is_chief else None,
+            is_shown=devices.is_chief,
         )
         if self.step:
-            self._restore(run.checkpoint(self.step))
+            self._restore()
         self.history = run.rows(
             self.step,
             # An epoch that ends here is scored again.
             lambda row: "loss" in row or row["step"] < self.step,
         )
-        self._skipped_before = self._count_of_skipped()
         self.best = BestEpoch()
         name = f"dev_{model.task.best_score}"
         for row in self.history:
@@ -146,24 +154,29 @@ class FineTuningLoop:
             first_step=self.step,
             metrics=self._metrics,
         )
-        for loss, batches in made:
-            is_good = self._is_good(loss)
+        for update in made:
+            if not update.is_made:
+                self._pass_over(update.loss)
             self.step += 1
-            self._add(self.progress.add(loss if is_good else None, batches))
+            self._add(self.progress.add(update))
             self._save_and_score()
 
     def best_model(self) -> TaskModel:
-        """Return the model of the best epoch, scored; with LoRA one of plain weights.
+        """Return the model of the best epoch, scored: of plain weights on one device.
+
+        All workers have it.
 
         Raises:
             CheckpointError: that epoch's folder is broken.
         """
         self.run.wait()
-        model, folder = self.model, self.run.path / BEST
-        if has_lora(model.backbone):
-            model = load_model(folder, task=model.task, dtype=self.config.precision)
-        elif self.best.epoch < self.config.epochs:
-            assign(model, read_checkpoint(folder))
+        model, is_last = self.model, self.best.epoch == self.config.epochs
+        if self.devices.name != "single" or has_lora(model.backbone):
+            model, is_last = _plain_copy(model), False
+        if self.devices.is_chief and not is_last:
+            assign(model, read_checkpoint(self.run.path / BEST))
+        if self.devices.workers > 1:
+            take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None:
             answers = Predictor(model).answers(self.dev)
             self.best.answers = answers
@@ -178,7 +191,8 @@ class FineTuningLoop:
             return
         # A row ends here, so that curves go on as if a run had not been stopped.
         self._add(self.progress.end_row())
-        self._save()
+        if self.devices.is_chief:
+            self._save()
         self.stop.leave(self.run.wait)
         if ends_epoch:
             self._score()
@@ -193,7 +207,15 @@ class FineTuningLoop:
 
         self.run.save(self.step, write, keep=self.config.keep)
 
-    def _restore(self, folder: Path) -> None:
+    def _restore(self) -> None:
+        """Go on from the last checkpoint; the other workers get what the chief has."""
+        if isinstance(self.run, RunFolder):
+            self._read(self.run.checkpoint(self.step))
+        if self.devices.workers > 1:
+            variables = [*self.model.variables, *self._optimizer.variables]
+            take_from_first(self.devices.strategy, variables, self.step)
+
+    def _read(self, folder: Path) -> None:
         self._state.restore(folder)
         try:
             told = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
@@ -208,7 +230,9 @@ class FineTuningLoop:
         )
 
     def _score(self) -> None:
-        """Score dev; keep the model if it is the best so far."""
+        """Score dev; keep the model if it is the best so far; on the chief."""
+        if not self.devices.is_chief:
+            return
         task, epoch = self.model.task, self.step // self.rows.steps_per_epoch
         with self.stop.at_once():
             answers = self._predictor.answers(self.dev)
@@ -222,33 +246,27 @@ class FineTuningLoop:
             weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}
             self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
 
-    def _is_good(self, loss: float) -> bool:
-        """Say whether an update was made; raise where it was not and that is to stop.
+    def _pass_over(self, loss: float) -> None:
+        """Tell of an update that was not made; raise where that is to stop a run.
 
         Raises:
             TrainingError: names epoch, step and rows; a file in the run's folder holds
                 all of them.
         """
-        skipped = self._count_of_skipped()
-        passed_over = skipped > self._skipped_before
-        self._skipped_before = skipped
-        if math.isfinite(loss) and not passed_over:
-            return True
         columns, rows = self.rows.columns, self.rows.rows_of(self.step)
         epoch, batch = divmod(self.step, self.rows.steps_per_epoch)
-        what = f"the loss is {loss}"
-        if math.isfinite(loss):
-            what = "a gradient is not finite"
+        what = not_finite(loss)
         where = (
             f"in epoch {epoch + 1}, step {batch + 1:,} of it, {self.step + 1:,} of all "
             f"({places_of(columns, rows)})"
         )
         if self.config.on_nonfinite == "skip":
-            say(f"{what} {where}: passed over")
+            if self.devices.is_chief:
+                say(f"{what} {where}: passed over")
             self.skipped.append(f"{what} {where}")
-            return False
+            return
         self.run.add_note(
-            "nonfinite.json",
+            NONFINITE,
             {
                 "loss": str(loss),
                 "epoch": epoch + 1,
@@ -263,11 +281,14 @@ class FineTuningLoop:
             "--on-nonfinite skip"
         )
 
-    def _count_of_skipped(self) -> int:
-        count = getattr(self._optimizer, "skipped_updates", None)
-        return 0 if count is None else int(count)
-
     def _add(self, row: dict[str, Any] | None) -> None:
         if row is not None:
             self.history.append(row)
             self.run.add_row(row)
+
+
+def _plain_copy(model: TaskModel) -> TaskModel:
+    """Return a model of the same form, without LoRA, made outside of any strategy."""
+    with undrawn():
+        encoder = BertEncoder.from_config(model.backbone.get_config())
+    return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

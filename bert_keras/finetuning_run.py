@@ -29,7 +29,7 @@ from bert_keras.train_config import RESUME, TrainConfig
 
 FINISHED = ".finished.json"  # ends the names of what is told of runs that are over
 # What may differ when a run goes on: the weights do not follow from it.
-_FREE = ("save_every", "keep", "tensorboard", "on_nonfinite", "restarts")
+_FREE = ("save_every", "keep", "tensorboard", "on_nonfinite", "restarts", "strategy")
 
 
 def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
@@ -80,14 +80,21 @@ def remove_run(run: RunFolder) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def discard_run(path: Path) -> None:
+def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
     """Take a run's folder away, if there is one.
+
+    Args:
+        path: as `run_path` gives it.
+        settings: a run that was told otherwise stays.
 
     Raises:
         CheckpointError: another process has it.
     """
     found = _settings_of(path)
-    if found is not None:
+    if found is None:
+        return
+    wanted = json.loads(json.dumps(settings))
+    if all(found.get(name) == value for name, value in wanted.items()):
         with RunFolder(path, found) as run:
             remove_run(run)
 

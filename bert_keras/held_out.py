@@ -11,9 +11,10 @@ import tensorflow as tf
 from bert_keras.errors import DataError
 from bert_keras.pretrainer import BertPretrainer
 from bert_keras.pretraining_files import find_files
-from bert_keras.pretraining_input import pretraining_dataset, read_batches
+from bert_keras.pretraining_input import pretraining_dataset
 from bert_keras.pretraining_objective import PretrainingObjective
 from bert_keras.pretraining_plan import PretrainingPlan, check_sizes
+from bert_keras.pretraining_records import read_batches
 from bert_keras.replica_input import Share, distributed
 from bert_keras.replicas import summed_function
 from bert_keras.strategy import Devices

@@ -16,13 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.block import undrawn
 from bert_keras.checkpoints import match
 from bert_keras.checkpoints.base import check_finite, shapes_of
 from bert_keras.checkpoints.hub_names import head_axis, to_hub
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder
 from bert_keras.hub_preprocessor import INPUTS, SavedPart
+from bert_keras.initialization import undrawn
 from bert_keras.masked_lm_head import MaskedLMHead
 
 POOLER, MASKED_LM = "bert/pooler/", "cls/predictions/"

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.block import first_tokens, initializer
+from bert_keras.block import first_tokens
+from bert_keras.initialization import initializer
 
 _MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
 

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.block import activation, initializer
+from bert_keras.block import activation
+from bert_keras.initialization import initializer
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -15,7 +15,10 @@ class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """The share of the labels, int [R, P], that logits [R, P, V] are highest at."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        return super().update_state(y_true, y_pred, _weights(y_true, sample_weight))
+        # Flat: else Keras takes the mean of each row, and rows are of many lengths.
+        logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))
+        weights = ops.ravel(_weights(y_true, sample_weight))
+        return super().update_state(ops.ravel(y_true), logits, weights)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -37,7 +40,8 @@ class MaskedPerplexity(keras.metrics.Mean):
         losses = ops.sparse_categorical_crossentropy(
             labels, ops.cast(y_pred, "float32"), from_logits=True
         )
-        return super().update_state(losses, _weights(y_true, sample_weight))
+        weights = ops.ravel(_weights(y_true, sample_weight))
+        return super().update_state(ops.ravel(losses), weights)
 
     def result(self) -> Any:
         return ops.exp(super().result())

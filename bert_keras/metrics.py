@@ -5,8 +5,7 @@ Labels and predictions are integer [N] class numbers from 0, probabilities are f
 correlation is 0 (`zero_division=0`).
 
 Sources: Gorodkin 2004, "Comparing two K-category assignments by a K-category
-correlation coefficient" (R_K, the multi-class Matthews correlation); Guo et al. 2017
-(arXiv:1706.04599), section 2 (expected calibration error).
+correlation coefficient" (R_K, the multi-class Matthews correlation).
 """
 
 from __future__ import annotations
@@ -19,8 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
-
-_SUM_TOLERANCE = 1e-2  # rows of a float16 softmax sum to 1 only roughly
+from bert_keras.probability_metrics import (
+    check_integers,
+    check_probabilities,
+    check_range,
+    cross_entropy,
+    expected_calibration_error,
+    reliability,
+)
 
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
@@ -55,8 +60,8 @@ def confusion_matrix(
         [[1, 0], [1, 1]]
     """
     true, predicted = _check_pair(labels, predictions)
-    _check_range("labels", true, num_classes)
-    _check_range("predictions", predicted, num_classes)
+    check_range("labels", true, num_classes)
+    check_range("predictions", predicted, num_classes)
     cells = np.bincount(true * num_classes + predicted, minlength=num_classes**2)
     return cells.reshape(num_classes, num_classes).astype(np.int64)
 
@@ -106,73 +111,6 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
     )
 
 
-def cross_entropy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
-    """Return the mean of -log p(label), in nats.
-
-    A probability of 0, to which a float32 softmax can sink, counts as the smallest
-    normal float32 (1.2e-38), so that the mean stays finite: at most 87.3 a row.
-
-    Args:
-        labels: integer [N], from 0 to C - 1.
-        probabilities: float [N, C]; rows sum to 1.
-
-    Raises:
-        BertKerasError: shapes do not fit, or a row is not a distribution.
-    """
-    true, p = _check_probabilities(labels, probabilities)
-    of_label = p[np.arange(len(true)), true]
-    of_label = np.clip(of_label, np.finfo(np.float32).tiny, 1.0)
-    return float(-np.log(of_label).mean()) + 0.0  # + 0.0 turns -0.0 into 0.0
-
-
-def expected_calibration_error(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, num_bins: int = 15
-) -> float:
-    """Return the mean gap between confidence and accuracy, weighted by rows.
-
-    Args and errors are those of `reliability`; as in Guo et al. 2017, equation 3.
-    """
-    bins = reliability(labels, probabilities, num_bins=num_bins)
-    gaps = [abs(b["accuracy"] - b["confidence"]) * b["support"] for b in bins]
-    return float(sum(gaps) / sum(b["support"] for b in bins))
-
-
-def reliability(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, num_bins: int = 15
-) -> list[dict[str, Any]]:
-    """Return how often a model is right, by how sure it is.
-
-    The confidence of a row is its largest probability; bins have equal width and hold
-    their upper edge.
-
-    Args:
-        labels: integer [N], from 0 to C - 1.
-        probabilities: float [N, C]; rows sum to 1.
-        num_bins: number of bins from 0 to 1.
-
-    Returns:
-        A dict for each bin that holds rows: `confidence` and `accuracy`, the means of
-        its rows, and `support`, their number.
-
-    Raises:
-        BertKerasError: as for `cross_entropy`, or `num_bins` is below 1.
-    """
-    true, p = _check_probabilities(labels, probabilities)
-    if num_bins < 1:
-        raise BertKerasError(f"`num_bins` must be at least 1; received {num_bins}")
-    confidence, correct = p.max(axis=1), p.argmax(axis=1) == true
-    edges = np.linspace(0, 1, num_bins + 1)[1:-1]
-    bins = np.digitize(confidence, edges, right=True)
-    return [
-        {
-            "confidence": float(confidence[bins == number].mean()),
-            "accuracy": float(correct[bins == number].mean()),
-            "support": int((bins == number).sum()),
-        }
-        for number in np.unique(bins)
-    ]
-
-
 def classification_scores(
     labels: npt.ArrayLike,
     probabilities: npt.ArrayLike,
@@ -201,7 +139,7 @@ def classification_scores(
         BertKerasError: shapes do not fit, a row is not a distribution, a label is out
             of range, or two classes have one name.
     """
-    true, p = _check_probabilities(labels, probabilities)
+    true, p = check_probabilities(labels, probabilities)
     names = list(class_names)
     if len(names) != p.shape[1] or len(set(names)) != len(names):
         raise BertKerasError(
@@ -271,58 +209,11 @@ def _matthews(matrix: npt.NDArray[np.int64]) -> float:
 def _check_pair(
     labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    true = _check_integers("labels", labels)
-    predicted = _check_integers("predictions", predictions)
+    true = check_integers("labels", labels)
+    predicted = check_integers("predictions", predictions)
     if true.shape != predicted.shape:
         raise BertKerasError(
             "`labels` and `predictions` must be of one length; received "
             f"{len(true)} and {len(predicted)}"
         )
     return true, predicted
-
-
-def _check_integers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise BertKerasError(
-            f"`{name}` must be of shape [N]; received shape {list(array.shape)}"
-        )
-    if not array.size:
-        raise BertKerasError(f"`{name}` must not be empty")
-    if not np.issubdtype(array.dtype, np.integer):
-        raise BertKerasError(f"`{name}` must be integers; received {array.dtype}")
-    return array.astype(np.int64)
-
-
-def _check_range(name: str, values: npt.NDArray[np.int64], num_classes: int) -> None:
-    bad = np.flatnonzero((values < 0) | (values >= num_classes))
-    if bad.size:
-        raise BertKerasError(
-            f"`{name}` must be from 0 to {num_classes - 1}; "
-            f"received {values[bad[0]]} in row {bad[0]}"
-        )
-
-
-def _check_probabilities(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return int64 [N] and float64 [N, C] that fit each other."""
-    true = _check_integers("labels", labels)
-    array = np.asarray(probabilities)
-    if array.ndim != 2 or len(array) != len(true) or not array.shape[1]:
-        raise BertKerasError(
-            f"`probabilities` must be of shape [{len(true)}, C], a row for each "
-            f"label; received shape {list(array.shape)}"
-        )
-    if not np.issubdtype(array.dtype, np.number):
-        raise BertKerasError(f"`probabilities` must be float; received {array.dtype}")
-    p = array.astype(np.float64)
-    fits = (p >= 0) & (p <= 1 + _SUM_TOLERANCE)  # false for NaN too
-    bad = np.flatnonzero(~fits.all(axis=1) | (abs(p.sum(axis=1) - 1) > _SUM_TOLERANCE))
-    if bad.size:
-        raise BertKerasError(
-            "each row of `probabilities` must be numbers from 0 to 1 that sum to 1; "
-            f"received {p[bad[0]].tolist()[:5]} in row {bad[0]} ({bad.size} bad rows)"
-        )
-    _check_range("labels", true, p.shape[1])
-    return true, p

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.block import undrawn
 from bert_keras.checkpoints import (
     Checkpoint,
     check_encoder,
@@ -31,7 +30,8 @@ from bert_keras.encoder import BertEncoder, assign
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.fewer_weights import plain_weights
 from bert_keras.folder import replaced_folder
-from bert_keras.packing import Preprocessor
+from bert_keras.initialization import undrawn
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.base import Task

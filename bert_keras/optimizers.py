@@ -212,3 +212,24 @@ class Lamb(_SumsRepeatedRows, keras.optimizers.Lamb):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight_decay": self.decay_in_update}
+
+
+def optimizer_of(
+    config: Any, schedule: WarmupLinearDecay
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a run.
+
+    Args:
+        config: a `TrainConfig` or `PretrainConfig`: `optimizer`, `weight_decay`,
+            `global_clipnorm` and `precision`; float16 scales the loss.
+        schedule: the learning rate of each update.
+    """
+    kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
+    optimizer = kind(
+        schedule,
+        weight_decay=config.weight_decay,
+        global_clipnorm=config.global_clipnorm,
+    )
+    if config.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer

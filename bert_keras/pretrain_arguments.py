@@ -12,7 +12,7 @@ from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretrain_config import OBJECTIVES, OPTIMIZERS, PretrainConfig
 from bert_keras.pretraining_data_config import UNITS
-from bert_keras.train_config import LAYOUTS, PRECISIONS, STRATEGIES
+from bert_keras.train_config import LAYOUTS, ON_NONFINITE, PRECISIONS, STRATEGIES
 
 _DEFAULTS = PretrainConfig()
 
@@ -99,6 +99,11 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     setting("keep", "newest checkpoints that are kept", **count)
     setting("evaluate_every", "steps between scores on --held-out", **count)
     setting("held_out_examples", "most examples of it that are scored", **count)
+    setting(
+        "on_nonfinite",
+        "what is done where a loss or gradient is not finite",
+        choices=ON_NONFINITE,
+    )
 
 
 def pretrain_config(options: argparse.Namespace) -> PretrainConfig:

@@ -18,7 +18,7 @@ from bert_keras.checks import (
 )
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining_data_config import UNITS
-from bert_keras.train_config import LAYOUTS, PRECISIONS, STRATEGIES
+from bert_keras.train_config import LAYOUTS, ON_NONFINITE, PRECISIONS, STRATEGIES
 
 OBJECTIVES = ("masked", "causal")
 OPTIMIZERS = ("adamw", "lamb")
@@ -60,6 +60,8 @@ class PretrainConfig:
         evaluate_every: steps between scores on held-out data.
         held_out_examples: most examples of the held-out data that are scored, rounded
             up to a multiple of 32. They are masked as that data was made for.
+        on_nonfinite: `stop` ends a run whose loss or gradients are not finite and says
+            which records it was at; `skip` passes over that update.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -93,6 +95,7 @@ class PretrainConfig:
     keep: int = 2
     evaluate_every: int = 1_000
     held_out_examples: int = 2_000
+    on_nonfinite: str = "stop"
 
     def __post_init__(self) -> None:
         for name in (
@@ -130,6 +133,7 @@ class PretrainConfig:
             "layout": LAYOUTS,
             "precision": PRECISIONS,
             "strategy": STRATEGIES,
+            "on_nonfinite": ON_NONFINITE,
         }
         for name, allowed in choices.items():
             check_choice(name, getattr(self, name), allowed)

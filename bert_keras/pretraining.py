@@ -87,7 +87,7 @@ def pretrain(
             strategy's devices are not there.
         DataError: the data is missing, broken or of another vocabulary.
         CheckpointError: a checkpoint is broken, or the disk refuses.
-        TrainingError: a loss is not finite.
+        TrainingError: a loss or gradient is not finite, and that is to stop the run.
 
     Example:
         >>> sizes = BertConfig.from_preset("tiny", vocab_size=8000)
@@ -98,10 +98,11 @@ def pretrain(
     config = config or PretrainConfig()
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     tell = say if devices.is_chief else _silent
-    with WorkerWatch(devices):
+    with WorkerWatch(devices) as watch:
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
         held = None if held_out is None else HeldOut(held_out, plan, devices)
         with _run_folder(devices, output, plan) as run:
+            watch.finish = run.finish
             say(devices.line())
             for note in plan.notes:
                 tell(note)
@@ -136,12 +137,17 @@ def _run_folder(
 def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     """Write the model and the report of a run that is done."""
     run, scores = loop.run, loop.scores
+    skipped = int(sum(row.get("passed_over", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
     write_report(
         run.path / "report.html",
         title=f"pretraining: {run.path.name}",
-        settings={**dataclasses.asdict(plan.config), **plan.sizes.to_dict()},
+        settings={
+            **dataclasses.asdict(plan.config),
+            **plan.sizes.to_dict(),
+            **({"skipped_updates": skipped} if skipped else {}),
+        },
         data={str(phase.data): phase.facts() for phase in plan.phases},
         history=loop.history,
         scores={"held_out": scores} if scores else {},

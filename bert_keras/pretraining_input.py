@@ -9,30 +9,32 @@ Source: google-research/bert `run_pretraining.py`, for the features and their ty
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_keras.checks import check_choice, check_whole_number
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError
 from bert_keras.masking import Masking
-from bert_keras.packing import locate, pack_rows
 from bert_keras.pretrain_config import OBJECTIVES
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_files import LABEL, find_files
+from bert_keras.pretraining_records import examples_in_order
+from bert_keras.pretraining_rows import (
+    Features,
+    causal_rows,
+    cut_rows,
+    dynamic_rows,
+    packed_rows,
+    static_rows,
+)
 from bert_keras.pretraining_shard import masking_of
-from bert_keras.ragged import put
-from bert_keras.record_file import compression_of
 from bert_keras.replica_input import ALONE, Share
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import LAYOUTS
 
 PADDING = ("longest", "full")
-_NONE = -1  # stands where a row has fewer masked tokens
-_FILES_AT_ONCE = 8
-_GRAPH_SEED = 87_654_321  # TensorFlow's own where no global seed is set
-Features = Mapping[str, Any]
 
 
 def pretraining_dataset(
@@ -131,13 +133,6 @@ def pretraining_dataset(
         )
     masking = masking or _masking_of(found.settings)
 
-    def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
-        """Return records and the number that each one's masks follow from."""
-        # Of this graph alone: else the user's global seed would change the order.
-        tf.random.set_seed(_GRAPH_SEED)
-        records = _records(found.paths, epoch_seed if shuffle else None, shuffle)
-        return records.enumerate().map(lambda i, record: (record, epoch_seed + i))
-
     @tf.autograph.experimental.do_not_convert
     def to_batch(records: Any, draws: Any) -> tuple[Features, Features]:
         columns = {
@@ -151,25 +146,28 @@ def pretraining_dataset(
                 "an id of `input_ids` is none of the vocabulary's",
             )
         if found.is_masked:
-            batch, targets = _static(columns)
+            batch, targets = static_rows(columns)
         elif objective == "causal":
-            batch, targets = _causal(columns)
+            batch, targets = causal_rows(columns)
         else:
-            batch, targets = _dynamic(columns, masking, draws, tokenizer)
+            batch, targets = dynamic_rows(columns, masking, draws, tokenizer)
         if layout == "packed":
-            batch, targets = _packed(batch, targets, tokenizer.pad_id)
+            batch, targets = packed_rows(batch, targets, tokenizer.pad_id)
         elif padding == "longest":
-            batch, targets = _cut(batch, targets)
+            batch, targets = cut_rows(batch, targets)
         labels = {"masked_lm": targets}
         if found.has_pairs and next_sentence:
             labels["next_sentence"] = columns[LABEL][:, 0]
         return batch, labels
 
-    skipped, first = skip_batches * batch_size, 0
-    if found.examples and not (redraw and epochs is not None):
-        first, skipped = divmod(skipped, found.examples)  # whole epochs are not read
-    dataset = _epoch_seeds(seed, epochs, redraw, first).flat_map(one_epoch)
-    dataset = dataset.skip(skipped)
+    dataset = examples_in_order(
+        found,
+        seed=seed,
+        shuffle=shuffle,
+        epochs=epochs,
+        redraw=redraw,
+        skip=skip_batches * batch_size,
+    )
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if share != ALONE:
         dataset = dataset.flat_map(share.parts)
@@ -184,144 +182,7 @@ def pretraining_dataset(
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
-    """Yield the elements of a dataset.
-
-    Raises:
-        DataError: a file is broken; names the data.
-    """
-    batches = iter(dataset)
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except tf.errors.OpError as error:
-            reason = str(error.message).split("\n")[0][:200]
-            raise DataError(f"cannot be read: {reason}", path=str(data)) from None
-        yield batch
-
-
-def _epoch_seeds(
-    seed: int, epochs: int | None, redraw: bool, first: int
-) -> tf.data.Dataset:
-    """Return a number for each epoch from the first on, int64, with room for the number
-    of an example.
-    """
-    room = tf.constant(30, tf.int64)
-    if redraw and epochs is not None:
-        drawn = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
-        return drawn.take(epochs).map(lambda draw: tf.bitwise.left_shift(draw, room))
-
-    def draw(epoch: Any) -> Any:
-        pair = tf.stack([tf.constant(seed, tf.int64), epoch])
-        bits = tf.random.stateless_uniform([], pair, None, None, tf.uint32)
-        return tf.bitwise.left_shift(tf.cast(bits, tf.int64), room)
-
-    count = tf.int64.max if epochs is None else epochs
-    return tf.data.Dataset.range(min(first, count), count).map(draw)
-
-
 def _masking_of(settings: Mapping[str, Any] | None) -> Masking:
     if settings is None:
         return Masking()
     return masking_of(PretrainingDataConfig(**settings))
-
-
-def _records(paths: Sequence[str], seed: Any, shuffle: int) -> tf.data.Dataset:
-    """Return the records of all files; in their order if there is no seed."""
-    names = tf.constant(list(paths))
-    kinds = tf.constant([compression_of(path) for path in paths])
-
-    def read(place: Any) -> tf.data.Dataset:
-        kind = tf.gather(kinds, place)
-        return tf.data.TFRecordDataset(tf.gather(names, place), kind)
-
-    if seed is None:
-        return tf.data.Dataset.range(len(paths)).flat_map(read)
-    order = tf.random.experimental.stateless_shuffle(
-        tf.range(len(paths), dtype=tf.int64), seed=tf.stack([seed, tf.zeros_like(seed)])
-    )
-    records = tf.data.Dataset.from_tensor_slices(order).interleave(
-        read,
-        cycle_length=min(_FILES_AT_ONCE, len(paths)),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    # Each epoch has a seed of its own.
-    return records.shuffle(shuffle, seed=seed, reshuffle_each_iteration=False)
-
-
-def _static(columns: Features) -> tuple[dict[str, Any], Any]:
-    chosen = columns["masked_lm_weights"] > 0
-    positions = tf.where(chosen, columns["masked_lm_positions"], _NONE)
-    targets = tf.where(chosen, columns["masked_lm_ids"], _NONE)
-    return _batch(columns, columns["input_ids"], positions), targets
-
-
-def _causal(columns: Features) -> tuple[dict[str, Any], Any]:
-    """Return the tokens as they are; each but the last has the next one to predict."""
-    ids = columns["input_ids"]
-    has_next = columns["input_mask"][:, 1:] > 0
-    places = tf.broadcast_to(tf.range(ids.shape[1] - 1), tf.shape(has_next))
-    positions = tf.where(has_next, places, _NONE)
-    return _batch(columns, ids, positions), tf.where(has_next, ids[:, 1:], _NONE)
-
-
-def _dynamic(
-    columns: Features, masking: Masking, draws: Any, tokenizer: WordPieceTokenizer
-) -> tuple[dict[str, Any], Any]:
-    sizes = tf.reduce_sum(columns["input_mask"], axis=1)
-    ids = tf.RaggedTensor.from_tensor(columns["input_ids"], lengths=sizes)
-    masked = masking(ids, draws, tokenizer)
-    length = columns["input_ids"].shape[1]
-    most = min(masking.max_predictions, length)
-    shape = tf.stack([tf.shape(sizes)[0], most])
-    positions = masked.offsets.to_tensor(_NONE, shape=shape)
-    targets = masked.labels.to_tensor(_NONE, shape=shape)
-    token_ids = masked.ids.to_tensor(tokenizer.pad_id, shape=[None, length])
-    static = [None, most]
-    return (
-        _batch(columns, token_ids, tf.ensure_shape(positions, static)),
-        tf.ensure_shape(targets, static),
-    )
-
-
-def _batch(columns: Features, token_ids: Any, positions: Any) -> dict[str, Any]:
-    return {
-        "token_ids": token_ids,
-        "segment_ids": columns["segment_ids"],
-        "padding_mask": columns["input_mask"],
-        "masked_positions": positions,
-    }
-
-
-def _packed(batch: Features, targets: Any, pad_id: int) -> tuple[dict[str, Any], Any]:
-    """Return the examples several a row, with the places and tokens to predict."""
-    given = batch["masked_positions"]
-    sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
-    counts = tf.reduce_sum(tf.cast(given >= 0, tf.int32), axis=1)
-    ragged = tf.RaggedTensor.from_tensor
-    rows = pack_rows(
-        ragged(batch["token_ids"], lengths=sizes),
-        ragged(batch["segment_ids"], lengths=sizes),
-        pad_id=pad_id,
-        row_tokens=None,
-    )
-    positions, slots = locate(ragged(given, lengths=counts), rows)
-    flat = tf.fill([tf.size(positions)], _NONE)
-    labels = ragged(targets, lengths=counts)
-    flat = put(flat, slots.flat_values, labels.flat_values)
-    laid = tf.reshape(flat, tf.shape(positions))
-    return {**rows, "masked_positions": positions}, laid
-
-
-def _cut(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
-    """Return the batch with columns that some row has a token in; one at least."""
-    positions = batch["masked_positions"]
-    sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
-    tokens = tf.maximum(tf.reduce_max(sizes), 1)
-    masked = tf.reduce_sum(tf.cast(positions >= 0, tf.int32), axis=1)
-    most = tf.maximum(tf.reduce_max(masked), 1)
-    cut = {key: value[:, :tokens] for key, value in batch.items()}
-    return {**cut, "masked_positions": positions[:, :most]}, targets[:, :most]

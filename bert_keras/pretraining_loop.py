@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
-from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,22 +13,23 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.encoder import assign
 from bert_keras.errors import TrainingError
 from bert_keras.held_out import HeldOut
-from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
-from bert_keras.pretrain_config import PretrainConfig
+from bert_keras.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.pretrainer import BertPretrainer
 from bert_keras.pretrainer_folder import weights_of, write_pretrainer
-from bert_keras.pretraining_input import pretraining_dataset, read_batches
+from bert_keras.pretraining_input import pretraining_dataset
 from bert_keras.pretraining_objective import PretrainingObjective
+from bert_keras.pretraining_place import PretrainingPlace
 from bert_keras.pretraining_plan import Phase, PretrainingPlan
 from bert_keras.pretraining_progress import PretrainingProgress, token_counts
+from bert_keras.pretraining_records import read_batches
 from bert_keras.progress import say
 from bert_keras.replica_input import Share, check_batch_size, distributed
 from bert_keras.replicas import summed_function, take_from_first
-from bert_keras.run_folder import RunFolder
+from bert_keras.run_folder import NONFINITE, RunFolder
 from bert_keras.silent_run import SilentRun
 from bert_keras.stop_signal import StopSignal
 from bert_keras.strategy import Devices, find_strategy
-from bert_keras.train_step import TrainStep
+from bert_keras.train_step import TrainStep, not_finite
 from bert_keras.training_state import TrainingState, write_state
 
 _ROWS = 200  # of the curves; each is of a hundred steps at most
@@ -84,12 +83,9 @@ class PretrainingLoop:
             warmup_steps=int(config.steps * config.warmup_share),
         )
         with self.devices.strategy.scope():
-            self._optimizer = _optimizer(config, self._schedule)
+            self._optimizer = optimizer_of(config, self._schedule)
             self._optimizer.build(model.trainable_variables)
         self._state = TrainingState(model, self._optimizer)
-        self._vote = summed_function(
-            self.devices.strategy, lambda due: due, [tf.TensorSpec([], tf.float32)]
-        )
         self.scores: dict[str, float] = {}
         self.step = self._restored()
         self.history = run.rows(self.step)
@@ -98,6 +94,7 @@ class PretrainingLoop:
             steps=config.steps,
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
+            pass_over=self._pass_over,
             tell=self._tell,
         )
 
@@ -105,12 +102,12 @@ class PretrainingLoop:
         """Make all updates that are left.
 
         Raises:
-            TrainingError: a loss is not finite.
+            TrainingError: a loss or gradient is not finite, and that is to stop a run.
             DataError: a file of the data is broken.
             CheckpointError: the disk refuses.
             RunStopped: SIGTERM or SIGINT has come; the last step is saved.
         """
-        with StopSignal() as self._stop:
+        with StopSignal(self.devices.vote) as self._stop:
             for phase in self.plan.phases:
                 if self.step < phase.last:
                     self._train_on(phase)
@@ -133,7 +130,7 @@ class PretrainingLoop:
                 objective=config.objective,
                 masking=phase.masking,
                 next_sentence=self.plan.next_sentence,
-                seed=config.seed + phase.first,
+                seed=phase.seed(config),
                 epochs=None,
                 skip_batches=(self.step - phase.first) * parts,
                 layout="padded" if static else config.layout,
@@ -155,9 +152,9 @@ class PretrainingLoop:
             some = list(itertools.islice(batches, parts))
             waited = time.perf_counter() - start
             tokens = tf.add_n([count(inputs) for inputs, _ in some])
-            sums, totals = update(some)
+            sums, totals, is_made = update(some)
             self.step += 1
-            self._add(self._progress.add(sums, totals, tokens, waited))
+            self._add(self._progress.add(sums, totals, is_made, tokens, waited))
             self._score_and_save()
             self._stop.leave(self.run.wait)
 
@@ -165,7 +162,7 @@ class PretrainingLoop:
         """Do what is due after a step."""
         config = self.plan.config
         is_last = self.step == config.steps
-        stops = self._stop.is_due(self._agreed)
+        stops = self._stop.is_due()
         saves = is_last or stops or self.step % config.save_every == 0
         scores = self.held_out and (is_last or self.step % config.evaluate_every == 0)
         if not saves and not scores:
@@ -183,12 +180,6 @@ class PretrainingLoop:
         if saves and self.devices.is_chief:
             self._save()
         self._progress.go_on()
-
-    def _agreed(self, due: bool) -> bool:
-        """Return whether a signal has come to one of the workers at least."""
-        if self.devices.workers == 1:
-            return due
-        return float(self._vote(tf.constant(float(due)))) > 0
 
     def _restored(self) -> int:
         """Return the step that the run goes on from, and set all that follows from it.
@@ -210,6 +201,27 @@ class PretrainingLoop:
                 take_from_first(self.devices.strategy, variables, step)
         return step
 
+    def _pass_over(self, step: int, loss: float) -> None:
+        """Tell of an update that was not made; raise where that is to stop a run.
+
+        Raises:
+            TrainingError: names the step; a file in the run's folder tells its records.
+        """
+        what = not_finite(loss)
+        place = PretrainingPlace(self.plan, step)
+        if self.plan.config.on_nonfinite == "skip":
+            self._tell(f"{what} in {place}: passed over")
+            return
+        # What is known at once first: to find the records, files are read.
+        note = {"loss": str(loss), **place.facts()}
+        self.run.add_note(NONFINITE, note)
+        if self.devices.is_chief:
+            self.run.add_note(NONFINITE, {**note, "records": place.records()})
+        raise TrainingError(
+            f"{what} in {place}: look at its records ({self.run.path / NONFINITE}), "
+            "take a smaller --learning-rate, or --on-nonfinite skip"
+        )
+
     def _tell(self, line: str) -> None:
         if self.devices.is_chief:
             say(line)
@@ -218,8 +230,8 @@ class PretrainingLoop:
         weights, state = weights_of(self.model), self._state.copy()
         if not all(np.isfinite(each).all() for each in weights.values()):
             raise TrainingError(
-                f"the weights are not finite after step {self.step:,}: a gradient was "
-                "too large; the last checkpoint stays"
+                f"the weights are not finite after step {self.step:,}: the learning "
+                "rate is too large; the last checkpoint stays"
             )
 
         def write(folder: Path) -> None:
@@ -235,15 +247,3 @@ class PretrainingLoop:
             row["learning_rate"] = float(self._schedule(self.step - 1))
         self.history.append(row)
         self.run.add_row(row)
-
-
-def _optimizer(config: PretrainConfig, schedule: Any) -> keras.optimizers.Optimizer:
-    kind = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
-    optimizer = kind(
-        schedule,
-        weight_decay=config.weight_decay,
-        global_clipnorm=config.global_clipnorm,
-    )
-    if config.precision == "mixed_float16":
-        return keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer

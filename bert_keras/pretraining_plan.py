@@ -25,7 +25,10 @@ from bert_keras.pretraining_shard import masking_of
 from bert_keras.tokenizer import WordPieceTokenizer
 
 # Settings that may change when a run goes on: the weights do not follow from them.
-_FREE = ("save_every", "keep", "evaluate_every", "held_out_examples", "strategy")
+_FREE = (
+    *("save_every", "keep", "evaluate_every", "held_out_examples"),
+    *("strategy", "on_nonfinite"),
+)
 _PAIR_HEAD = "cls/seq_relationship/"
 
 
@@ -45,6 +48,10 @@ class Phase:
     masking: Masking | None
     first: int
     last: int
+
+    def seed(self, config: PretrainConfig) -> int:
+        """Return the seed of the order and the masks."""
+        return config.seed + self.first
 
     def facts(self) -> dict[str, Any]:
         """Return what tells data sets apart."""

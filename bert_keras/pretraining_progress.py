@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.errors import TrainingError
 from bert_keras.operation_count import TRAINING, forward_operations
 from bert_keras.progress import say
 
@@ -32,6 +31,8 @@ class PretrainingProgress:
         steps: updates of all phases.
         start: updates that an earlier run has made.
         row_every: updates of a row.
+        pass_over: told of the number and the loss of an update whose loss or gradients
+            are not finite; may raise. Some updates may have followed.
         tell: prints a line.
     """
 
@@ -42,14 +43,17 @@ class PretrainingProgress:
         steps: int,
         start: int,
         row_every: int,
+        pass_over: Callable[[int, float], object],
         tell: Callable[[str], object] = say,
     ) -> None:
         self.config = config
         self.steps = steps
         self.row_every = row_every
         self._say = tell
+        self._pass_over = pass_over
         self.step = start
         self._updates: list[Any] = []  # since the last row
+        self._looked_at = self._passed_over = 0  # of these
         self._seconds = 0.0  # of training since the last row
         self._waited = 0.0  # of these, for batches
         self._step_seconds = 0.0  # of an update, of late
@@ -67,21 +71,19 @@ class PretrainingProgress:
         self,
         sums: Mapping[str, Any],
         totals: Mapping[str, Any],
+        is_made: Any,
         tokens: Any,
         waited: float,
     ) -> dict[str, float] | None:
         """Count an update; returns a row where one is due.
 
         Args:
-            sums, totals: what `TrainStep` returned.
+            sums, totals, is_made: what `TrainStep` returned.
             tokens: `token_counts` of its batches, added up.
             waited: seconds for which these were waited for.
-
-        Raises:
-            TrainingError: a loss is not finite.
         """
         self.step += 1
-        self._updates.append((sums, totals, tokens))
+        self._updates.append((sums, totals, is_made, tokens))
         self._waited += waited
         if self.step % self.row_every == 0:
             return self.end_row()
@@ -90,11 +92,7 @@ class PretrainingProgress:
         return None
 
     def end_row(self) -> dict[str, float] | None:
-        """Return the row of the updates since the last one, if there are any.
-
-        Raises:
-            TrainingError: a loss is not finite.
-        """
+        """Return the row of the updates since the last one, if there are any."""
         if not self._updates:
             return None
         row = self._row()
@@ -102,33 +100,34 @@ class PretrainingProgress:
         if waited or self.step == self.steps:
             self._tell(row)
         self._updates, self._seconds, self._waited = [], 0.0, 0.0
+        self._looked_at = self._passed_over = 0
         return row
 
     def _row(self) -> dict[str, float]:
-        """Return the means since the last row."""
+        """Return the means since the last row, of the updates that were made."""
         for value in self._updates[-1][0].values():
             value.numpy()  # waits for the device: what it still does is counted
         self.pause()
         self.go_on()
+        self._look()
+        made = [each for each in self._updates if each[2]]
+        told = {"passed_over": self._passed_over} if self._passed_over else {}
+        if not made:
+            return {"step": self.step, **told}
         losses: dict[str, float] = {}
         found: dict[str, float] = {}
         totals = {
-            head: sum(float(each[head]) for _, each, _ in self._updates)
-            for head in self._updates[0][0]
+            head: sum(float(totals[head]) for _, totals, *_ in made)
+            for head in made[0][0]
         }
         for head, total in totals.items():
-            pairs = np.sum([sums[head].numpy() for sums, _, _ in self._updates], axis=0)
+            pairs = np.sum([sums[head].numpy() for sums, *_ in made], axis=0)
             count = max(total, 1.0)
             losses[head] = float(pairs[0]) / count
             found[f"{head}_accuracy"] = float(pairs[1]) / count
         loss = sum(losses.values())
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss is {loss} in steps {self.step - len(self._updates) + 1:,} "
-                f"to {self.step:,}: take a smaller learning rate, or another seed"
-            )
         tokens, slots, pairs_of_tokens = np.sum(
-            [counts.numpy() for _, _, counts in self._updates], axis=0, dtype="float64"
+            [tokens.numpy() for *_, tokens in made], axis=0, dtype="float64"
         )
         operations = TRAINING * forward_operations(
             self.config,
@@ -150,9 +149,26 @@ class PretrainingProgress:
             "real_token_share": tokens / slots,
             "operations_per_second": operations / seconds,
             "input_wait_share": min(self._waited / seconds, 1.0),
+            **told,
         }
 
+    def _look(self) -> None:
+        """Tell of the updates that were passed over."""
+        first = self.step - len(self._updates) + 1
+        for place in range(self._looked_at, len(self._updates)):
+            sums, totals, is_made, _ = self._updates[place]
+            if not is_made:
+                losses = [
+                    float(pair[0]) / max(float(totals[head]), 1.0)
+                    for head, pair in sums.items()
+                ]
+                self._pass_over(first + place, sum(losses))
+                self._passed_over += 1
+        self._looked_at = len(self._updates)
+
     def _tell(self, row: Mapping[str, float]) -> None:
+        if "loss" not in row:
+            return
         shown = [
             f"step {self.step:,}/{self.steps:,}",
             f"loss {row['loss']:.4f}",

@@ -36,25 +36,55 @@ def added_up(
 
     @tf.autograph.experimental.do_not_convert
     def on_each(*arguments: Any) -> Any:
-        found = function(*arguments)
-        values = tf.nest.flatten(found)
-        for dtype in dict.fromkeys(each.dtype for each in values):
-            # Workers exchange values packed, so those of one type at a time.
-            places = [n for n, each in enumerate(values) if each.dtype == dtype]
-            reduced = all_reduced([values[n] for n in places])
-            for place, value in zip(places, reduced, strict=True):
-                values[place] = value
-        return tf.nest.pack_sequence_as(found, values)
+        return all_reduced(function(*arguments))
 
-    sums = strategy.run(on_each, arguments)
+    return of_first(strategy, strategy.run(on_each, arguments))
+
+
+def of_first(strategy: tf.distribute.Strategy, values: Any) -> Any:
+    """Return what the first replica of this worker has of nested values."""
     return tf.nest.map_structure(
-        lambda each: strategy.experimental_local_results(each)[0], sums
+        lambda each: strategy.experimental_local_results(each)[0], values
     )
 
 
-def all_reduced(values: Sequence[Any]) -> list[Any]:
-    """Return values of one type added up over the replicas; in a replica's function."""
-    return tf.distribute.get_replica_context().all_reduce("SUM", list(values))
+def all_reduced(found: Any) -> Any:
+    """Return nested tensors added up over the replicas; in a replica's function."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return found
+    # An argument that is given back as it is lies on no device yet.
+    values = [tf.identity(each) for each in tf.nest.flatten(found)]
+    for dtype in dict.fromkeys(each.dtype for each in values):
+        # Workers exchange values packed, so those of one type at a time.
+        places = [n for n, each in enumerate(values) if each.dtype == dtype]
+        reduced = context.all_reduce("SUM", [values[n] for n in places])
+        for place, value in zip(places, reduced, strict=True):
+            values[place] = value
+    return tf.nest.pack_sequence_as(found, values)
+
+
+def gathered(values: Any) -> Any:
+    """Return nested tensors [B, …] of all replicas, one behind the other.
+
+    In a replica's function; gradients flow back to the replica that a row is from.
+    `None` stays.
+    """
+    if values is None:
+        return None
+    context = tf.distribute.get_replica_context()
+
+    def of_all(value: Any) -> Any:
+        value = tf.convert_to_tensor(value)
+        if value.shape.rank > 1:
+            # A replica that the last batch has no row for has no other sizes, either.
+            sizes = tf.shape(value)
+            most = tf.reduce_max(context.all_gather(sizes[None], axis=0), axis=0)
+            missing = tf.concat([[0], (most - sizes)[1:]], axis=0)
+            value = tf.pad(value, tf.stack([tf.zeros_like(missing), missing], axis=1))
+        return context.all_gather(value, axis=0)
+
+    return tf.nest.map_structure(of_all, values)
 
 
 def summed_function(

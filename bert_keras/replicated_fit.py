@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from bert_keras.replicas import set_replica_seeds
-from bert_keras.summed_update import apply_summed, check_optimizer
+from bert_keras.replicas import gathered, set_replica_seeds
+from bert_keras.summed_update import apply_summed, check_optimizer, summed
 
 # No model itself: Keras makes the bases of a functional model functional, once each.
 _Model: Any = keras.Model if TYPE_CHECKING else object
@@ -54,12 +54,12 @@ class ReplicatedFit(_Model):
             outputs = self(x, training=True)
             # Keras divides the mean by the number of replicas; all have the same.
             loss = self.compute_loss(
-                x, _of_all(y), _of_all(outputs), _of_all(weights), training=True
+                x, gathered(y), gathered(outputs), gathered(weights), training=True
             )
             scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, [weight.value for weight in variables])
-        apply_summed(self.optimizer, gradients, variables)
+        apply_summed(self.optimizer, summed(gradients), variables)
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
         for metric in self.metrics:
             if metric.name == "loss":
@@ -73,22 +73,3 @@ def replica_count(model: keras.Model) -> int:
     if keras.config.backend() != "tensorflow":
         return 1
     return int(model.distribute_strategy.num_replicas_in_sync)
-
-
-def _of_all(values: Any) -> Any:
-    """Return nested tensors [B, …] of all replicas, one behind the other."""
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-
-    def of_all(value: Any) -> Any:
-        value = tf.convert_to_tensor(value)
-        if value.shape.rank > 1:
-            # A replica that the last batch has no row for has no other sizes, either.
-            sizes = tf.shape(value)
-            most = tf.reduce_max(context.all_gather(sizes[None], axis=0), axis=0)
-            missing = tf.concat([[0], (most - sizes)[1:]], axis=0)
-            value = tf.pad(value, tf.stack([tf.zeros_like(missing), missing], axis=1))
-        return context.all_gather(value, axis=0)
-
-    return None if values is None else tf.nest.map_structure(of_all, values)

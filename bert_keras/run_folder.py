@@ -28,6 +28,7 @@ SETTINGS, CURVES, CHECKPOINTS, MODEL = (
     "checkpoints",
     "model",
 )
+NONFINITE = "nonfinite.json"  # where a run has stopped at what is not finite
 _FORMAT = 1
 _LOCK = ".lock"
 # What a run that was killed may leave half written.
@@ -142,9 +143,18 @@ class RunFolder:
 
     def wait(self) -> None:
         """Return when the checkpoint that is being written stands."""
-        writing, self._writing = self._writing, None
+        writing = self._writing
         if writing is not None:
-            writing.result()
+            try:
+                writing.result()
+            finally:
+                self._writing = None
+
+    def finish(self, seconds: float) -> None:
+        """Return when nothing is being written, or after so long; from any thread."""
+        writing = self._writing
+        if writing is not None:
+            concurrent.futures.wait([writing], timeout=seconds)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Append a row to the curves."""

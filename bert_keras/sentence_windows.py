@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.ragged import (
     never_empty,
     put,
@@ -72,6 +72,7 @@ def _window_of_each(sizes: Any, most: int) -> Any:
         return used, window + tf.cast(is_full, tf.int32)
 
     by_place = tf.transpose(sizes.to_tensor(0))  # [S, B]: all documents in one step
+    by_place = tf.pad(by_place, [[0, 1], [0, 0]])  # there may be no document at all
     none = tf.zeros([tf.shape(by_place)[1]], tf.int32)
     _, windows = tf.scan(add, by_place, (none, none))
     counts = tf.reduce_max(windows, axis=0) + 1

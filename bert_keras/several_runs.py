@@ -23,6 +23,7 @@ import numpy as np
 
 from bert_keras.checks import check_choice, check_whole_number
 from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.finetuning_result import TrainResult, write_results
 from bert_keras.finetuning_run import (
     FINISHED,
     open_run,
@@ -37,12 +38,11 @@ from bert_keras.run_folder import RunFolder
 from bert_keras.tasks.base import Task
 from bert_keras.train_config import GRIDS, TrainConfig
 from bert_keras.training import (
-    TrainResult,
     check_tensorboard,
+    devices_of,
     named_tests,
     train,
     with_dev,
-    write_results,
 )
 
 _RESULTS = ("report.html", "scores.json")
@@ -148,9 +148,16 @@ class _Runs:
         check_tensorboard(config.tensorboard, Path(output))
         self.task = task
         self.output = Path(output)
+        # Several strategies in one process disturb each other.
+        devices = given.get("devices") or devices_of(config)
+        if devices.workers > 1:
+            raise ConfigError(
+                "`strategy` must be one of one machine for several runs; received "
+                f"{devices.name}: start one `train` a run"
+            )
         # All runs are scored on the same rows.
         rows, dev = with_dev(given["train"], given.get("dev"), config)
-        self.given = {**given, "train": rows, "dev": dev}
+        self.given = {**given, "train": rows, "dev": dev, "devices": devices}
         self._found: dict[str, dict[str, Any]] = {}
         if isinstance(task, type):
             task = task.from_columns(rows, **(given.get("task_settings") or {}))

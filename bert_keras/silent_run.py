@@ -32,12 +32,23 @@ class SilentRun:
     def save(self, step: int, write: Callable[[Path], object], *, keep: int) -> None:
         """Do nothing."""
 
+    def put(self, name: str, write: Callable[[Path], object]) -> None:
+        """Do nothing."""
+
     def wait(self) -> None:
+        """Return at once."""
+
+    def finish(self, seconds: float) -> None:
         """Return at once."""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Do nothing."""
 
-    def rows(self, last_step: int) -> list[dict[str, Any]]:
+    def add_note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def rows(
+        self, last_step: int, wanted: Callable[[Mapping[str, Any]], bool] = bool
+    ) -> list[dict[str, Any]]:
         """Return no rows."""
         return []

@@ -43,15 +43,21 @@ class SpanLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-def span_accuracy(y_true: Any, y_pred: Any) -> Any:
-    """Return the share of starts and ends with the highest logit of their window.
+class SpanAccuracy(keras.metrics.Mean):
+    """The share of starts and ends with the highest logit of their window.
 
-    Args:
-        y_true, y_pred: as those of `SpanLoss`.
+    Targets and logits are as those of `SpanLoss`.
     """
-    best = ops.max(_own_logits(y_true, y_pred), axis=2)
-    hits = ops.cast(ops.cast(y_pred, "float32") >= best, "float32")
-    return _mean_of_marks(y_true, hits)
+
+    def __init__(self, name: str = "span_accuracy", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        best = ops.max(_own_logits(y_true, y_pred), axis=2)
+        hits = ops.cast(ops.cast(y_pred, "float32") >= best, "float32")
+        marks = ops.cast(y_true[..., 1:], "float32")
+        # Flat: else Keras takes the mean of each row, and rows are of many lengths.
+        return super().update_state(ops.ravel(hits), ops.ravel(marks))
 
 
 def _own_logits(targets: Any, logits: Any) -> Any:

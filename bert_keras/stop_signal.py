@@ -31,6 +31,10 @@ class StopSignal:
     In another thread than the main one, where Python delivers no signals, it notes
     nothing.
 
+    Args:
+        vote: of workers that train together, and leave together: says of whether a
+            signal has come to this one whether it has to any. `None` of one alone.
+
     Example:
         >>> with StopSignal() as stop:
         ...     for step in range(steps):
@@ -40,7 +44,8 @@ class StopSignal:
         ...             stop.leave()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vote: Callable[[bool], bool] | None = None) -> None:
+        self._vote = vote
         self._name = ""
         self._told = False
         self._at_once = False
@@ -57,13 +62,9 @@ class StopSignal:
             signal.signal(number, handler)
         self._before.clear()
 
-    def is_due(self, agreed: Callable[[bool], bool] = bool) -> bool:
-        """Say whether a signal has come, so that what is to be kept is saved now.
-
-        Args:
-            agreed: of whether one has come here, whether one has come to any worker.
-        """
-        self._told = agreed(bool(self._name))
+    def is_due(self) -> bool:
+        """Say whether a signal has come, so that what is to be kept is saved now."""
+        self._told = (self._vote or bool)(bool(self._name))
         return self._told
 
     def leave(self, last: Callable[[], object] | None = None) -> None:
@@ -81,7 +82,8 @@ class StopSignal:
     def at_once(self) -> _AtOnce:
         """Return a context in which a signal raises where the program stands.
 
-        It is for work that is made again when the run goes on, such as scores.
+        It is for work that is made again when the run goes on, such as scores. Workers
+        that leave together finish it.
         """
         return _AtOnce(self)
 
@@ -104,6 +106,8 @@ class _AtOnce:
         self.stop = stop
 
     def __enter__(self) -> None:
+        if self.stop._vote is not None:
+            return
         self.stop._at_once = True
         if self.stop._name:
             raise self.stop._stopped()

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from bert_keras.checks import check_choice
 from bert_keras.errors import ConfigError
-from bert_keras.replicas import take_from_first
+from bert_keras.replicas import summed_function, take_from_first
 from bert_keras.train_config import STRATEGIES
 
 _CLUSTER = "TF_CONFIG"
@@ -67,6 +69,18 @@ class Devices:
     def agree(self, number: int) -> int:
         """Return the number that the first worker gives here, on all workers."""
         return take_from_first(self.strategy, [], number)
+
+    @functools.cached_property
+    def vote(self) -> Callable[[bool], bool] | None:
+        """What says whether a thing is so on one worker at least; `None` of one alone.
+
+        All workers ask at the same place.
+        """
+        if self.workers == 1:
+            return None
+        spec = [tf.TensorSpec([], tf.float32)]
+        total = summed_function(self.strategy, lambda value: value, spec)
+        return lambda value: float(total(tf.constant(float(value)))) > 0
 
     def line(self) -> str:
         """Return what was picked and why."""

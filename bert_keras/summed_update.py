@@ -1,4 +1,4 @@
-"""One update from the sum of all replicas' gradients: `apply_summed`.
+"""One update from the sum of all replicas' gradients: `summed`, `apply_summed`.
 
 Why not what Keras 3 does by itself under a `tf.distribute` strategy (measured on Keras
 3.15, TensorFlow 2.21), and what is done here instead:
@@ -7,8 +7,7 @@ Why not what Keras 3 does by itself under a `tf.distribute` strategy (measured o
   that of the batch where replicas differ in their masked tokens or examples. Ours are
   sums, divided by the count of the whole update: all replicas, all parts.
 - **Clipping.** Keras clips each replica's gradients before it adds them up. Here they
-  are added up first and clipped once by their global norm; what Keras then clips and
-  adds up again is a share of that on each replica, too small to be clipped.
+  are added up and clipped first, and Keras gets a replica's even share of that.
 - **Accumulation** in Keras's optimizers fails under a strategy, and takes the mean of
   the parts' means. `TrainStep` adds up sums, replica by replica, and applies once.
 - **Loss scaling.** Keras checks each replica's own gradients, and one that is not
@@ -32,6 +31,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.replicas import all_reduced
 
 # What Keras does to each replica's gradients, or fails at, under a strategy.
 _NOT_OVER_REPLICAS = (
@@ -54,37 +54,52 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
             )
 
 
+def summed(gradients: Sequence[Any]) -> list[Any]:
+    """Return gradients added up over the replicas; in a replica's function.
+
+    Args:
+        gradients: of the replica's share of the loss, or `None`.
+    """
+    if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
+        return list(gradients)
+    # Dense: replicas differ in the rows of the tables that their tokens name, and the
+    # rows that several name count once in the norm.
+    found = {
+        place: tf.convert_to_tensor(gradient)
+        for place, gradient in enumerate(gradients)
+        if gradient is not None
+    }
+    sums = all_reduced(found)
+    return [sums.get(place) for place in range(len(gradients))]
+
+
 def apply_summed(
     optimizer: keras.optimizers.Optimizer,
     gradients: Sequence[Any],
     variables: Sequence[Any],
 ) -> None:
-    """Add gradients up over the replicas, clip them and update the weights once.
+    """Clip the gradients of all replicas and update the weights once.
 
     For a replica's own function, in a graph; of one replica it is `optimizer.apply`.
 
     Args:
         optimizer: built; `global_clipnorm` and a loss scale are heeded.
-        gradients: of the replica's share of the loss, or `None`, one a variable.
+        gradients: what `summed` gave, or `None`, one a variable.
         variables: what is updated.
     """
-    context = tf.distribute.get_replica_context()
-    replicas = context.num_replicas_in_sync
+    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:
         optimizer.apply(gradients, variables)
         return
-    # Dense: replicas differ in the rows of the tables that their tokens name, and the
-    # rows that several name count once in the norm.
+    both = zip(gradients, variables, strict=True)
     pairs = [
-        (tf.convert_to_tensor(gradient), variable)
-        for gradient, variable in zip(gradients, variables, strict=True)
-        if gradient is not None
+        (gradient, variable) for gradient, variable in both if gradient is not None
     ]
-    summed = context.all_reduce("SUM", [gradient for gradient, _ in pairs])
+    sums = [gradient for gradient, _ in pairs]
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner.global_clipnorm:
         longest = optimizer.scale_loss(tf.constant(inner.global_clipnorm, tf.float32))
-        summed, _ = tf.clip_by_global_norm(summed, longest)
-    # Keras adds them up once more.
-    shares = [gradient / replicas for gradient in summed]
+        sums, _ = tf.clip_by_global_norm(sums, longest)
+    # Keras adds them up once more, which no public setting keeps it from.
+    shares = [gradient / replicas for gradient in sums]
     optimizer.apply(shares, [variable for _, variable in pairs])

@@ -13,6 +13,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_keras.column_names import (
+    existing,
+    locate_columns,
+    names_a_column,
+    quote,
+    refuse_hidden_header,
+)
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.rows import (
     bad_lines,
@@ -26,11 +33,6 @@ from bert_keras.rows import (
 )
 
 HEADER = ("auto", "yes", "no")
-# A first row with one of these in a column selected by number is probably a header.
-_HEADER_WORDS = frozenset(
-    "text text_a text_b text_pair sentence sentence1 sentence2 question "
-    "label labels class category target score".split()
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,9 +220,9 @@ def _select_cells(
     if not any(first):
         raise DataError("the first line must not be blank", path=path, line=1)
     named = header == "yes" or (
-        header == "auto" and _names_a_column(first, wanted, optional)
+        header == "auto" and names_a_column(first, wanted, optional)
     )
-    found = _locate(path, first, wanted, optional, named, header)
+    found = locate_columns(path, first, wanted, optional, named, header)
     data = rows[1:] if named else rows
     if not data:
         raise DataError("holds a header but no rows", path=path)
@@ -242,7 +244,7 @@ def _select_cells(
         raise bad_lines(path, problems)
     cells = {role: [row[i] for _, row in data] for role, i in found.items()}
     if header == "auto" and not named:
-        _refuse_hidden_header(path, cells)
+        refuse_hidden_header(path, cells)
     return Columns(path, cells, [line for line, _ in data])
 
 
@@ -251,87 +253,6 @@ def _width_problem(row: list[str], width: int, kind: str) -> str:
         return "is blank"
     columns = f"{len(row)} column{'s' * (len(row) > 1)}"
     return f"has {columns} where the first row has {width} (read as {kind.upper()})"
-
-
-def _number(column: str | int) -> int | None:
-    """Return the number that a column is selected by, or `None` for a name."""
-    if isinstance(column, int):
-        return column
-    return int(column) if column.isascii() and column.isdecimal() else None
-
-
-def _names_a_column(
-    first: list[str], wanted: dict[str, str | int], optional: Sequence[str]
-) -> bool:
-    names = {role: c for role, c in wanted.items() if _number(c) is None}
-    return any(role not in optional or name in first for role, name in names.items())
-
-
-def _locate(
-    path: str,
-    first: list[str],
-    wanted: dict[str, str | int],
-    optional: Sequence[str],
-    named: bool,
-    header: str,
-) -> dict[str, int]:
-    """Return the index of the column of each role that the file has."""
-    found, missing = {}, []
-    for role, column in wanted.items():
-        number = _number(column)
-        if named and isinstance(column, str) and column in first:
-            if first.count(column) > 1:
-                message = f"the header has more than one column {_quote(column)}"
-                raise DataError(message, path=path, line=1)
-            found[role] = first.index(column)
-        elif number is not None and number < len(first):
-            found[role] = number
-        elif role not in optional:
-            missing.append(_quote(column))
-    if not missing:
-        return found
-    message = f"has no column {', '.join(missing)}; it has {_existing(first, named)}"
-    if named and header == "auto":
-        message += "; if its first line is not a header, select columns by number"
-    elif not named and any(_number(c) is None for c in wanted.values()):
-        message += "; without a header, select columns by number"
-    raise DataError(message, path=path)
-
-
-def _existing(first: list[str], named: bool) -> str:
-    if named:
-        more = ", …" if len(first) > 30 else ""
-        return ", ".join(_quote(name) for name in first[:30]) + more
-    return f"columns 0 to {len(first) - 1}" if len(first) > 1 else "column 0 alone"
-
-
-def _quote(name: str | int) -> str:
-    name = str(name)
-    return f"`{name if len(name) <= 40 else name[:39] + '…'}`"
-
-
-def _refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
-    """Raise if row 0 looks like names: a known word, or text above numbers alone."""
-    for role, (first, *rest) in cells.items():
-        word = first.strip().casefold()
-        above_numbers = (
-            bool(rest) and not _is_float(first) and all(map(_is_float, rest))
-        )
-        if word in _HEADER_WORDS or word == role or above_numbers:
-            raise DataError(
-                f"the first row looks like a header (its `{role}` is {_quote(first)}); "
-                "set `header` to yes or no",
-                path=path,
-                line=1,
-            )
-
-
-def _is_float(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _select_keys(
@@ -352,16 +273,16 @@ def _select_keys(
         values = [row.get(key) for _, row in rows]
         if all(value is None for value in values):
             if role not in optional:
-                missing.append(_quote(key))
+                missing.append(quote(key))
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):
             cell, reason = json_cell(value, empty=role in empty)
             cells[role].append(cell)
             if reason:
-                problems.append((line, f"`{role}` (key {_quote(key)}) {reason}"))
+                problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))
     if missing:
-        keys = _existing(list(rows[0][1]), named=True)
+        keys = existing(list(rows[0][1]), named=True)
         message = f"has no key {', '.join(missing)}; its first line has {keys}"
         raise DataError(message, path=path)
     if problems:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder, complete
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.replicated_fit import ReplicatedFit, replica_count
 
 if TYPE_CHECKING:

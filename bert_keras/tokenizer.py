@@ -9,17 +9,11 @@ core TensorFlow ops.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_text as tf_text
-from tensorflow_text.core.pybinds import (
-    pywrap_fast_wordpiece_tokenizer_model_builder as model_builder,
-)
 
-from bert_keras import characters
 from bert_keras import vocabulary as files
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.normalization import (
@@ -28,16 +22,16 @@ from bert_keras.normalization import (
     utf8_bytes,
 )
 from bert_keras.ragged import segment_ids, sizes_of, slices, starts_of
+from bert_keras.word_pieces import (
+    PLAIN_TOKEN,
+    WORD_TOKEN,
+    pieces_of,
+    replaced,
+    word_piece_model,
+)
 
 # Text of these characters alone needs no table: tf-text itself splits it alike.
 _PLAIN = r"[\t\n\r -~]*"
-_PLAIN_TOKEN = re.compile(r"(?:##)?[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
-# Of a word: no character that the normalization drops or splits at.
-_DROPPED = "".join(
-    rf"\U{first:08x}-\U{last:08x}"
-    for first, last in (*characters.DELETED, *characters.SPACES)
-)
-_WORD_TOKEN = re.compile(rf"(?!##$)[^{_DROPPED}]+")
 _SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
 
 
@@ -115,19 +109,19 @@ class WordPieceTokenizer(tf.Module):
             special_tokens=parsed,
             max_word_characters=max_word_characters,
         )
-        words = _only(_WORD_TOKEN, self.vocabulary)
+        words = replaced(WORD_TOKEN, self.vocabulary)
         for i, token in enumerate(parsed):
             words[ids[token]] = chr(FIRST_SPECIAL + i)
         # As variables, so that a graph does not carry them as constants; on the CPU,
         # where the string ops and tf.data run.
         with tf.device("CPU:0"):
-            self._plain_model = _model(
-                _only(_PLAIN_TOKEN, self.vocabulary),
+            self._plain_model = word_piece_model(
+                replaced(PLAIN_TOKEN, self.vocabulary),
                 unk_id=self.unk_id,
                 max_bytes=max_word_characters,
                 split=True,
             )
-            self._word_model = _model(
+            self._word_model = word_piece_model(
                 words,
                 unk_id=self.unk_id,
                 max_bytes=4 * max_word_characters,
@@ -267,18 +261,18 @@ class WordPieceTokenizer(tf.Module):
     def _plain_pieces(self, texts: Any) -> Any:
         if self.lowercase:
             texts = tf.strings.lower(texts)
-        return _pieces(self._plain_model, texts)
+        return pieces_of(self._plain_model, texts)
 
     def _ids(self, texts: Any) -> Any:
         words = self._splitter(texts)
-        ids, _, _ = _pieces(self._word_model, words.strings)
+        ids, _, _ = pieces_of(self._word_model, words.strings)
         row_splits = tf.gather(ids.row_splits, words.row_splits)
         return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
 
     def _offsets(self, texts: Any, unit: str) -> Any:
         """Return ids, starts and ends as int32 ragged [B, None, 3]."""
         words = self._splitter(texts, with_starts=unit == "bytes")
-        ids, starts, ends = _pieces(self._word_model, words.strings)
+        ids, starts, ends = pieces_of(self._word_model, words.strings)
         row_splits = tf.gather(ids.row_splits, words.row_splits)
         first, last = self._splitter.sources_of(
             words, segment_ids(ids.row_splits), starts.values, ends.values
@@ -302,38 +296,6 @@ class _Untracked:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-
-
-def _only(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
-    """Replace the tokens that no text yields; tf-text stumbles over some of them.
-
-    (A token with a space makes it miss others; one with a NUL it refuses.) What stands
-    for them holds a control character, and those are dropped from every text.
-    """
-    return [
-        token if pattern.fullmatch(token) else f"\x01{i}"
-        for i, token in enumerate(vocabulary)
-    ]
-
-
-def _model(
-    tokens: Sequence[str], *, unk_id: int, max_bytes: int, split: bool
-) -> tf.Variable:
-    """Return tf-text's WordPiece model, uint8; with `split` it splits words too."""
-    buffer = model_builder.build_fast_wordpiece_model(
-        tokens, max_bytes, "##", tokens[unk_id], not split, False
-    )
-    value = tf.io.decode_raw(bytes(buffer), tf.uint8)
-    return tf.Variable(value, trainable=False, name="word_piece_model")
-
-
-def _pieces(model: tf.Variable, texts: Any) -> Any:
-    """Return ids int32, starts and ends in bytes, each ragged [texts, None]."""
-    # Built here: a tokenizer that is kept would hold the model as a constant.
-    tokenizer = tf_text.FastWordpieceTokenizer(
-        model_buffer=tf.convert_to_tensor(model), token_out_type=tf.int32
-    )
-    return tokenizer.tokenize_with_offsets(texts)
 
 
 def _as_strings(texts: Any) -> Any:

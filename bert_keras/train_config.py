@@ -14,7 +14,6 @@ TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
-ONE_DEVICE = ("auto", "single")  # all that `train` computes on yet
 OPTIMIZERS = ("adamw", "lamb")
 ON_NONFINITE = ("stop", "skip")
 RESUME = ("auto", "never")
@@ -50,7 +49,9 @@ class TrainConfig:
             given.
         seed: of the order, the dropout and the head; same seed, same weights.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
-        strategy: `auto` or `single`: one device.
+        strategy: the devices: `single`, `mirrored` (all GPUs of this machine),
+            `multi-worker` (the machines of `TF_CONFIG` or of a Slurm step), or `auto`:
+            what is there. The result does not follow from it. `tpu` is refused.
         rematerialize: recompute blocks in the backward pass to save memory.
         freeze_layers: so many lower blocks, with the embeddings, stay as they are, to
             save memory; 0 is none.
@@ -123,7 +124,7 @@ class TrainConfig:
             "truncation": TRUNCATIONS,
             "layout": LAYOUTS,
             "precision": PRECISIONS,
-            "strategy": ONE_DEVICE,
+            "strategy": STRATEGIES,
             "optimizer": OPTIMIZERS,
             "on_nonfinite": ON_NONFINITE,
         }

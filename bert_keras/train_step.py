@@ -4,10 +4,16 @@ A loss is a sum over what it counts (masked tokens, pairs), divided by the count
 whole update. So an update is the same however its examples are parted, one after the
 other or among the replicas of a strategy, and gradients are clipped once all are added
 up. `summed_update` says where Keras's own ways go wrong.
+
+One batch that overflows would make every weight NaN. So an update is passed over, on
+all replicas, where the loss or the norm of the gradients is not finite: weights,
+moments and the step of the schedule stay as they are. Loss scaling (float16) looks at
+the gradients by itself, since those that overflow are usual there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,8 +21,14 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.replicas import added_up, set_replica_seeds, summed_function
-from bert_keras.summed_update import apply_summed, check_optimizer
+from bert_keras.replicas import (
+    added_up,
+    all_reduced,
+    of_first,
+    set_replica_seeds,
+    summed_function,
+)
+from bert_keras.summed_update import apply_summed, check_optimizer, summed
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
 
@@ -46,8 +58,8 @@ class TrainStep:
             `replica_input.distributed`.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
-    sums of loss and of correct answers; and `counts`, name to float32 []; both are
-    those of all replicas.
+    sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
+    whether all was finite, so that the update was made. They are those of all replicas.
 
     Raises:
         ConfigError: Keras runs on another backend; the optimizer clips or accumulates
@@ -70,6 +82,7 @@ class TrainStep:
         self.optimizer = optimizer
         self.objective = objective
         self._strategy = model.distribute_strategy
+        self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self._strategy.num_replicas_in_sync > 1:
             check_optimizer(optimizer)
             set_replica_seeds(model, self._strategy)
@@ -85,13 +98,15 @@ class TrainStep:
         self._add = tf.function(
             self._add_gradients, input_signature=[*element_spec, totals]
         )
-        self._apply = tf.function(self._apply_sums, input_signature=[])
+        sums = {name: tf.TensorSpec([2], tf.float32) for name in shapes}
+        self._apply = tf.function(self._apply_sums, input_signature=[sums])
 
-    def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict]:
+    def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
         counts = [self._count(labels) for _, labels in batches]
         totals = {name: sum(each[name] for each in counts) for name in counts[0]}
         if len(batches) == 1:
-            return self._update(*batches[0], totals), totals
+            sums, is_made = self._update(*batches[0], totals)
+            return sums, totals, is_made
         if not self._gradient_sums:
             # Without aggregation each replica has sums of its own.
             with self._strategy.scope():
@@ -103,8 +118,7 @@ class TrainStep:
         for batch in batches:
             for name, sums in self._add(*batch, totals).items():
                 found[name] = found.get(name, 0.0) + sums
-        self._apply()
-        return found, totals
+        return found, totals, self._apply(found)
 
     @tf.autograph.experimental.do_not_convert
     def _gradients(
@@ -123,12 +137,13 @@ class TrainStep:
 
     @tf.autograph.experimental.do_not_convert
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
-        def update(inputs: Any, labels: Any) -> Any:
+        def find(inputs: Any, labels: Any) -> Any:
             gradients, sums = self._gradients(inputs, labels, totals)
-            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
-            return sums
+            return summed(gradients), all_reduced(sums)
 
-        return added_up(self._strategy, update, inputs, labels)
+        gradients, sums = self._strategy.run(find, (inputs, labels))
+        sums = of_first(self._strategy, sums)
+        return sums, self._applied(gradients, sums)
 
     @tf.autograph.experimental.do_not_convert
     def _add_gradients(self, inputs: Any, labels: Any, totals: Any) -> Any:
@@ -144,11 +159,44 @@ class TrainStep:
         return added_up(self._strategy, add, inputs, labels)
 
     @tf.autograph.experimental.do_not_convert
-    def _apply_sums(self) -> None:
-        def apply() -> None:
-            gradients = [total.read_value() for total in self._gradient_sums]
-            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
+    def _apply_sums(self, sums: Any) -> Any:
+        def find() -> Any:
+            gradients = summed([total.read_value() for total in self._gradient_sums])
             for total in self._gradient_sums:
                 total.assign(tf.zeros_like(total))
+            return gradients
 
-        self._strategy.run(apply)
+        return self._applied(self._strategy.run(find), sums)
+
+    def _applied(self, gradients: Any, sums: dict[str, Any]) -> Any:
+        """Update the weights if all is finite; return whether it is, bool [].
+
+        Args:
+            gradients: of each replica, the same on all of them.
+            sums: of all replicas.
+        """
+        finite = tf.math.is_finite(tf.add_n([pair[0] for pair in sums.values()]))
+        if not self._scales_loss:
+            # Clipping makes NaN of gradients whose norm is above what float32 holds.
+            norms = self._strategy.run(_norm, (gradients,))
+            finite &= tf.math.is_finite(of_first(self._strategy, norms))
+
+        def apply(gradients: Any) -> None:
+            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
+
+        def update() -> Any:
+            self._strategy.run(apply, (gradients,))
+            return tf.constant(True)
+
+        # In no replica's function: an optimizer leaves that, and `cond` lets it not.
+        return tf.cond(finite, update, lambda: tf.constant(False))
+
+
+@tf.autograph.experimental.do_not_convert
+def _norm(gradients: Any) -> Any:
+    return tf.linalg.global_norm([each for each in gradients if each is not None])
+
+
+def not_finite(loss: float) -> str:
+    """Return what to tell of an update that was passed over, of its loss."""
+    return "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"

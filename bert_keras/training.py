@@ -5,12 +5,12 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import glob
 import importlib.util
-import json
-import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import check_encoder, read_checkpoint
-from bert_keras.divergence import Divergence, divergence
+from bert_keras.divergence import divergence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.fewer_weights import add_lora, freeze_layers
 from bert_keras.finetuning_loop import FineTuningLoop
+from bert_keras.finetuning_result import TrainResult, finish_run
 from bert_keras.finetuning_run import (
     discard_run,
     model_settings,
@@ -32,47 +33,29 @@ from bert_keras.finetuning_run import (
     run_path,
     told_settings,
 )
-from bert_keras.folder import check_replaceable, replaced_folder
+from bert_keras.folder import check_replaceable
 from bert_keras.inference import Predictor
 from bert_keras.model_folder import (
     assign_scope,
     check_max_length,
     check_vocabulary,
-    write_model,
 )
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.progress import say
-from bert_keras.report import write_report
-from bert_keras.run_facts import environment
+from bert_keras.replica_input import check_batch_size
+from bert_keras.run_folder import RunFolder
+from bert_keras.silent_run import SilentRun
 from bert_keras.stop_signal import StopSignal
+from bert_keras.strategy import Devices, find_strategy
 from bert_keras.table import Columns
-from bert_keras.task_model import TaskModel, as_tensors
+from bert_keras.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig
-from bert_keras.updates import new_optimizer
+from bert_keras.worker_watch import WorkerWatch
 
 _TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
 RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainResult:
-    """What `train` made.
-
-    Args:
-        folder: the model folder; holds `report.html` and `scores.json`, too.
-        model: the model with the weights of its best epoch.
-        scores: name of the data set to its scores.
-        history: rows of the curves, by step and by epoch.
-        report: what the report tells, the arguments of `write_report`.
-    """
-
-    folder: Path
-    model: TaskModel
-    scores: dict[str, dict[str, Any]]
-    history: list[dict[str, Any]]
-    report: dict[str, Any]
 
 
 def train(
@@ -87,6 +70,7 @@ def train(
     task_settings: Mapping[str, Any] | None = None,
     command: str = "",
     resume: str = "auto",
+    devices: Devices | None = None,
 ) -> TrainResult:
     """Fine-tune a task on labelled rows and write a model folder.
 
@@ -94,6 +78,11 @@ def train(
     too, a hidden folder beside it, `.NAME.run`, keeps checkpoints and, in `best`, the
     model of the best epoch. The same call goes on there where a run was stopped, and
     ends with the same weights.
+
+    On several replicas (`config.strategy`) the result is that of one device, but for
+    rounding and for which units drop. Of several processes each makes this call, with
+    the same rows; the first one writes, and all return. They end together: see
+    `WorkerWatch`.
 
     Args:
         task: the class of the task, which learns its classes from the rows, or a task.
@@ -107,53 +96,112 @@ def train(
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
         resume: `auto` goes on with an unfinished run; `never` throws it away.
+        devices: what `find_strategy` gave, for several calls in one process; `None`
+            finds those of the config.
 
     Raises:
         BertKerasError: something given is wrong; nothing was written.
-        ConfigError: an unfinished run of other settings or rows stands there.
+        ConfigError: an unfinished run of other settings or rows stands there; the
+            strategy's devices are not there.
         TrainingError: a loss is not finite.
         RunStopped: SIGTERM or SIGINT has come; what was done is saved.
     """
     config = config or TrainConfig()
     _check_process()
+    devices = devices or devices_of(config)  # before TensorFlow computes anything
+    parts, replicas = config.accumulation, devices.replicas
+    check_batch_size(config.batch_size, parts, replicas, False)
+    tell = say if devices.is_chief else _silent
     check_replaceable(output)
     check_tensorboard(config.tensorboard, Path(output))
-    train, dev = with_dev(train, dev, config)
+    train, dev = with_dev(train, dev, config, tell=tell)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
     _check_accumulation(task, config)
     data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
-    for note in task.notes(train):
-        say(note)
-    for attempt in range(config.restarts + 1):
-        tried = dataclasses.replace(config, seed=config.seed + RESTART * attempt)
-        path = _run_path(output, attempt)
-        model = new_model(task, encoder, tried)
-        _train_fewer(model, tried)
-        told = {**told_settings(task, encoder, tried, data), **model_settings(model)}
-        with open_run(path, told, resume=resume) as run, StopSignal() as stop:
-            loop = FineTuningLoop(model, train, dev, run=run, config=tried, stop=stop)
-            say(
-                f"training {task.name}: {len(train):,} examples, {len(dev):,} for dev; "
-                f"the run is in {path}"
-            )
-            loop.train()
-            failed = divergence(model, train, loop.history)
-            if failed:
-                say(str(failed))
-            if failed and attempt < config.restarts:
+    with WorkerWatch(devices) as watch:
+        for note in task.notes(train):
+            tell(note)
+        for attempt in range(config.restarts + 1):
+            tried = dataclasses.replace(config, seed=config.seed + RESTART * attempt)
+            path = _run_path(output, attempt)
+            model = new_model(task, encoder, tried, devices=devices, tell=tell)
+            with devices.strategy.scope():
+                _train_fewer(model, tried)
+            told = told_settings(task, encoder, tried, data)
+            told |= model_settings(model)
+            with (
+                _run_folder(devices, path, told, resume) as run,
+                StopSignal(devices.vote) as stop,
+            ):
+                watch.finish = run.finish
+                loop = FineTuningLoop(
+                    model,
+                    train,
+                    dev,
+                    run=run,
+                    config=tried,
+                    devices=devices,
+                    stop=stop,
+                )
+                if attempt == 0:
+                    say(devices.line())
+                tell(
+                    f"training {task.name}: {len(train):,} examples, {len(dev):,} for "
+                    f"dev; the run is in {path}"
+                )
+                loop.train()
+                failed = divergence(model, train, loop.history)
+                if failed:
+                    tell(str(failed))
+                # Only the chief knows all losses of a run that went on.
+                if devices.agree(int(bool(failed) and attempt < config.restarts)):
+                    stop.is_due()
+                    stop.leave()
+                    tell(f"starting again with seed {tried.seed + RESTART}")
+                    continue
                 with stop.at_once():
-                    say(f"starting again with seed {tried.seed + RESTART}")
-                continue
-            with stop.at_once():
-                result = _finished(loop, data, encoder, Path(output), command, failed)
-            remove_run(run)
-        break
-    for earlier in range(attempt):
-        discard_run(_run_path(output, earlier))
+                    result = finish_run(
+                        loop, data, encoder, Path(output), command, failed
+                    )
+                if isinstance(run, RunFolder):
+                    remove_run(run)
+            break
+        if devices.is_chief:
+            _discard_runs(output, told_settings(task, encoder, config, data))
+        devices.agree(0)  # all are done
     return result
+
+
+def devices_of(config: TrainConfig) -> Devices:
+    """Return the devices to fine-tune on.
+
+    Raises:
+        ConfigError: they are not there, or cannot be used.
+    """
+    if config.strategy != "tpu":
+        devices = find_strategy(config.strategy)
+        if not devices.has_static_shapes:
+            return devices
+    raise ConfigError(
+        "`strategy` must be another one than tpu for `train`, whose rows have the "
+        "length of their texts: a TPU's compiler wants one shape; received "
+        f"{config.strategy}"
+    )
+
+
+def _run_folder(
+    devices: Devices, path: Path, settings: Mapping[str, Any], resume: str
+) -> RunFolder | SilentRun:
+    if devices.is_chief:
+        return open_run(path, settings, resume=resume)
+    return SilentRun(path)
+
+
+def _silent(line: str) -> None:
+    """Say nothing: another worker says it."""
 
 
 def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:
@@ -161,70 +209,20 @@ def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:
     return run_path(output, f"run-{attempt}" if attempt else "run")
 
 
-def _finished(
-    loop: FineTuningLoop,
-    data: Mapping[str, Columns],
-    encoder: str | os.PathLike[str],
-    output: Path,
-    command: str,
-    failed: Divergence | None,
-) -> TrainResult:
-    """Score the best epoch of a run, and write its model folder and report."""
-    config, model = loop.config, loop.best_model()
-    model.task = task = model.task.settle(model)
-    scores, answers, last = {"dev": loop.best.scores or {}}, loop.best.answers, "dev"
-    tuned = task.tune(data["dev"], answers or {})
-    predictor = Predictor(model)
-    if tuned != task:
-        model.task = task = tuned
-        answers = predictor.answers(data["dev"])
-        scores["dev"] = task.score(data["dev"], answers)
-    for last, rows in list(data.items())[2:]:
-        answers = predictor.answers(rows)
-        scores[last] = task.score(rows, answers)
-    of_data = dict(scores)
-    if failed:
-        loss = failed.loss if math.isfinite(failed.loss) else None
-        scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
-    facts = {name: _facts(model, columns) for name, columns in data.items()}
-    facts["train"]["real_token_share"] = loop.progress.real_share
-    settings = {
-        "task": task.name,
-        "encoder": os.fspath(encoder),
-        **dataclasses.asdict(config),
-        "max_length": model.preprocessor.max_length,
-        **{k: v for k, v in task.settings().items() if k != "classes"},
-        "best_epoch": loop.best.epoch,
-        "training_seconds": round(loop.progress.state()["seconds"], 1),
-        **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **({"diverged": str(failed)} if failed else {}),
-    }
-    report = {
-        "settings": settings,
-        "data": facts,
-        "history": loop.history,
-        "scores": scores,
-        "mistakes": task.mistakes(data[last], answers or {}),
-        "best_score": task.best_score,
-        "environment": environment(),
-        "command": command,
-    }
-    with replaced_folder(output) as folder:
-        write_model(model, folder)
-        write_results(folder, f"{task.name}: {output.name}", report)
-    model.compile(
-        new_optimizer(config, steps=loop.rows.steps),
-        loss=task.loss(),
-        metrics=task.metrics(),
-    )
-    return TrainResult(output, model, of_data, loop.history, report)
+def _discard_runs(output: str | os.PathLike[str], told: Mapping[str, Any]) -> None:
+    """Take away the runs of this call that began again, or that it began again after.
 
+    Those, too, that the same call with more restarts has left.
 
-def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
-    """Write `scores.json` and `report.html` into a model folder that is there."""
-    scores = json.dumps(report["scores"], indent=2)
-    (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
-    write_report(folder / "report.html", title=title, **report)
+    Args:
+        output: the model folder.
+        told: `told_settings` of the first run.
+    """
+    first = run_path(output)
+    for path in first.parent.glob(f"{glob.escape(first.name)}*"):
+        number = path.name.removeprefix(first.name).removeprefix("-") or "0"
+        if number.isdecimal():
+            discard_run(path, {**told, "seed": told["seed"] + RESTART * int(number)})
 
 
 def _train_fewer(model: TaskModel, config: TrainConfig) -> None:
@@ -258,11 +256,17 @@ def _check_accumulation(task: Task, config: TrainConfig) -> None:
 
 
 def new_model(
-    task: Task, encoder: str | os.PathLike[str], config: TrainConfig
+    task: Task,
+    encoder: str | os.PathLike[str],
+    config: TrainConfig,
+    *,
+    devices: Devices | None = None,
+    tell: Callable[[str], object] = say,
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder, its head at random from the seed.
 
-    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint.
+    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint. The
+    weights, and nothing else, are made in the scope of the devices' strategy.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
@@ -278,27 +282,28 @@ def new_model(
         max_length = min(task.max_length, checkpoint.config.max_position_embeddings)
     check_max_length(max_length, checkpoint.config)
     for note in (*checkpoint.notes, *tokenizer.notes):
-        say(note)
+        tell(note)
     if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
-        say("the checkpoint has no pooler: it starts at random, like the head")
-    loaded = BertEncoder.from_pretrained(
-        os.fspath(encoder),
-        pooler=task.pooler,
-        outputs=task.encoder_outputs,
-        rematerialize=config.rematerialize,
-        seed=config.seed,
-        dtype=config.precision,
-    )
+        tell("the checkpoint has no pooler: it starts at random, like the head")
     preprocessor = Preprocessor(
         tokenizer,
         max_length=max_length,
         truncation=config.truncation,
         layout=config.layout,
     )
-    model = TaskModel(loaded, task, preprocessor, seed=config.seed)
+    with devices.strategy.scope() if devices else contextlib.nullcontext():
+        loaded = BertEncoder.from_pretrained(
+            os.fspath(encoder),
+            pooler=task.pooler,
+            outputs=task.encoder_outputs,
+            rematerialize=config.rematerialize,
+            seed=config.seed,
+            dtype=config.precision,
+        )
+        model = TaskModel(loaded, task, preprocessor, seed=config.seed)
     for scope in task.pretrained_scopes:
         if not assign_scope(model, checkpoint, scope):
-            say(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+            tell(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
     return model
 
 
@@ -347,7 +352,11 @@ def check_tensorboard(curves: str | None, output: Path) -> None:
 
 
 def with_dev(
-    train: Columns, dev: Columns | None, config: TrainConfig
+    train: Columns,
+    dev: Columns | None,
+    config: TrainConfig,
+    *,
+    tell: Callable[[str], object] = say,
 ) -> tuple[Columns, Columns]:
     """Return training and dev rows; sets rows aside where there is no dev."""
     if dev is not None:
@@ -359,26 +368,8 @@ def with_dev(
             path=train.path,
         )
     order = np.random.default_rng(config.seed).permutation(len(train))
-    say(
+    tell(
         f"no dev rows given: {count:,} of {len(train):,} training rows are set aside "
         f"(seed {config.seed})"
     )
     return train.take(sorted(order[count:])), train.take(sorted(order[:count]))
-
-
-def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
-    """Return what the report says of a data set: rows, classes, lengths in tokens."""
-    preprocessor, sizes, cut = model.preprocessor, [], 0
-    texts = model.task.scored_texts(columns)
-    for start in range(0, len(texts[0]), 1024):
-        parts = as_tensors([part[start : start + 1024] for part in texts])
-        lengths, was_cut = model.task.lengths(preprocessor, parts)
-        sizes.append(lengths.numpy())
-        cut += int(tf.reduce_sum(tf.cast(was_cut, tf.int32)))
-    lengths = np.concatenate(sizes)
-    return {
-        **model.task.describe(columns),
-        "mean_tokens": round(float(lengths.mean()), 1),
-        "longest_tokens": int(lengths.max()),
-        "truncated": cut,
-    }

@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_keras.progress import say
 from bert_keras.training_rows import TrainingRows
+from bert_keras.updates import Update
 
 _SECONDS_BETWEEN_LINES = 5.0  # where no one can see a line change in place
 _ROWS_AN_EPOCH = 20
@@ -25,6 +26,7 @@ class TrainingProgress:
         start: updates that were made before.
         metrics: their means are told in each row of the curves; set back after it.
         tensorboard: folder for curves, or `None`.
+        is_shown: whether lines are printed.
 
     Attributes:
         seconds: of training, scores included, those before a stop as well.
@@ -38,10 +40,12 @@ class TrainingProgress:
         start: int = 0,
         metrics: Sequence[keras.metrics.Metric] = (),
         tensorboard: str | None = None,
+        is_shown: bool = True,
     ) -> None:
         self.rows = rows
         self.step = start
         self.metrics = metrics
+        self.is_shown = is_shown
         self.seconds = 0.0
         self.real_tokens = self.places = 0
         self._losses: list[float] = []  # since the last row
@@ -71,44 +75,38 @@ class TrainingProgress:
         """Share of real tokens in the rows of the last epoch, 0 to 1."""
         return self.real_tokens / max(self.places, 1)
 
-    def add(self, loss: float | None, batches: Sequence[Any]) -> dict[str, Any] | None:
-        """Count an update; returns a row of the curves where one is due.
-
-        Args:
-            loss: of the update; `None` for one that was passed over.
-            batches: those of the update.
-        """
+    def add(self, update: Update) -> dict[str, Any] | None:
+        """Count an update; returns a row of the curves where one is due."""
         if self.step % self.rows.steps_per_epoch == 0:
             self.real_tokens = self.places = 0
         self._seen += self.rows.size(self.step)
         self.step += 1
-        for inputs, _ in batches:
-            mask = np.asarray(inputs["padding_mask"])
-            tokens = int(mask.sum())
-            self.real_tokens += tokens
-            self._tokens += tokens
-            self.places += mask.size
-        if loss is not None:
-            self._losses.append(loss)
-            self._epoch_losses.append(loss)
-        self._tell()
+        self.real_tokens += update.real_tokens
+        self._tokens += update.real_tokens
+        self.places += update.places
+        if update.is_made:
+            self._losses.append(update.loss)
+            self._epoch_losses.append(update.loss)
+        if self.is_shown:
+            self._tell()
         batch = self._batch()
         every = max(1, self.rows.steps_per_epoch // _ROWS_AN_EPOCH)
         is_due = batch % every == 0 or batch == self.rows.steps_per_epoch
         return self.end_row() if is_due else None
 
     def end_row(self) -> dict[str, Any] | None:
-        """Return the row of the updates since the last one, if there are any."""
+        """Return the row of the updates since the last one, if any was made."""
+        found = {metric.name: float(metric.result()) for metric in self.metrics}
+        for metric in self.metrics:
+            metric.reset_state()
         if not self._losses:
             return None
         row = {
             "epoch": self.step / self.rows.steps_per_epoch,
             "step": self.step,
             "loss": float(np.mean(self._losses)),
+            **found,
         }
-        for metric in self.metrics:
-            row[metric.name] = float(metric.result())
-            metric.reset_state()
         self._losses = []
         self._draw(row)
         return row

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.replica_input import ALONE, Share
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 
@@ -71,11 +72,12 @@ class TrainingRows:
         order = self._order(tf.constant(epoch, tf.int64)).numpy()
         return order[first : first + self.batch_size].tolist()
 
-    def dataset(self, first_step: int = 0) -> tf.data.Dataset:
+    def dataset(self, first_step: int = 0, share: Share = ALONE) -> tf.data.Dataset:
         """Return the batches from a step on: inputs, and labels as `TaskObjective` has.
 
         Inputs are those of the model alone; labels a dict of `targets` and, where rows
-        have weights, `weights`.
+        have weights, `weights`. Each of the replicas of a share gets rows of its own of
+        each batch, and their batch dict, one element behind the other.
         """
         first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
         task = self.model.task
@@ -96,13 +98,16 @@ class TrainingRows:
             taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
             return self._batch(*task.redrawn(tuple(taken), draws))
 
-        epochs = tf.data.Dataset.range(first_epoch, self.epochs)
-        found = epochs.flat_map(places).map(
+        found = tf.data.Dataset.range(first_epoch, self.epochs).flat_map(places)
+        if share != ALONE:
+            found = found.flat_map(share.parts)
+        found = found.map(
             tf.autograph.experimental.do_not_convert(batch),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
         count = sum(self.parts(step) for step in range(first_step, self.steps))
+        count *= share.count
         found = found.apply(tf.data.experimental.assert_cardinality(count))
         return found.prefetch(tf.data.AUTOTUNE)
 

@@ -5,13 +5,17 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
-from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
+from bert_keras.optimizers import WarmupLinearDecay, optimizer_of
+from bert_keras.replica_input import distributed
+from bert_keras.replicas import summed_function
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
 from bert_keras.task_objective import TaskObjective
@@ -22,6 +26,24 @@ from bert_keras.training_rows import TrainingRows
 Batches = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """What is told of an update.
+
+    Args:
+        loss: its mean.
+        is_made: whether loss and gradients are finite; else it was passed over.
+        real_tokens, places: real tokens of its batches, and the places of their rows.
+        batches: what it was made from; on several replicas those of all of them.
+    """
+
+    loss: float
+    is_made: bool
+    real_tokens: int
+    places: int
+    batches: Batches
+
+
 def updates(
     model: TaskModel,
     rows: TrainingRows,
@@ -29,24 +51,38 @@ def updates(
     *,
     first_step: int = 0,
     metrics: Sequence[keras.metrics.Metric] = (),
-) -> Iterator[tuple[float, Batches]]:
-    """Update a model's weights, and yield each update's loss and its batches.
+) -> Iterator[Update]:
+    """Update a model's weights, and yield what is told of each update.
+
+    Each batch is shared by the replicas of the strategy in whose scope the model was
+    made; what is told is that of all of them.
 
     Args:
         model: a task's model.
         rows: what it is trained on.
         optimizer: built.
         first_step: updates that were made before.
-        metrics: updated with each batch.
+        metrics: updated with each batch; made in the same scope.
     """
-    dataset = rows.dataset(first_step)
+    strategy = model.distribute_strategy
+    dataset = distributed(strategy, lambda share: rows.dataset(first_step, share))
+    count = summed_function(strategy, _token_counts, [dataset.element_spec[0]])
     objective = TaskObjective(model, metrics=metrics)
     update = TrainStep(model, optimizer, objective, dataset.element_spec)
     batches = iter(dataset)
     for step in range(first_step, rows.steps):
         some = list(itertools.islice(batches, rows.parts(step)))
-        sums, totals = update(some)
-        yield float(sums["loss"][0]) / max(float(totals["loss"]), 1.0), some
+        sums, totals, is_made = update(some)
+        loss = float(sums["loss"][0]) / max(float(totals["loss"]), 1.0)
+        tokens = tf.add_n([count(inputs) for inputs, _ in some])
+        real_tokens, places = (int(each) for each in tokens.numpy())
+        yield Update(loss, bool(is_made), real_tokens, places, some)
+
+
+def _token_counts(inputs: dict[str, Any]) -> Any:
+    """Return the real tokens of a batch and the places of its rows, float32 [2]."""
+    mask = tf.cast(inputs["padding_mask"], tf.float32)
+    return tf.stack([tf.reduce_sum(mask), tf.cast(tf.size(mask), tf.float32)])
 
 
 def fit(
@@ -69,9 +105,9 @@ def fit(
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps)
     optimizer.build(model.trainable_variables)
-    for _, batches in updates(model, rows, optimizer):
+    for update in updates(model, rows, optimizer):
         if after_update:
-            after_update(batches)
+            after_update(update.batches)
 
 
 def training_rows(
@@ -88,30 +124,19 @@ def training_rows(
     )
 
 
-def new_optimizer(
-    config: TrainConfig, *, steps: int, make: Callable[..., Any] | None = None
-) -> keras.optimizers.Optimizer:
+def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimizer:
     """Return the optimizer of a run with its schedule over so many updates.
 
     Args:
         config: how to train.
         steps: updates of the run.
-        make: takes the class and its settings, as `finite_updates` does.
     """
     schedule = WarmupLinearDecay(
         config.learning_rate,
         total_steps=steps,
         warmup_steps=int(steps * config.warmup_share),
     )
-    kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
-    settings: dict[str, Any] = {
-        "learning_rate": schedule,
-        "weight_decay": config.weight_decay,
-        "global_clipnorm": config.global_clipnorm,
-    }
-    if config.precision == "mixed_float16":  # this looks for what is not finite itself
-        return keras.optimizers.LossScaleOptimizer(kind(**settings))
-    return make(kind, **settings) if make else kind(**settings)
+    return optimizer_of(config, schedule)
 
 
 def own_metrics(model: TaskModel) -> list[keras.metrics.Metric]:

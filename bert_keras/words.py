@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from bert_keras import characters
 from bert_keras.entity_metrics import parse_tag
-from bert_keras.packing import Preprocessor, join
+from bert_keras.packing import join
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.ragged import (
     keep,
     never_empty,

@@ -13,6 +13,8 @@ import selectors
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.stop_signal import RunStopped
@@ -25,6 +27,7 @@ EXIT_CODE = 69
 # A machine that is gone, and closes nothing, is missed after these.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 5, 5, 3
 _CONNECT_SECONDS, _HELLO_SECONDS, _NOTICE_SECONDS = 30.0, 5.0, 2.0
+_WRITE_SECONDS = 300.0  # a checkpoint that is being written is waited for, so long
 _TOGETHER_SECONDS = 1.0  # workers that see the same error see it within these
 _HELLO, _GOODBYE, _ERROR = b"+", b"-", b"!"
 _PORT_BITS, _WORKER_BYTES, _KEY_BYTES = 16, 4, 4
@@ -34,12 +37,18 @@ class WorkerWatch:
     """Ends this process when one that it trains with has ended; a `with` block.
 
     A process that dies is missed at once, a machine that is gone within 20 seconds.
-    The others then say one line and end with `EXIT_CODE`; finished checkpoints stay. So
-    it is where the block is left with an error, but that workers that have errors at
-    the same time tell their own. A block that is left without one takes its leave.
+    The others then say one line and end with `EXIT_CODE`; finished checkpoints stay,
+    and one that is being written is finished. So it is where the block is left with an
+    error, but that workers that have errors at the same time tell their own. A block
+    that is left without one takes its leave.
 
     Args:
         devices: the workers; nothing is done for one alone.
+
+    Attributes:
+        finish: called before this process is ended, in another thread than the main
+            one, with the most seconds that it may take; returns when nothing is being
+            written.
     """
 
     def __init__(self, devices: Devices) -> None:
@@ -50,6 +59,8 @@ class WorkerWatch:
         self._key = b""
         self._failed: set[socket.socket] = set()
         self._leaves = self._fails = False
+        self._answered = threading.Event()
+        self.finish: Callable[[float], object] = lambda seconds: None
 
     def __enter__(self) -> WorkerWatch:
         if self._devices.workers == 1:
@@ -75,8 +86,10 @@ class WorkerWatch:
         self._fails = kind is not None and not issubclass(kind, RunStopped)
         self._send(_ERROR if self._fails else _GOODBYE)
         if self._fails:
-            # What TensorFlow says where a peer is gone is told better by the watch.
-            threading.Event().wait(_NOTICE_SECONDS)
+            # What TensorFlow says where a peer is gone is told better by the watch. The
+            # chief may be writing yet: a scheduler that sees a worker's end kills it.
+            waits = bool(self._peers) and not self._devices.is_chief
+            self._answered.wait(2 * _WRITE_SECONDS if waits else _NOTICE_SECONDS)
         self._leaves = True  # from here on this process tells its own end
         for peer in list(self._peers):
             with contextlib.suppress(OSError):
@@ -146,18 +159,26 @@ class WorkerWatch:
             said = peer.recv(1)
         except OSError:
             said = b""
+        if not self._devices.is_chief:
+            self._answered.set()
         if said == _ERROR:
             self._failed.add(peer)
             wait = threading.Timer(_TOGETHER_SECONDS, self._follow, [self._peers[peer]])
             wait.daemon = True
             wait.start()
             return
-        if said != _GOODBYE and peer not in self._failed and not self._leaves:
-            _end(self._peers[peer])
         self._selector.unregister(peer)
+        if said != _GOODBYE and peer not in self._failed and not self._leaves:
+            self.finish(_WRITE_SECONDS)
+            _end(self._peers[peer])
 
     def _follow(self, worker: int) -> None:
         """End this process if it has no error of its own by now."""
+        begin = time.monotonic()
+        self.finish(_WRITE_SECONDS)
+        if time.monotonic() - begin > _TOGETHER_SECONDS / 2:
+            # An error waits for what is being written, too, before it is told.
+            time.sleep(_TOGETHER_SECONDS)
         if not self._fails and not self._leaves:
             self._send(_ERROR)  # so that the one with the error tells it
             _end(worker)

@@ -88,7 +88,7 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_model(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that puts a task on the tiny encoder, untrained."""
     from bert_keras.encoder import BertEncoder
-    from bert_keras.packing import Preprocessor
+    from bert_keras.preprocessor import Preprocessor
     from bert_keras.task_model import TaskModel
     from bert_keras.tokenizer import WordPieceTokenizer
 

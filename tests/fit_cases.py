@@ -24,7 +24,7 @@ def classifier(folder: Path) -> tuple[Any, Any]:
 
     from bert_keras.encoder import BertEncoder
     from bert_keras.optimizers import AdamW
-    from bert_keras.packing import Preprocessor
+    from bert_keras.preprocessor import Preprocessor
     from bert_keras.task_model import TaskModel
     from bert_keras.tasks.classification import Classification
     from bert_keras.tokenizer import WordPieceTokenizer

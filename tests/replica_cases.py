@@ -112,13 +112,15 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
         some = list(itertools.islice(batches, case.parts))
         if not some or (case.epochs is None and number == STEPS):
             break
-        sums, totals = step(some)
+        sums, totals, is_made = step(some)
+        assert is_made
         for name, values in sums.items():
             found.setdefault(name, []).append([*values.numpy(), float(totals[name])])
     return model, {name: np.array(values) for name, values in found.items()}
 
 
-def main(folder: str, output: str, strategy: str, *names: str) -> None:
+def devices_of(strategy: str) -> Any:
+    """Return a strategy's devices; `mirrored` has two, made of the processor."""
     import tensorflow as tf
 
     if strategy == "mirrored":
@@ -127,7 +129,11 @@ def main(folder: str, output: str, strategy: str, *names: str) -> None:
         tf.config.set_logical_device_configuration(cpu, halves)
     from bert_keras.strategy import find_strategy
 
-    devices = find_strategy(strategy)
+    return find_strategy(strategy)
+
+
+def main(folder: str, output: str, strategy: str, *names: str) -> None:
+    devices = devices_of(strategy)
     for name in names:
         found = results(Path(folder), devices, name)
         np.savez(Path(output) / f"{name}.npz", **found)

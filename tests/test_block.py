@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.block import Block, _dropout, activation
+from bert_keras.block import Block, activation
+from bert_keras.dropout import dropout
 
 SETTINGS = {"hidden_size": 8, "num_heads": 2, "intermediate_size": 12, "seed": 1}
 NO_DROPOUT = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
@@ -293,7 +294,7 @@ def test_dropout_draws_anew_at_each_call(rate):
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype):
     x = tf.ones((301, 333), dtype)  # an odd number of units
-    y = floats(_dropout(x, rate, tf.constant([1, 2], tf.uint32)))
+    y = floats(dropout(x, rate, tf.constant([1, 2], tf.uint32)))
     deviation = np.sqrt(rate * (1 - rate) / y.size)
     assert np.mean(y == 0) == pytest.approx(rate, abs=5 * deviation)
     scale = np.unique(y[y != 0])
@@ -303,7 +304,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype):
 
 
 def test_dropout_drops_units_on_their_own():
-    y = floats(_dropout(tf.ones((512, 512)), 0.5, tf.constant([1, 2], tf.uint32)))
+    y = floats(dropout(tf.ones((512, 512)), 0.5, tf.constant([1, 2], tf.uint32)))
     dropped = (y == 0) - 0.5
     for axis in (0, 1):
         neighbours = dropped * np.roll(dropped, 1, axis)

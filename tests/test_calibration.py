@@ -17,7 +17,7 @@ from bert_keras.calibration import (
     scaled,
     uncalibrated_scores,
 )
-from bert_keras.metrics import cross_entropy
+from bert_keras.probability_metrics import cross_entropy
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.classification import Classification
 

@@ -156,6 +156,38 @@ def test_absurd_config_and_values(tmp_path: Path) -> None:
         checkpoint.arrays["classifier/bias"]
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64", "float32"])
+def test_types_and_values_of_several_blocks(tmp_path: Path, kind: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    draw = np.random.default_rng(1)
+    values = draw.normal(size=(1_500, 1_024)).astype(np.float32)
+    words = "bert/embeddings/word_embeddings"
+    head = draw.normal(size=(2, 4)).astype(np.float32)
+    stored = {words: values, "cls/seq_relationship/output_weights": head}
+    write_checkpoint(
+        tmp_path, {name: tf.cast(value, kind) for name, value in stored.items()}
+    )
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    arrays = read_checkpoint(tmp_path).arrays
+    for name, ours in (
+        (words, arrays[words]),
+        ("cls/seq_relationship/output_weights", arrays["cls/seq_relationship/kernel"]),
+    ):
+        theirs = reader.get_tensor(name).astype(np.float32)
+        theirs = theirs if name == words else theirs.T
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_a_changed_value_is_seen_by_its_checksum(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {QUERY: VARIABLES[QUERY]})
+    path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    content = bytearray(path.read_bytes())
+    content[17] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"cut off: {QUERY}: .*checksum"):
+        read_checkpoint(tmp_path).arrays[QUERY]
+
+
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
     draw = random.Random(0)  # noqa: S311 (a test)
@@ -238,9 +270,11 @@ def test_the_index_of_real_checkpoints(name: str) -> None:
     if not folder.is_dir():
         pytest.skip(f"needs the shared data folder: {name} is absent")
     listing = json.loads((folder / "variables.json").read_text())
-    entries, shards = read_index(folder / "bert_model.ckpt")
-    assert shards == 1
-    assert {n: list(entries[n].shape) for n in entries} == {
+    variables = read_index(folder / "bert_model.ckpt")
+    assert {v.file.name for v in variables.values()} == {
+        "bert_model.ckpt.data-00000-of-00001"
+    }
+    assert {n: list(variables[n].shape) for n in variables} == {
         row["name"]: row["shape"] for row in listing
     }
     with pytest.raises(CheckpointError, match="holds no bert_model.ckpt.data-00000"):

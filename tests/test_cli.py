@@ -680,6 +680,7 @@ def test_every_setting_of_pretraining_has_an_option() -> None:
         "keep": 4,
         "evaluate_every": 5,
         "held_out_examples": 6,
+        "on_nonfinite": "skip",
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

@@ -54,7 +54,7 @@ def test_fit_example_runs(
     ("name", "said"),
     [
         ("fill_mask", "pseudo-perplexity"),
-        ("multiple_choice", "served: "),
+        pytest.param("multiple_choice", "served: ", marks=pytest.mark.thorough),
         ("question_answering", "characters:"),
         ("semantic_search", "SavedModel    "),
         ("token_classification", "Anna/"),
@@ -66,7 +66,7 @@ def test_task_example_runs(
     assert said in run_example(name, long_encoder)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "part"),
     [

@@ -15,7 +15,7 @@ from bert_keras import feature_file
 from bert_keras.embedder import embed
 from bert_keras.encoder import BertEncoder
 from bert_keras.features import write_features
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.tokenizer import WordPieceTokenizer
 
 TEXTS = [text for text, _ in ROWS] + ["É, 日本 🎉 sée", "!"]

@@ -314,6 +314,24 @@ def test_a_run_that_learned_nothing_is_begun_again(
         assert set(scores) == {"dev"} and "no better" not in page
 
 
+def test_runs_that_more_restarts_have_left_are_taken_away(tmp_path: Path) -> None:
+    def leave(name: str, **changes: Any) -> None:
+        path = run_path(tmp_path / "a [model]", name)
+        with open_run(path, {**told, "weights": name, **changes}, resume="auto"):
+            pass
+
+    told = {"rate": 1, "seed": 5}
+    leave("run")
+    for number in (1, 2, 12):
+        leave(f"run-{number}", seed=5 + 1000 * number)
+    leave("run-3", seed=3005, rate=2)  # another call's
+    leave("run-4", seed=4006)
+    leave("runs")  # of several seeds
+    training._discard_runs(tmp_path / "a [model]", told)
+    kept = [f".a [model].{name}" for name in ("run-3", "run-4", "runs")]
+    assert sorted(os.listdir(tmp_path)) == kept
+
+
 @pytest.mark.thorough
 def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
     result = train_spam(tmp_path / "model", epochs=1, learning_rate=1e-12)

@@ -17,46 +17,49 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "argument_types beam_files block characters choice_head drawing errors"
-    " finite_updates function_name heads page pair_merging progress quiet ragged"
-    " replicas run_facts score_table silent_run stop_signal task_objective"
-    " whole_file",
-    1: "beam_runner checkpoints.names checkpoints.wire checks class_names config"
-    " correlation counts_file entity_metrics folder given_texts layer_choice"
-    " layers masked_lm_head masked_metrics metrics multi_label_metrics"
-    " normalization optimizers pretraining_blocks process_pool record_file"
+    0: "argument_types beam_files characters choice_head drawing dropout errors"
+    " function_name heads initialization page pair_merging progress quiet ragged"
+    " replicas run_facts score_table silent_run stop_signal whole_file",
+    1: "beam_runner block checkpoints.names checkpoints.wire checks class_names"
+    " column_names config correlation counts_file entity_metrics folder"
+    " given_texts layer_choice masked_metrics multi_label_metrics normalization"
+    " optimizers pretraining_blocks probability_metrics process_pool record_file"
     " recurrent_head replica_input report rouge rows sentence_rules sentences"
-    " span_metrics summed_update text_streams train_config vocabulary worker_watch",
+    " span_metrics summed_update task_objective text_streams train_config"
+    " vocabulary word_pieces worker_watch",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
-    " corpus_files feature_file operation_count pooling pretraining_data_config"
-    " pretraining_objective replicated_fit run_folder similarity strategy table"
-    " tokenizer train_step wikipedia word_counts",
+    " corpus_files feature_file layers masked_lm_head metrics operation_count"
+    " pooling pretraining_data_config pretraining_objective replicated_fit"
+    " row_arguments run_folder similarity strategy table tokenizer train_step"
+    " wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
-    " checkpoints.bundle checkpoints.h5_file checkpoints.model_garden_config"
+    " checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"
-    " checkpoints.sentence_files checkpoints.tensor_file choice_file contrastive"
-    " corpus_arguments corpus_reader masking packing pairs pretrain_config"
-    " pretraining_manifest squad tagged vocabulary_learning",
-    4: "checkpoints.google checkpoints.huggingface checkpoints.keras_hub"
+    " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
+    " choice_file contrastive corpus_arguments corpus_reader feature_arguments"
+    " masking packing pairs pretrain_config pretraining_manifest squad tagged"
+    " train_arguments vocabulary_learning",
+    4: "checkpoints.bundle checkpoints.huggingface checkpoints.keras_hub corpus"
+    " hub_preprocessor preprocessor pretrain_arguments pretraining_files"
+    " pretraining_rows pretraining_shard pseudo_likelihood windows",
+    5: "arguments beam_steps checkpoints.google checkpoints.keras_hub_objects"
     " checkpoints.model_garden checkpoints.model_garden_writer checkpoints.tf_hub"
-    " corpus hub_preprocessor pretrain_arguments pretraining_files"
-    " pretraining_shard pseudo_likelihood sentence_windows windows words",
-    5: "arguments beam_steps checkpoints checkpoints.keras_hub_objects"
-    " pretraining_data pretraining_input spans",
-    6: "beam_pretraining checkpoints.keras_hub_writer encoder info",
-    7: "fewer_weights hub_encoder pretrainer tasks.base training_state",
-    8: "task_model tasks tasks.embedding tasks.masked_lm tasks.multiple_choice"
-    " tasks.pooled tasks.question_answering tasks.summarization tasks.tagging",
-    9: "divergence export finetuning_run model_folder tasks.classification"
-    " tasks.feature_tagging tasks.multi_label tasks.next_sentence tasks.regression"
-    " tasks.token_classification training_rows",
-    10: "inference keras_hub_models pretrainer_folder pretraining_plan tf_hub_writer"
-    " training_progress updates",
-    11: "convert embedder finetuning_loop held_out",
-    12: "features pretraining_progress text_search training",
-    13: "pretraining_loop several_runs",
-    14: "pretraining",
-    15: "pretraining_verbs",
+    " pretraining_data pretraining_records sentence_windows spans words",
+    6: "beam_pretraining checkpoints checkpoints.keras_hub_writer pretraining_input",
+    7: "encoder info training_state",
+    8: "fewer_weights hub_encoder pretrainer task_model tasks.base",
+    9: "divergence export finetuning_run tasks tasks.embedding tasks.masked_lm"
+    " tasks.multiple_choice tasks.pooled tasks.question_answering"
+    " tasks.summarization tasks.tagging training_rows",
+    10: "model_folder tasks.classification tasks.feature_tagging tasks.multi_label"
+    " tasks.next_sentence tasks.regression tasks.token_classification"
+    " tf_hub_writer updates",
+    11: "convert inference keras_hub_models pretrainer_folder pretraining_plan"
+    " training_progress",
+    12: "embedder finetuning_loop held_out pretraining_place pretraining_progress",
+    13: "features finetuning_result pretraining_loop text_search",
+    14: "pretraining training",
+    15: "pretraining_verbs several_runs",
     16: "cli",
     17: "__main__",
 }

@@ -261,23 +261,17 @@ def test_training_on_lines_lowers_the_loss(
     texts = as_columns(text=TEXTS * 20)
     dev = as_columns(text=TEXTS)
 
-    def run(name: str) -> Any:
-        return train(
-            MaskedLM,
-            encoder=encoder_folder,
-            train=texts,
-            dev=dev,
-            output=tmp_path / name,
-            config=TrainConfig(
-                epochs=3, batch_size=8, learning_rate=1e-2, max_length=24
-            ),
-            task_settings={"mask_unit": "word"},
-        )
-
-    result, again = run("a"), run("b")
+    result = train(
+        MaskedLM,
+        encoder=encoder_folder,
+        train=texts,
+        dev=dev,
+        output=tmp_path / "model",
+        config=TrainConfig(epochs=3, batch_size=8, learning_rate=1e-2, max_length=24),
+        task_settings={"mask_unit": "word"},
+    )
     curve = [row["dev_loss"] for row in result.history if "dev_loss" in row]
     assert curve[-1] < 0.7 * math.log(len(VOCABULARY))
-    assert curve == [row["dev_loss"] for row in again.history if "dev_loss" in row]
     assert result.scores["dev"]["loss"] == min(curve)
     loaded = load_model(result.folder)
     assert loaded.task == result.model.task

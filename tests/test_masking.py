@@ -10,7 +10,7 @@ import tensorflow as tf
 from conftest import VOCABULARY, refused
 
 from bert_keras.masking import Masking, _run_lengths
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.tokenizer import WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(VOCABULARY)

@@ -11,11 +11,13 @@ from bert_keras.metrics import (
     accuracy,
     classification_scores,
     confusion_matrix,
-    cross_entropy,
-    expected_calibration_error,
     macro_f1,
     matthews_correlation,
     precision_recall_f1,
+)
+from bert_keras.probability_metrics import (
+    cross_entropy,
+    expected_calibration_error,
     reliability,
 )
 

@@ -596,7 +596,7 @@ LIES: list[tuple[Change, str]] = [
     (renamed_key, "the object graph names elsewhere, absent"),
     (one_for_two, "each weight must be a variable of its own"),
     (other_table, "must share the token embeddings"),
-    (no_string, "the object graph must be one string"),
+    (no_string, "must be one string"),
     (no_message, "broken or no TensorFlow 2 checkpoint"),
     (empty, "broken or no TensorFlow 2 checkpoint"),
     (many_objects, "more than 1,000 objects"),
@@ -608,7 +608,7 @@ LIES: list[tuple[Change, str]] = [
     (flat_query, "must have 3 axes, 2 heads in axis 1; has [6, 6]"),
     (other_heads, "must have 3 axes, 2 heads in axis 1; has [6, 3, 2]"),
     (other_width, "must be [9, 6], is [9, 5]"),
-    (integers, "must be one of float32, float64, bfloat16, float16"),
+    (integers, "must be one of F32, F16, BF16, F64"),
     (projection, "must have token embeddings of the hidden size"),
 ]
 

@@ -11,15 +11,8 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
-from bert_keras.packing import (
-    Preprocessor,
-    join,
-    locate,
-    pack_rows,
-    pad_rows,
-    truncate_pair,
-    unpack,
-)
+from bert_keras.packing import join, locate, pack_rows, pad_rows, truncate_pair, unpack
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TRUNCATIONS
 

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROOT, refused
 from safetensors.numpy import load_file, save
 from test_pretraining_data import TOKENIZER, write
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.model_folder import load_model
 from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretrainer_folder import new_pretrainer
@@ -31,6 +32,7 @@ from bert_keras.pretraining_loop import PretrainingLoop
 from bert_keras.pretraining_objective import PretrainingObjective
 from bert_keras.pretraining_plan import plan_pretraining
 from bert_keras.pretraining_progress import PretrainingProgress
+from bert_keras.record_file import compression_of
 from bert_keras.run_folder import RunFolder
 from bert_keras.stop_signal import RunStopped
 from bert_keras.train_step import TrainStep
@@ -160,7 +162,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(
         }
 
 
-@pytest.mark.parametrize("at", [5, 7])  # the step after it saves, or does not
+# The step after it saves, or does not.
+@pytest.mark.parametrize("at", [5, pytest.param(7, marks=pytest.mark.thorough)])
 def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
     place: Path,
     whole: PretrainResult,
@@ -276,9 +279,12 @@ def test_left_to_right(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimizer": "lamb"},
+        pytest.param({"optimizer": "lamb"}, marks=pytest.mark.thorough),
         {"precision": "mixed_float16", "accumulation": 2},
-        {"precision": "mixed_bfloat16", "rematerialize": True},
+        pytest.param(
+            {"precision": "mixed_bfloat16", "rematerialize": True},
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=str,
 )
@@ -315,10 +321,84 @@ def test_a_run_of_other_settings_is_refused(
 def test_a_loss_that_is_not_finite_stops_the_run(place: Path, tmp_path: Path) -> None:
     refused(
         lambda: run(place, tmp_path / "run", learning_rate=1e36, save_every=1),
-        "the loss is nan in steps",
+        "the loss is nan in step ",
+        ", phase 1 (",
+        "--on-nonfinite skip",
     )
     for entry in (tmp_path / "run" / "checkpoints").iterdir():
         assert all(np.isfinite(each).all() for each in weights(entry).values())
+
+
+@pytest.mark.parametrize(
+    ("value", "accumulation"),
+    [
+        pytest.param(np.nan, 1, id="loss"),
+        pytest.param(1e30, 2, id="gradient", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_batch_that_is_not_finite(
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    value: float,
+    accumulation: int,
+) -> None:
+    sums = PretrainingObjective.sums
+
+    def is_bad(labels: Any) -> Any:
+        tokens = labels["masked_lm"]
+        return tf.reduce_sum(tf.where(tokens < 0, 0, tokens)) % 5 == 0
+
+    def with_bad(self: Any, outputs: Any, labels: Any) -> Any:
+        found = sums(self, outputs, labels)
+        loss, correct = found["masked_lm"]
+        # A gradient of 1e30 is finite, and its square is not.
+        factor = tf.where(is_bad(labels), tf.constant(value, tf.float32), 1.0)
+        return {**found, "masked_lm": (loss * factor, correct)}
+
+    monkeypatch.setattr(PretrainingObjective, "sums", with_bad)
+
+    def go(**changes: Any) -> PretrainResult:
+        return run(place, tmp_path / "run", accumulation=accumulation, **changes)
+
+    line = refused(go, "in step ", f"phase 1 ({place / 'dynamic'}), examples ")
+    assert ("the loss is nan" in line) == np.isnan(value)
+    assert ("a gradient is not finite" in line) != np.isnan(value)
+    note = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
+    assert note["phase"] == 1 and len(note["records"]) == CONFIG.batch_size
+    # The note leads to the batch, and to its records.
+    dataset = pretraining_dataset(
+        note["data"],
+        TOKENIZER,
+        batch_size=note["batch_size"] // accumulation,
+        seed=note["seed"],
+        skip_batches=note["skip_batches"] * accumulation,
+        epochs=None,
+    )
+    batches = [labels for _, labels in dataset.take(accumulation)]
+    assert any(is_bad(labels) for labels in batches)
+    wanted = np.concatenate([labels["next_sentence"] for labels in batches])
+    found = []
+    for entry in note["records"]:
+        file = entry["file"]
+        records = list(tf.data.TFRecordDataset(file, compression_of(file)))
+        example = tf.train.Example.FromString(records[entry["record"]].numpy())
+        feature = example.features.feature["next_sentence_labels"]
+        found.append(feature.int64_list.value[0])
+    assert found == wanted.tolist()
+    if accumulation > 1:
+        with pytest.raises(TrainingError):
+            go()  # goes on where it stands, and stands there again
+        again = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
+        assert again == note
+    result = go(on_nonfinite="skip")
+    passed_over = [row["step"] for row in result.history if "passed_over" in row]
+    losses = [row["step"] for row in result.history if "loss" in row]
+    assert note["step"] in passed_over
+    assert sorted(passed_over + losses) == list(range(1, 13))
+    assert "skipped" in (tmp_path / "run" / "report.html").read_text()
+    for each in weights(result.folder).values():
+        assert np.isfinite(each).all()
 
 
 def test_bad_input(place: Path, tmp_path: Path) -> None:
@@ -366,6 +446,7 @@ def test_a_shard_that_is_gone_is_missed(place: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_run_in_its_second_phase_goes_on(place: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"phase_shares": (0.5, 0.5), "accumulation": 2}
     data = ["dynamic", "long"]
@@ -380,6 +461,7 @@ def test_a_run_in_its_second_phase_goes_on(place: Path, tmp_path: Path) -> None:
             shutil.rmtree(saved / name)
 
 
+@pytest.mark.thorough
 def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "run", steps=4, precision="mixed_float16")
     path = tmp_path / "run" / "checkpoints" / "step-000000004" / FILE
@@ -403,6 +485,7 @@ def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> 
         assert float(loop._optimizer.dynamic_scale) == 64.0
 
 
+@pytest.mark.thorough
 def test_another_checkpoint_of_the_same_name_is_another_run(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:
@@ -441,7 +524,7 @@ def test_masks_of_the_config_stand_above_those_of_the_data(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_that_was_killed_ends_with_the_same_bytes(
     place: Path, tmp_path: Path
 ) -> None:

@@ -422,7 +422,7 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_a_killed_run_goes_on(tmp_path: Path, workers: int) -> None:
     folder = tmp_path / "killed"
     # Each process imports the script, and thus makes a tokenizer before it is set up.

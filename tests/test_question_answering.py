@@ -17,7 +17,7 @@ from conftest import refused, write_encoder, write_tsv
 from bert_keras.cli import main
 from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import save_model
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks.base import as_columns

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from bert_keras.spans import (
     NEVER,
+    SpanAccuracy,
     SpanLoss,
     Spans,
-    span_accuracy,
     text_spans,
     window_spans,
 )
@@ -39,7 +39,13 @@ def test_loss_by_hand() -> None:
     found = SpanLoss()(TARGETS, LOGITS)
     assert float(found) == pytest.approx(np.mean(wanted), rel=1e-6)
     # Three of four are highest; the last shares its place.
-    assert float(span_accuracy(TARGETS, LOGITS)) == 3 / 4
+    accuracy = SpanAccuracy()
+    accuracy.update_state(TARGETS, LOGITS)
+    assert float(accuracy.result()) == 3 / 4
+    # A longer row weighs no less: marks are counted, not places.
+    pad = ((0, 0), (0, 6), (0, 0))
+    accuracy.update_state(np.pad(TARGETS, pad), np.pad(LOGITS - LOGITS, pad))
+    assert float(accuracy.result()) == 7 / 8
 
 
 def test_a_window_of_its_own_row_has_the_same_loss() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 
@@ -13,9 +12,12 @@ from bert_keras.stop_signal import RunStopped, StopSignal
 
 @pytest.fixture(autouse=True)
 def handlers() -> object:
+    # A shell that starts a job in the background lets it ignore SIGINT.
+    given = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     yield
     assert {n: signal.getsignal(n) for n in before} == before
+    signal.signal(signal.SIGINT, given)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
@@ -24,7 +26,7 @@ def test_a_signal_is_noted_and_then_obeyed(name: str) -> None:
     with pytest.raises(RunStopped, match=f"stopped by {name}"), StopSignal() as stop:
         assert not stop.is_due()
         stop.leave()
-        os.kill(os.getpid(), signal.Signals[name])
+        signal.raise_signal(signal.Signals[name])
         stop.leave()  # nobody has been told to save yet
         assert stop.is_due()
         stop.leave(lambda: saved.append(1))
@@ -33,19 +35,19 @@ def test_a_signal_is_noted_and_then_obeyed(name: str) -> None:
 
 def test_work_that_is_made_again_is_left_at_once() -> None:
     with pytest.raises(RunStopped), StopSignal() as stop, stop.at_once():
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         raise KeyError("never comes here")
     with pytest.raises(RunStopped), StopSignal() as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         with stop.at_once():
             raise KeyError("never comes here")
 
 
 def test_a_second_ctrl_c_ends_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), StopSignal() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert stop.is_due()
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         raise KeyError("never comes here")
 
 

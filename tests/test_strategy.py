@@ -151,10 +151,15 @@ def test_a_batch_that_is_too_small_is_refused() -> None:
     refused(lambda: check_batch_size(9, 2, 4, True), "must be a multiple", "TPU", "9")
 
 
-@pytest.mark.parametrize("name", ["clipnorm", "clipvalue"])
-def test_optimizers_that_clip_each_replica_are_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    "setting",
+    [{"clipnorm": 1.0}, {"clipvalue": 1.0}, {"gradient_accumulation_steps": 2}],
+)
+def test_optimizers_that_are_wrong_on_replicas_are_refused(setting: dict) -> None:
     check_optimizer(AdamW(1e-3))
-    optimizer = AdamW(1e-3, **{"global_clipnorm": None, name: 1.0})
+    (name,) = setting
+    without = {"global_clipnorm": None} if "clip" in name else {}
+    optimizer = AdamW(1e-3, **without, **setting)
     refused(lambda: check_optimizer(optimizer), f"`{name}` of the optimizer must be")
 
 

@@ -142,7 +142,8 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
     update = TrainStep(ours, optimizers[0], TaskObjective(ours), dataset.element_spec)
     losses = []
     for batch in dataset:
-        sums, totals = update([batch])
+        sums, totals, is_made = update([batch])
+        assert is_made
         losses.append(float(sums["loss"][0]) / max(float(totals["loss"]), 1.0))
     theirs.compile(optimizers[1], loss=task.loss())
     seen: list[float] = []

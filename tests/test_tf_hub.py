@@ -30,7 +30,7 @@ from bert_keras.hub_encoder import hub_encoder
 from bert_keras.hub_preprocessor import special_token_ids
 from bert_keras.info import describe
 from bert_keras.masked_lm_head import MaskedLMHead
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.tf_hub_writer import FILES, NEEDED
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -530,7 +530,7 @@ QUERY = f"{LAYER}/self_attention/query/kernel"
         (f"again/{QUERY}", np.zeros((128, 128), "float32"), ("are both",)),
         (QUERY, np.zeros((128, 4, 32), "float32"), ("4 heads in axis 0",)),
         (QUERY, np.zeros((128, 100), "float32"), ("misshapen",)),
-        (QUERY, np.zeros((128, 128), "int32"), ("must be one of float32",)),
+        (QUERY, np.zeros((128, 128), "int32"), ("must be one of F32",)),
         (
             "albert/embedding_projection/kernel",
             np.zeros((2, 2), "float32"),
@@ -569,7 +569,6 @@ def test_mutations_give_one_line(golden: Path) -> None:
     data = golden / "variables" / "variables.data-00000-of-00001"
     index = golden / "variables" / "variables.index"
     graph = data.read_bytes().index(b"transformer/layer_0")
-    outcomes = set()
     for number in range(100):
         path = (data, index)[number % 2]
         whole = path.read_bytes()
@@ -580,12 +579,8 @@ def test_mutations_give_one_line(golden: Path) -> None:
         if number % 7 == 0:
             del changed[draw.randrange(len(changed)) :]
         path.write_bytes(changed)
-        try:
-            read_checkpoint(golden)  # opens no file by TensorFlow
-            outcomes.add("read")
-        except BertKerasError as error:
-            assert "\n" not in str(error)
-            outcomes.add("refused")
+        with pytest.raises(BertKerasError) as caught:
+            read_checkpoint(golden)  # checksums see every change of index and graph
+        assert "\n" not in str(caught.value)
         path.write_bytes(whole)
-    assert outcomes == {"read", "refused"}
     read_checkpoint(golden)

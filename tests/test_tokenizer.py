@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -299,9 +300,8 @@ def test_released_vocabularies(name):
 
 
 def swept():
-    """Return vocabularies: one of each kind in `make test`, the rest is thorough."""
-    slow = ("bert-base-uncased", "bert-base-multilingual-cased")
-    kinds = {name: "slow" if name in slow else "thorough" for name in RELEASED}
+    """Return vocabularies: one in `make test`, the rest is thorough."""
+    kinds = {name: "thorough" for name in RELEASED} | {"bert-base-uncased": "slow"}
     return [pytest.param(n, marks=getattr(pytest.mark, k)) for n, k in kinds.items()]
 
 
@@ -320,13 +320,14 @@ def test_every_code_point(name):
 
 
 def fuzzed():
-    """Return vocabularies and modes; the second mode of each is thorough."""
-    found = []
-    for number, name in enumerate(RELEASED):
-        modes = ["parse", "literal"] if number % 2 else ["literal", "parse"]
-        found.append(pytest.param(name, modes[0], marks=pytest.mark.slow))
-        found.append(pytest.param(name, modes[1], marks=pytest.mark.thorough))
-    return found
+    """Return vocabularies and modes; two in `make test`, the rest is thorough."""
+    slow = (("bert-base-uncased", "literal"), ("bert-base-multilingual-cased", "parse"))
+    return [
+        pytest.param(
+            *case, marks=pytest.mark.slow if case in slow else pytest.mark.thorough
+        )
+        for case in itertools.product(RELEASED, ("literal", "parse"))
+    ]
 
 
 @needs_data

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import ROWS, files_of, refused
 
-from bert_keras import training
+from bert_keras import finetuning_result, training
 from bert_keras.inference import Predictor, load
 from bert_keras.table import Columns
 from bert_keras.tasks.base import as_columns
@@ -66,14 +66,19 @@ def test_layouts_learn_alike(run: Any, spam_run: TrainResult) -> None:
     np.testing.assert_allclose(losses(padded), losses(spam_run), atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rematerialization_learns_alike(run: Any, spam_run: TrainResult) -> None:
     again = run(rematerialize=True)
     np.testing.assert_allclose(losses(again), losses(spam_run), atol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "precision",
+    [
+        pytest.param("mixed_float16", marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", marks=pytest.mark.thorough),
+    ],
+)
 def test_mixed_precision_learns_nearly_alike(
     run: Any, spam_run: TrainResult, precision: str
 ) -> None:
@@ -244,7 +249,7 @@ def test_a_run_that_breaks_leaves_the_model_that_stood(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(training, "write_report", broken)
+    monkeypatch.setattr(finetuning_result, "write_report", broken)
     refused(run, "No space left on device")
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]

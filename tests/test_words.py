@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.entity_metrics import entities_of
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.words import (
     Pieces,

@@ -41,12 +41,20 @@ devices = types.SimpleNamespace(
     worker=worker, workers=int(workers), is_chief=worker == 0, host="localhost",
     agree=agree,
 )
-with WorkerWatch(devices):
+def finish(most):  # as a checkpoint that is being written
+    written = Path(folder) / f"written{worker}"
+    while how == "write" and not written.exists():
+        time.sleep(0.01)
+
+with WorkerWatch(devices) as watch:
+    watch.finish = finish
     (Path(folder) / f"up{worker}").touch()
     while not all((Path(folder) / f"up{n}").exists() for n in range(int(workers))):
         time.sleep(0.01)
     time.sleep(float(seconds))
-    if how == "raise":
+    if how == "write":
+        (Path(folder) / f"written{worker}").touch()
+    if how in ("raise", "write"):
         raise SystemExit(3)
 """
 
@@ -100,6 +108,24 @@ def test_workers_that_fail_together_tell_their_own_ends(tmp_path: Path) -> None:
     # As where a loss is not finite, which all of them see.
     workers = start(tmp_path, [(1.0, "raise")] * 3)
     assert [ended(worker) for worker in workers] == [(3, "")] * 3
+
+
+def test_the_chief_writes_to_the_end_and_tells_its_own_error(tmp_path: Path) -> None:
+    workers = start(tmp_path, [(4.0, "write"), (0.5, "raise")])
+    time.sleep(2.5)  # longer than workers wait for one another
+    assert workers[0].poll() is None
+    assert workers[1].poll() is None  # its end would make a scheduler kill the chief
+    assert [ended(worker) for worker in workers] == [(3, "")] * 2
+    assert (tmp_path / "written0").exists()
+
+
+def test_what_is_being_written_is_finished_when_a_worker_dies(tmp_path: Path) -> None:
+    workers = start(tmp_path, [(2.5, "write"), (60, "leave")])
+    workers[1].send_signal(signal.SIGKILL)
+    ended(workers[1])
+    code, said = ended(workers[0])
+    assert (tmp_path / "written0").exists()
+    assert code in (3, EXIT_CODE) and said.count("\n") <= 1
 
 
 def test_workers_that_are_done_take_their_leave(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, ROWS, write_encoder, write_tsv
 from test_pretraining import assert_close
 from test_pretraining_data import TOKENIZER, write
 
 from bert_keras import arguments
 from bert_keras.cli import main
 from bert_keras.pretrain_arguments import pretrain_config
+from bert_keras.stop_signal import EXIT_CODE as STOPPED
 from bert_keras.worker_watch import EXIT_CODE
 
 CLUSTER = ROOT / "examples" / "cluster"
@@ -94,6 +95,39 @@ def test_a_killed_worker_ends_its_peer_and_the_job_goes_on(
     assert_close(run / "model", tmp_path / "one" / "model")
 
 
+@pytest.mark.thorough
+def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "encoder")
+    rows = write_tsv(tmp_path / "rows.tsv", [("text", "label"), *(ROWS * 4)[:45]])
+    words = f"train classification --encoder {tmp_path}/encoder --train {rows} "
+    words += f"--dev {rows} --batch-size 4 --epochs 3 --save-every 3 --max-length 24 "
+    words += "--learning-rate 3e-3 --weight-decay 0.1"
+    command = shlex.split(words)
+    output = tmp_path / "two"
+    job = start(command, output)
+    kept = tmp_path / ".two.run" / "checkpoints"
+    while not (kept / "step-000000003").exists():
+        assert job.poll() is None, job.communicate()[1][-3000:]
+        time.sleep(0.01)
+    os.kill(children(job)[1], signal.SIGTERM)  # one alone is asked to end
+    said = job.communicate(timeout=120)[1]
+    assert job.returncode == STOPPED, said[-3000:]
+    assert said.count("what was done is saved") == 2 and not output.exists()
+    steps = sorted(path.name for path in kept.iterdir())
+
+    job = start(command, output)
+    out, said = job.communicate(timeout=300)
+    assert job.returncode == 0, said[-3000:]
+    step = int(steps[-1].removeprefix("step-"))
+    assert said.count(f"going on after step {step} of 36") == 1  # the chief says it
+    for worker in (0, 1):
+        assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
+    assert out.count("macro_f1") == 2  # both return the scores
+    assert sorted(os.listdir(tmp_path)) == ["encoder", "rows.tsv", "two"]
+    assert main([*command, "--output", str(tmp_path / "one")]) == 0
+    assert_close(output, tmp_path / "one")
+
+
 def commands(name: str) -> list[list[str]]:
     """Return the words of the commands of ours that an example gives."""
     text = (CLUSTER / name).read_text(encoding="utf-8")
@@ -130,3 +164,47 @@ def test_the_scripts_are_bash(name: str) -> None:
     done = subprocess.run(["bash", "-n", str(path)], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert os.access(path, os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "ended", "tries"),
+    [
+        ("slurm.sh", 0, 0, 1),
+        ("slurm.sh", 2, 2, 1),
+        ("slurm.sh", 75, 75, 1),
+        ("slurm.sh", 69, 69, 5),
+        ("tpu_vm.sh", 0, 0, 1),
+        ("tpu_vm.sh", 2, 2, 1),
+        ("tpu_vm.sh", 75, 75, 1),
+        ("tpu_vm.sh", 1, 1, 20),
+    ],
+)
+def test_the_scripts_tell_a_saved_run_from_a_failure(
+    tmp_path: Path, name: str, code: int, ended: int, tries: int
+) -> None:
+    programs = tmp_path / "programs"
+    (tmp_path / "bert" / "bin").mkdir(parents=True)
+    (tmp_path / "bert" / "bin" / "activate").touch()
+    programs.mkdir()
+    for program in ("srun", "bert-keras", "scontrol", "python3", "pip", "sleep"):
+        path = programs / program
+        path.write_text(f'#!/bin/sh\necho "$0" >> {tmp_path}/called\nexit {code}\n')
+        path.chmod(0o755)
+    for program in ("python3", "pip", "sleep"):
+        (programs / program).write_text("#!/bin/sh\n")
+    done = subprocess.run(
+        ["bash", str(CLUSTER / name)],
+        env={
+            "PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin",
+            "HOME": str(tmp_path),
+            "SLURM_JOB_ID": "17",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == ended, done.stderr
+    called = [Path(line).name for line in (tmp_path / "called").read_text().split()]
+    program = "srun" if name == "slurm.sh" else "bert-keras"
+    assert called.count(program) == tries
+    assert ("scontrol" in called) == (name == "slurm.sh" and code == 75)

@@ -56,7 +56,7 @@ class StoredTensor(abc.ABC):
 
     def read(self, *, transpose: bool = False) -> np.ndarray:
         """Return the values as float32 in C order; no more than a block is copied."""
-        array = np.empty(self.shape[::-1] if transpose else self.shape, np.float32)
+        array = _empty(self.shape[::-1] if transpose else self.shape)
         view = array.T if transpose else array
         # What is not finite, before the cast or by it, is found by LazyArrays.
         with np.errstate(all="ignore"):
@@ -152,6 +152,17 @@ class Checkpoint:
     def shapes(self) -> Mapping[str, Shape]:
         """Canonical name to canonical shape; reads no array."""
         return self.arrays.shapes
+
+
+def _empty(shape: Shape) -> np.ndarray:
+    """Return float32 memory that TensorFlow takes as a tensor without a copy of it.
+
+    Its tensors start at multiples of 64 bytes (`TF_NewTensor`).
+    """
+    count = math.prod(shape)
+    raw = np.empty(4 * count + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + 4 * count].view(np.float32).reshape(shape)
 
 
 def shapes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Shape]:

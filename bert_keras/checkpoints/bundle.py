@@ -1,8 +1,8 @@
 """The `.index` file of a TensorFlow checkpoint: what is stored, checked byte for byte.
 
-TensorFlow itself ends the whole process when an index with right checksums is wrong
-inside, and sets aside whatever memory a false shape asks for. So the index is read here
-first; TensorFlow opens only what passed, and checks the values against their checksums.
+Nothing in it is believed: a false shape costs no memory, and what is wrong inside, with
+right checksums even, is an error and not the end of the process, as in TensorFlow.
+`Variable` reads what it tells of.
 
 Source: TensorFlow, `core/lib/io/table_format.txt` and `core/protobuf/
 tensor_bundle.proto`; Snappy's `format_description.txt`. A table of sorted keys: blocks
@@ -15,62 +15,20 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from bert_keras.checkpoints.base import Shape, one_line
+from bert_keras.checkpoints.variable import Variable, masked_checksum
 from bert_keras.checkpoints.wire import BrokenError, fields, varint
 from bert_keras.errors import CheckpointError
 
-FLOATS = {1: ("float32", 4), 2: ("float64", 8), 14: ("bfloat16", 2), 19: ("float16", 2)}
 _MAGIC = 0xDB4775248B80FB57
 _MOST_BYTES = 4 << 20  # BERT-large with optimizer slots has about 60 KB
 _MOST_ENTRIES = 100_000
 _LONGEST_NAME = 512
 
 
-class Entry(NamedTuple):
-    """One variable: its name, the number of its type in `types.proto`, its shape."""
-
-    name: str
-    dtype: int
-    shape: Shape
-    shard: int
-    offset: int
-    size: int
-
-    def check(self, prefix: Path, shards: int) -> None:
-        """Raise a CheckpointError unless the data file holds these floats."""
-        if self.dtype not in FLOATS:
-            kinds = ", ".join(kind for kind, _ in FLOATS.values())
-            raise CheckpointError(
-                f"{prefix}: {self.name} must be one of {kinds}; "
-                f"is type {self.dtype} of TensorFlow"
-            )
-        data = Path(f"{prefix}.data-{self.shard:05d}-of-{shards:05d}")
-        if not os.path.isfile(data):
-            raise CheckpointError(f"{prefix}: holds no {data.name}")
-        wanted = math.prod(self.shape) * FLOATS[self.dtype][1]
-        if self.size != wanted or self.offset + wanted > data.stat().st_size:
-            raise CheckpointError(
-                f"{data}: broken or cut off: {self.name} of shape {list(self.shape)} "
-                "is not there"
-            )
-
-    def read_bytes(self, prefix: Path, shards: int) -> bytes:
-        """Return the bytes of the variable as they stand in its data file.
-
-        Raises:
-            BrokenError, OSError: they are not all there.
-        """
-        with open(f"{prefix}.data-{self.shard:05d}-of-{shards:05d}", "rb") as file:
-            if self.offset + self.size > os.fstat(file.fileno()).st_size:
-                raise BrokenError(f"{self.name} is cut off")
-            file.seek(self.offset)
-            return file.read(self.size)
-
-
-def read_index(prefix: Path) -> tuple[dict[str, Entry], int]:
-    """Return the entries of `<prefix>.index` by name, and the number of data files.
+def read_index(prefix: Path) -> dict[str, Variable]:
+    """Return the variables of a checkpoint by name; reads `<prefix>.index` alone.
 
     Raises:
         CheckpointError: the file is absent, broken, or uses what is not read.
@@ -85,16 +43,15 @@ def read_index(prefix: Path) -> tuple[dict[str, Entry], int]:
         pairs = list(_table(path.read_bytes()))
         if not pairs or pairs[0][0]:
             raise BrokenError("no header entry")
-        shards = _header(pairs[0][1])
-        entries = {}
-        for key, value in pairs[1:]:
-            entry = _entry(key.decode(), value)
-            entries[entry.name] = entry
+        files = _header(pairs[0][1])
+        return {
+            name: _entry(name, value, prefix, files)
+            for name, value in ((key.decode(), value) for key, value in pairs[1:])
+        }
     except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path}: broken or no TensorFlow checkpoint: {one_line(error)}"
         ) from None
-    return entries, shards
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -136,6 +93,11 @@ def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         raise BrokenError("a block outside the file")
     kind = data[place + size]
     block = data[place : place + size]
+    stored = data[place + size + 1 : place + size + 5]
+    if int.from_bytes(stored, "little") != masked_checksum(
+        data[place : place + size + 1]
+    ):
+        raise BrokenError("a block's checksum is wrong")
     if kind == 1:
         block = _unsnappy(block)
         size = len(block)
@@ -223,24 +185,33 @@ def _header(data: bytes) -> int:
     return shards
 
 
-def _entry(name: str, data: bytes) -> Entry:
-    """Return one entry (`BundleEntryProto`)."""
-    numbers = {1: 0, 3: 0, 4: 0, 5: 0}  # dtype, shard, offset, size
+def _entry(name: str, data: bytes, prefix: Path, files: int) -> Variable:
+    """Return one variable (`BundleEntryProto`)."""
+    numbers = {1: 0, 3: 0, 4: 0, 5: 0}  # dtype, file, offset, size
     shape: Shape = ()
+    checksum = None
     for number, value in fields(data):
         if number in numbers and isinstance(value, int) and value < 1 << 62:
             numbers[number] = value
         elif number == 2 and isinstance(value, bytes) and not shape:
             shape = tuple(_sizes(value))
         elif number == 6 and isinstance(value, bytes) and len(value) == 4:
-            pass  # the checksum, which TensorFlow looks at
+            checksum = int.from_bytes(value, "little")
         elif number == 7:
             raise BrokenError(f"{name} is partitioned, which is not read")
         else:
             raise BrokenError(f"an unknown field for {name}")
     if math.prod(max(1, size) for size in shape) >= 1 << 62 or len(shape) > 8:
         raise BrokenError(f"{name} has an absurd shape")
-    return Entry(name, numbers[1], shape, numbers[3], numbers[4], numbers[5])
+    return Variable(
+        Path(f"{prefix}.data-{numbers[3]:05d}-of-{files:05d}"),
+        name,
+        shape,
+        numbers[1],
+        offset=numbers[4],
+        size=numbers[5],
+        checksum=checksum,
+    )
 
 
 def _sizes(data: bytes) -> Iterator[int]:

@@ -1,12 +1,12 @@
 """Read and write a checkpoint of Google's released code: TensorFlow 1 variables.
 
 Source: https://github.com/google-research/bert (`modeling.py`; the releases hold
-`bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`). Imports TensorFlow when used.
+`bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`). Imports TensorFlow when it
+writes.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Mapping
@@ -24,8 +24,9 @@ from bert_keras.checkpoints.base import (
     one_line,
 )
 from bert_keras.checkpoints.bert_config_file import CONFIG, config_values, read_config
-from bert_keras.checkpoints.bundle import Entry, read_index
+from bert_keras.checkpoints.bundle import read_index
 from bert_keras.checkpoints.object_graph import ROOT
+from bert_keras.checkpoints.variable import Variable
 from bert_keras.errors import CheckpointError
 
 PREFIX = "bert_model.ckpt"
@@ -75,33 +76,25 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     """
     prefix = Path(prefix)
     raw, config, notes = read_config(prefix.parent / CONFIG)
-    entries, shards = read_index(prefix)
-    if ROOT in entries:
+    variables = read_index(prefix)
+    if ROOT in variables:
         raise CheckpointError(
             f"{prefix}: an object-based TensorFlow 2 checkpoint (TF Model Garden), not "
             "one of TensorFlow 1"
         )
-    chosen, unrecognized, skipped = _sorted_out(entries, prefix=prefix)
-    for entry, _ in chosen.values():
-        entry.check(prefix, shards)
+    chosen, unrecognized, skipped = _sorted_out(variables, prefix=prefix)
+    for variable, _ in chosen.values():
+        variable.check()
     if skipped:
         notes.append(f"{skipped:,} values of the optimizer are passed over")
-    reader = functools.cache(lambda: _open(prefix))
 
     def read(name: str) -> np.ndarray:
-        entry, transpose = chosen[name]
-        try:
-            array = reader().get_tensor(entry.name)
-        except Exception as error:  # TensorFlow raises many kinds, documented as none
-            raise CheckpointError(
-                f"{prefix}: broken or cut off: {one_line(error)}"
-            ) from None
-        with np.errstate(all="ignore"):
-            return np.ascontiguousarray(array.T if transpose else array, np.float32)
+        variable, transpose = chosen[name]
+        return variable.read(transpose=transpose)
 
     shapes = {
-        name: entry.shape[::-1] if transpose else entry.shape
-        for name, (entry, transpose) in chosen.items()
+        name: variable.shape[::-1] if transpose else variable.shape
+        for name, (variable, transpose) in chosen.items()
     }
     return Checkpoint(
         path=prefix.parent,
@@ -162,34 +155,26 @@ def write_google(
         )
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
-    entries, shards = read_index(prefix)
-    for entry in entries.values():  # what was written must open
-        entry.check(prefix, shards)
+    for variable in read_index(prefix).values():  # what was written must open
+        variable.check()
     return notes
 
 
-def _open(prefix: Path) -> Any:
-    """Return TensorFlow's reader of a checkpoint whose index was checked."""
-    import tensorflow as tf  # takes seconds; readers of other formats do without
-
-    return tf.train.load_checkpoint(str(prefix))
-
-
 def _sorted_out(
-    entries: Mapping[str, Entry], *, prefix: Path
-) -> tuple[dict[str, tuple[Entry, bool]], list[str], int]:
-    """Return canonical name to (entry, transpose); unrecognized names; skipped."""
-    chosen: dict[str, tuple[Entry, bool]] = {}
+    variables: Mapping[str, Variable], *, prefix: Path
+) -> tuple[dict[str, tuple[Variable, bool]], list[str], int]:
+    """Return canonical name to (variable, transpose); unrecognized names; skipped."""
+    chosen: dict[str, tuple[Variable, bool]] = {}
     unrecognized = []
     skipped = 0
-    for name, entry in entries.items():
+    for name, variable in variables.items():
         renamed = names.from_google(name)
         if renamed is not None:
-            if renamed.transpose and len(entry.shape) != 2:
+            if renamed.transpose and len(variable.shape) != 2:
                 raise CheckpointError(
-                    f"{prefix}: {name} must have 2 axes; has {list(entry.shape)}"
+                    f"{prefix}: {name} must have 2 axes; has {list(variable.shape)}"
                 )
-            chosen[renamed.name] = (entry, renamed.transpose)
+            chosen[renamed.name] = (variable, renamed.transpose)
         elif names.is_optimizer_state(name):
             skipped += 1
         else:

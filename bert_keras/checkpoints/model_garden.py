@@ -5,16 +5,14 @@ checkpoints of its `train.py` with their optimizer, exported SavedModels. No cod
 SavedModel is run. `model_garden_writer` writes such checkpoints.
 
 Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py`, `base_trainer.py`,
-`export_tfhub_lib.py`. Imports TensorFlow when weights are read.
+`export_tfhub_lib.py`. Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from bert_keras.checkpoints.base import (
     one_line,
 )
 from bert_keras.checkpoints.bert_config_file import CONFIG, read_config
-from bert_keras.checkpoints.bundle import FLOATS, Entry, read_index
+from bert_keras.checkpoints.bundle import read_index
 from bert_keras.checkpoints.hub_names import CONFIG as HUB_CONFIG
 from bert_keras.checkpoints.model_garden_config import Said, check_plain, read_settings
 from bert_keras.checkpoints.model_garden_objects import (
@@ -36,6 +34,7 @@ from bert_keras.checkpoints.model_garden_objects import (
     pooler_variables,
 )
 from bert_keras.checkpoints.object_graph import ROOT, ObjectGraph, read_graph
+from bert_keras.checkpoints.variable import Variable
 from bert_keras.checkpoints.wire import BrokenError
 from bert_keras.errors import CheckpointError
 
@@ -50,7 +49,7 @@ def is_object_based(prefix: Path) -> bool:
     Raises:
         CheckpointError: its index is absent or broken.
     """
-    return ROOT in read_index(prefix)[0]
+    return ROOT in read_index(prefix)
 
 
 def is_saved_model(folder: Path) -> bool:
@@ -63,11 +62,11 @@ def is_saved_model(folder: Path) -> bool:
         CheckpointError: the index of its variables is absent or broken.
     """
     prefix = folder / _VARIABLES
-    entries, shards = read_index(prefix)
+    variables = read_index(prefix)
     if (folder / HUB_CONFIG).is_file():
         return False
     try:
-        graph = read_graph(prefix, entries, shards)
+        graph = read_graph(variables)
     except (BrokenError, OSError, IndexError, UnicodeDecodeError):
         return False
     return holds_encoder(graph, graph.reachable(without=ASIDE))
@@ -90,14 +89,14 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
     saved_model = (folder / SAVED_MODEL).is_file()
     prefix = folder / _VARIABLES if saved_model else folder
     folder = folder if saved_model else folder.parent
-    entries, shards = read_index(prefix)
+    variables = read_index(prefix)
     try:
-        graph = read_graph(prefix, entries, shards)
+        graph = read_graph(variables)
     except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{prefix}: broken or no TensorFlow 2 checkpoint: {one_line(error)}"
         ) from None
-    stored = _Stored(prefix, shards, graph, entries)
+    stored = _Stored(prefix, graph, variables)
     chosen, unrecognized, notes = stored.sort_out()
     tokenizer = stored.lower_case()
     notes += [
@@ -124,8 +123,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         )
 
     def read(name: str) -> np.ndarray:
-        array = stored.read(chosen[name])
-        return array.reshape(shapes[name])
+        return chosen[name].read().reshape(shapes[name])
 
     return Checkpoint(
         path=folder,
@@ -140,21 +138,15 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 class _Stored:
-    """The variables of a checkpoint: which are weights, and their values."""
+    """The variables of a checkpoint: which are weights, which pooler is taken."""
 
     def __init__(
-        self,
-        prefix: Path,
-        shards: int,
-        graph: ObjectGraph,
-        entries: Mapping[str, Entry],
+        self, prefix: Path, graph: ObjectGraph, variables: Mapping[str, Variable]
     ) -> None:
-        self._prefix, self._shards = prefix, shards
-        self._graph, self._entries = graph, entries
-        self._reader = functools.cache(self._open)
+        self._prefix, self._graph, self._variables = prefix, graph, variables
 
-    def sort_out(self) -> tuple[dict[str, Entry], list[str], list[str]]:
-        """Return canonical name to entry; names that are unrecognized; notes.
+    def sort_out(self) -> tuple[dict[str, Variable], list[str], list[str]]:
+        """Return canonical name to variable; names that are unrecognized; notes.
 
         Raises:
             CheckpointError: there is no encoder, or a weight is not in the file.
@@ -166,7 +158,7 @@ class _Stored:
         )
         own_pooler = pooler_variables(graph, objects)
         for number in (*chosen.values(), *own_pooler):
-            self._entry(number).check(self._prefix, self._shards)
+            self._variable(number).check()
         used = {*chosen.values(), *own_pooler}
         others = [
             n
@@ -178,39 +170,19 @@ class _Stored:
         state = [n for n in range(len(graph.nodes)) if n not in used]
         if skipped := sum(map(self._is_float, state)):
             notes.append(f"{skipped:,} values of the optimizer are passed over")
-        unrecognized = [graph.nodes[n].full_name or self._entry(n).name for n in others]
-        return {n: self._entry(v) for n, v in chosen.items()}, unrecognized, notes
+        unrecognized = [
+            graph.nodes[n].full_name or self._variable(n).name for n in others
+        ]
+        return {n: self._variable(v) for n, v in chosen.items()}, unrecognized, notes
 
-    def read(self, entry: Entry) -> np.ndarray:
-        """Return the values as float32, of the shape that they are stored in."""
-        try:
-            array = self._reader().get_tensor(entry.name)
-        except CheckpointError:
-            raise
-        except Exception as error:  # TensorFlow raises many kinds, documented as none
-            raise CheckpointError(
-                f"{self._prefix}: broken or cut off: {one_line(error)}"
-            ) from None
-        with np.errstate(all="ignore"):
-            return np.ascontiguousarray(array, np.float32)
-
-    def _open(self) -> Any:
-        """Return TensorFlow's reader; it holds the graph against its checksum."""
-        import tensorflow as tf  # takes seconds; shapes are known without
-
-        reader = tf.train.load_checkpoint(str(self._prefix))
-        if reader.get_tensor(ROOT) != self._graph.data:
-            raise CheckpointError(f"{self._prefix}: changed while it was read")
-        return reader
-
-    def _entry(self, number: int) -> Entry:
-        return self._entries[self._graph.nodes[number].key or ""]
+    def _variable(self, number: int) -> Variable:
+        return self._variables[self._graph.nodes[number].key or ""]
 
     def _is_float(self, number: int) -> bool:
         """Say whether an object is a variable of floats: a counter is none."""
         if self._graph.nodes[number].key is None:
             return False
-        return self._entry(number).dtype in FLOATS
+        return self._variable(number).is_float
 
     def _pooler_notes(self, chosen: dict[str, int], own: list[int]) -> list[str]:
         """Return what to tell of the pooler; takes one of zeros out of `chosen`."""
@@ -236,20 +208,17 @@ class _Stored:
 
     def _bytes(self, numbers: Iterable[int]) -> list[bytes]:
         try:
-            return [
-                self._entry(number).read_bytes(self._prefix, self._shards)
-                for number in numbers
-            ]
+            return [self._variable(number).read_bytes() for number in numbers]
         except (BrokenError, OSError) as error:
             raise CheckpointError(f"{self._prefix}: {one_line(error)}") from None
 
 
-def _heads(chosen: Mapping[str, Entry], prefix: Path) -> int:
+def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
     """Return the number of attention heads that the first layer's query has."""
-    entry = chosen.get("bert/encoder/layer_0/attention/self/query/kernel")
-    if entry is None or len(entry.shape) != 3:
-        found = "is absent" if entry is None else f"has {list(entry.shape)}"
+    query = chosen.get("bert/encoder/layer_0/attention/self/query/kernel")
+    if query is None or len(query.shape) != 3:
+        found = "is absent" if query is None else f"has {list(query.shape)}"
         raise CheckpointError(
             f"{prefix}: the query of the first layer must have 3 axes; {found}"
         )
-    return entry.shape[1]
+    return query.shape[1]

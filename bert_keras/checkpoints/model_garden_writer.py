@@ -108,10 +108,9 @@ def write_model_garden(
         root.write(str(prefix))
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
-    entries, shards = read_index(prefix)
-    for entry in entries.values():  # what was written must open
-        if "/.ATTRIBUTES/VARIABLE_VALUE" in entry.name and entry.shape:
-            entry.check(prefix, shards)
+    for variable in read_index(prefix).values():  # what was written must open
+        if "/.ATTRIBUTES/VARIABLE_VALUE" in variable.name and variable.shape:
+            variable.check()
     return [*notes, *_missing(shapes)]
 
 

@@ -77,6 +77,27 @@ GOOGLE = {
     "qa_outputs/bias": "cls/squad/output_bias",
 }
 
+
+def _weights(
+    scopes: dict[str, str], layers: str, theirs: tuple[str, str] | None = None
+) -> dict[str, str]:
+    """Return our names and theirs of the two weights of each scope.
+
+    Args:
+        scopes: our scope to theirs; of a layer's, to what follows `layers`.
+        layers: where the layers stand.
+        theirs: what the first and the second weight of a scope are called; as ours if
+            not given.
+    """
+    found = {}
+    for scope, their_scope in scopes.items():
+        place = f"{layers}/{their_scope}" if "#" in scope else their_scope
+        ours = ("gamma", "beta") if scope.endswith("LayerNorm") else ("kernel", "bias")
+        for name, their_name in zip(ours, theirs or ours, strict=True):
+            found[f"{scope}/{name}"] = f"{place}/{their_name}"
+    return found
+
+
 # canonical name: KerasHub's file and place in it. Keras names what a model holds after
 # the class, counts those of one class (`transformer_encoder`, `transformer_encoder_1`)
 # and numbers the weights of each.
@@ -85,8 +106,7 @@ KERAS_HUB = {
     "bert/embeddings/position_embeddings": "model:layers/position_embedding/vars/0",
     "bert/embeddings/token_type_embeddings": "model:layers/embedding/vars/0",
 }
-_KERAS_HUB_LAYER = "model:layers/transformer_encoder#"
-for _ours, _theirs in {
+_KERAS_HUB_SCOPES = {
     "bert/embeddings/LayerNorm": "model:layers/layer_normalization",
     "bert/pooler/dense": "model:layers/dense",
     "cls/predictions/transform/dense": "task:layers/masked_lm_head/_intermediate_dense",
@@ -102,11 +122,10 @@ for _ours, _theirs in {
     f"{_LAYERS[0]}/intermediate/dense": "_feedforward_intermediate_dense",
     f"{_LAYERS[0]}/output/dense": "_feedforward_output_dense",
     f"{_LAYERS[0]}/output/LayerNorm": "_feedforward_layer_norm",
-}.items():
-    if "#" in _ours:
-        _theirs = f"{_KERAS_HUB_LAYER}/{_theirs}"
-    _parts = ("gamma", "beta") if _ours.endswith("LayerNorm") else ("kernel", "bias")
-    KERAS_HUB |= {f"{_ours}/{n}": f"{_theirs}/vars/{i}" for i, n in enumerate(_parts)}
+}
+KERAS_HUB |= _weights(
+    _KERAS_HUB_SCOPES, "model:layers/transformer_encoder#", ("vars/0", "vars/1")
+)
 KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
 
 # canonical name: its place in the objects of TF Model Garden, from one of three: the
@@ -119,8 +138,7 @@ MODEL_GARDEN = {
     ),
     "bert/embeddings/token_type_embeddings": "encoder/_type_embedding_layer/embeddings",
 }
-_GARDEN_LAYER = "encoder/_transformer_layers/#"
-for _ours, _theirs in {
+_GARDEN_SCOPES = {
     "bert/embeddings/LayerNorm": "encoder/_embedding_norm_layer",
     "bert/pooler/dense": "encoder/_pooler_layer",
     "cls/predictions/transform/dense": "masked_lm/dense",
@@ -134,11 +152,8 @@ for _ours, _theirs in {
     f"{_LAYERS[0]}/intermediate/dense": "_intermediate_dense",
     f"{_LAYERS[0]}/output/dense": "_output_dense",
     f"{_LAYERS[0]}/output/LayerNorm": "_output_layer_norm",
-}.items():
-    if "#" in _ours:
-        _theirs = f"{_GARDEN_LAYER}/{_theirs}"
-    _parts = ("gamma", "beta") if _ours.endswith("LayerNorm") else ("kernel", "bias")
-    MODEL_GARDEN |= {f"{_ours}/{n}": f"{_theirs}/{n}" for n in _parts}
+}
+MODEL_GARDEN |= _weights(_GARDEN_SCOPES, "encoder/_transformer_layers/#")
 MODEL_GARDEN["cls/predictions/output_bias"] = "masked_lm/bias"
 
 # The canonical axis that KerasHub and Model Garden store as two: heads, their width.

@@ -11,16 +11,14 @@ Source: TensorFlow, `core/protobuf/trackable_object_graph.proto` (the message) a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bert_keras.checkpoints.wire import BrokenError, fields, varint
+from bert_keras.checkpoints.wire import BrokenError, fields
 
 if TYPE_CHECKING:
-    from bert_keras.checkpoints.bundle import Entry
+    from bert_keras.checkpoints.variable import Variable
 
 ROOT = "_CHECKPOINTABLE_OBJECT_GRAPH"  # its key among the variables
-_STRING = 7  # in `types.proto`
 _MOST_BYTES = 8 << 20  # a SavedModel of BERT-large has 0.4 MB
 _MOST_NODES = 200_000
 
@@ -39,11 +37,10 @@ class ObjectGraph:
     Attributes:
         nodes: the objects.
         slots: numbers of the variables that an optimizer keeps beside each weight.
-        data: the message, as it stands in the file.
     """
 
-    def __init__(self, nodes: list[Node], slots: frozenset[int], data: bytes) -> None:
-        self.nodes, self.slots, self.data = nodes, slots, data
+    def __init__(self, nodes: list[Node], slots: frozenset[int]) -> None:
+        self.nodes, self.slots = nodes, slots
 
     def add(self, children: Mapping[str, int]) -> int:
         """Add an object that holds others by name; returns its number."""
@@ -75,41 +72,32 @@ class ObjectGraph:
         return list(found)
 
 
-def read_graph(prefix: Path, entries: Mapping[str, Entry], shards: int) -> ObjectGraph:
+def read_graph(variables: Mapping[str, Variable]) -> ObjectGraph:
     """Return the graph of a checkpoint whose index was read.
 
     Raises:
         BrokenError, OSError, IndexError, UnicodeDecodeError: it has none, or a broken
             one, or one that names values which are not there.
     """
-    if ROOT not in entries:
+    if ROOT not in variables:
         raise BrokenError("no object graph")
-    data = _string(entries[ROOT], prefix, shards)
+    if variables[ROOT].size > _MOST_BYTES:
+        raise BrokenError(f"an object graph of more than {_MOST_BYTES:,} bytes")
+    data = variables[ROOT].read_string()
     nodes: list[Node] = []
     slots: set[int] = set()
     for number, value in fields(data):
         if number == 1 and isinstance(value, bytes):
-            nodes.append(_node(value, slots, entries))
+            nodes.append(_node(value, slots, variables))
         if len(nodes) > _MOST_NODES:
             raise BrokenError(f"more than {_MOST_NODES:,} objects")
     numbers = [n for node in nodes for n in node.children.values()]
     if not nodes or max([0, *numbers, *slots]) >= len(nodes):
         raise BrokenError("the object graph names objects that it does not hold")
-    return ObjectGraph(nodes, frozenset(slots), data)
+    return ObjectGraph(nodes, frozenset(slots))
 
 
-def _string(entry: Entry, prefix: Path, shards: int) -> bytes:
-    """Return the one string of an entry: its length, a checksum of it, its bytes."""
-    if entry.dtype != _STRING or entry.shape or entry.size > _MOST_BYTES:
-        raise BrokenError("the object graph must be one string")
-    data = entry.read_bytes(prefix, shards)
-    length, at = varint(data, 0)
-    if at + 4 + length != len(data):
-        raise BrokenError("the object graph is cut off")
-    return data[at + 4 :]
-
-
-def _node(data: bytes, slots: set[int], entries: Mapping[str, Entry]) -> Node:
+def _node(data: bytes, slots: set[int], variables: Mapping[str, Variable]) -> Node:
     """Return one object (`TrackableObject`); adds the slots that it tells of."""
     children: dict[str, int] = {}
     key, full_name = None, ""
@@ -124,7 +112,7 @@ def _node(data: bytes, slots: set[int], entries: Mapping[str, Entry]) -> Node:
             texts = dict(_texts(value))
             if texts.get(1) == "VARIABLE_VALUE":
                 key, full_name = texts.get(3, ""), texts.get(2, "")
-                if key not in entries:
+                if key not in variables:
                     raise BrokenError(f"the object graph names {key}, absent")
         elif number == 3:
             slots.update(n for field, n in _numbers(value) if field == 3)

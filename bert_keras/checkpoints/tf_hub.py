@@ -14,7 +14,6 @@ Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Mapping
@@ -32,9 +31,10 @@ from bert_keras.checkpoints.base import (
     one_line,
     read_json,
 )
-from bert_keras.checkpoints.bundle import Entry, read_index
+from bert_keras.checkpoints.bundle import read_index
 from bert_keras.checkpoints.hub_names import CONFIG, LOWER_CASE, from_hub, head_axis
 from bert_keras.checkpoints.object_graph import ROOT, read_graph
+from bert_keras.checkpoints.variable import BOOL, Variable
 from bert_keras.checkpoints.wire import BrokenError
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
@@ -43,7 +43,6 @@ ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writ
 GRAPH = "saved_model.pb"
 VARIABLES = "variables/variables"
 _INDEX = f"{VARIABLES}.index"
-_BOOL = 10  # in `types.proto`
 _HEAD_WIDTH = 64  # of every released BERT
 _QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
 _NEEDED = {"bert/embeddings/word_embeddings", _QUERY}
@@ -52,7 +51,7 @@ _NEEDED = {"bert/embeddings/word_embeddings", _QUERY}
 class _Stored(NamedTuple):
     """Where a weight stands, and its shape as a canonical one."""
 
-    entry: Entry
+    variable: Variable
     shape: Shape
 
 
@@ -84,8 +83,8 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     """
     folder = Path(folder)
     prefix = folder / VARIABLES
-    entries, shards = read_index(prefix)
-    chosen, unrecognized, skipped = _sorted_out(entries, prefix)
+    variables = read_index(prefix)
+    chosen, unrecognized, skipped = _sorted_out(variables, prefix)
     notes: list[str] = []
     if os.path.isfile(folder / CONFIG):
         raw = read_json(folder / CONFIG)
@@ -94,77 +93,58 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         raw = {}
         config = _config(chosen, prefix, notes)
     for name, stored in chosen.items():
-        stored.entry.check(prefix, shards)
-        _check_heads(name, stored.entry, config.num_attention_heads, prefix)
+        stored.variable.check()
+        _check_heads(name, stored.variable, config.num_attention_heads, prefix)
     settings = {}
-    if LOWER_CASE in entries:
-        settings["lowercase"] = _truth(prefix, entries[LOWER_CASE], shards)
+    if LOWER_CASE in variables:
+        settings["lowercase"] = _truth(prefix, variables[LOWER_CASE])
         notes.append(
             f"lowercase={settings['lowercase']}, read from the variable do_lower_case"
         )
     if skipped:
         notes.append(f"{skipped:,} values of the optimizer are passed over")
+
+    def read(name: str) -> np.ndarray:
+        return chosen[name].variable.read().reshape(shapes[name])
+
+    shapes = {name: stored.shape for name, stored in chosen.items()}
     return Checkpoint(
         path=folder,
         origin="tf-hub",
         config=config,
         raw_config=raw,
-        arrays=_arrays(chosen, prefix),
+        arrays=LazyArrays(shapes, read, place=str(prefix)),
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
         tokenizer=settings,
     )
 
 
-def _arrays(chosen: Mapping[str, _Stored], prefix: Path) -> LazyArrays:
-    """Return the weights, which TensorFlow reads and checks against checksums."""
-
-    @functools.cache
-    def reader() -> Any:
-        import tensorflow as tf  # takes seconds
-
-        return tf.train.load_checkpoint(str(prefix))
-
-    def read(name: str) -> np.ndarray:
-        try:
-            array = reader().get_tensor(chosen[name].entry.name)
-        except Exception as error:  # TensorFlow raises many kinds, documented as none
-            raise CheckpointError(
-                f"{prefix}: broken or cut off: {one_line(error)}"
-            ) from None
-        with np.errstate(all="ignore"):
-            array = np.ascontiguousarray(array, np.float32)
-        return array.reshape(chosen[name].shape)
-
-    shapes = {name: stored.shape for name, stored in chosen.items()}
-    return LazyArrays(shapes, read, place=str(prefix))
-
-
 def _made_as(prefix: Path) -> dict[str, str]:
     """Return the key of each variable, and the name that it was made with."""
-    entries, shards = read_index(prefix)
-    if ROOT not in entries:  # of TensorFlow 1: the key is the name
-        return {key: key for key in entries}
+    variables = read_index(prefix)
+    if ROOT not in variables:  # of TensorFlow 1: the key is the name
+        return {key: key for key in variables}
     try:
-        graph = read_graph(prefix, entries, shards)
+        graph = read_graph(variables)
     except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
     return {node.key: node.full_name for node in graph.nodes if node.key}
 
 
-def _truth(prefix: Path, entry: Entry, shards: int) -> bool:
+def _truth(prefix: Path, variable: Variable) -> bool:
     """Return the value of a variable that holds one truth value."""
     try:
-        stored = entry.read_bytes(prefix, shards) if entry.size == 1 else b""
+        stored = variable.read_bytes() if variable.size == 1 else b""
     except (BrokenError, OSError) as error:
         raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
-    if entry.dtype != _BOOL or entry.shape or stored not in (b"\0", b"\1"):
-        raise CheckpointError(f"{prefix}: {entry.name} must hold one truth value")
+    if variable.kind != BOOL or variable.shape or stored not in (b"\0", b"\1"):
+        raise CheckpointError(f"{prefix}: {variable.name} must hold one truth value")
     return stored == b"\1"
 
 
 def _sorted_out(
-    entries: Mapping[str, Entry], prefix: Path
+    variables: Mapping[str, Variable], prefix: Path
 ) -> tuple[dict[str, _Stored], list[str], int]:
     """Return canonical name to weight; unrecognized names; how many are skipped.
 
@@ -184,11 +164,11 @@ def _sorted_out(
             unrecognized.append(one_line(made, longest=120))
         elif name in chosen:
             raise CheckpointError(
-                f"{prefix}: {one_line(key)} and {chosen[name].entry.name} are both "
+                f"{prefix}: {one_line(key)} and {chosen[name].variable.name} are both "
                 f"`{name}`"
             )
         else:
-            chosen[name] = _Stored(entries[key], _joined(name, entries[key].shape))
+            chosen[name] = _Stored(variables[key], _joined(name, variables[key].shape))
     if not _NEEDED <= set(chosen):
         raise CheckpointError(
             f"{prefix}: must hold the variables of a BERT of TF-Hub or the Model "
@@ -206,13 +186,13 @@ def _joined(name: str, shape: Shape) -> Shape:
     return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
 
 
-def _check_heads(name: str, entry: Entry, heads: int, prefix: Path) -> None:
+def _check_heads(name: str, variable: Variable, heads: int, prefix: Path) -> None:
     """Raise where an axis of heads is another than the config says."""
     split = head_axis(name)
-    if split and len(entry.shape) == split[1] and entry.shape[split[0]] != heads:
+    if split and len(variable.shape) == split[1] and variable.shape[split[0]] != heads:
         raise CheckpointError(
-            f"{prefix}: {entry.name} must have {heads} heads in axis {split[0]}; has "
-            f"{list(entry.shape)}"
+            f"{prefix}: {variable.name} must have {heads} heads in axis {split[0]}; "
+            f"has {list(variable.shape)}"
         )
 
 
@@ -239,7 +219,7 @@ def _config(
         sizes[size] = chosen[name].shape[axis]
     layers = {name.split("/")[2] for name in chosen if "/layer_" in name}
     sizes["num_hidden_layers"] = len(layers)
-    query = chosen[_QUERY].entry.shape
+    query = chosen[_QUERY].variable.shape
     if len(query) == 3:
         sizes["num_attention_heads"] = query[1]
     else:

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder, batch_inputs
 from bert_keras.errors import CheckpointError, ConfigError, DataError
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.table import Columns, read_columns
 
 if TYPE_CHECKING:

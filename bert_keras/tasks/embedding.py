@@ -30,8 +30,8 @@ from bert_keras.layer_choice import (
     parse_layers,
     resolve_layers,
 )
-from bert_keras.packing import Preprocessor
 from bert_keras.pooling import LayerMix, TextPooling
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.similarity import (
     cosines,
     pair_places,

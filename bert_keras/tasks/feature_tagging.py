@@ -14,7 +14,7 @@ import keras
 
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.recurrent_head import FEATURES, RecurrentHead
 from bert_keras.tasks.tagging import TaggingTask
 

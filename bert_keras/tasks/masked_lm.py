@@ -22,7 +22,8 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masked_metrics import NO_LABEL, MaskedAccuracy
 from bert_keras.masking import Masking, mask_id_of
-from bert_keras.packing import Preprocessor, locate
+from bert_keras.packing import locate
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.pseudo_likelihood import pseudo_log_likelihoods
 from bert_keras.ragged import keep, put, sizes_of, slices
 from bert_keras.rows import read_text

@@ -25,8 +25,8 @@ from bert_keras.calibration import (
 )
 from bert_keras.class_names import class_entries, class_names, sorted_names
 from bert_keras.errors import ConfigError
-from bert_keras.metrics import expected_calibration_error, reliability
 from bert_keras.multi_label_metrics import best_thresholds, multi_label_scores
+from bert_keras.probability_metrics import expected_calibration_error, reliability
 from bert_keras.table import Columns
 from bert_keras.tasks.pooled import PooledTask
 

@@ -22,7 +22,7 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.errors import DataError
 from bert_keras.heads import PooledHead
 from bert_keras.metrics import accuracy
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.table import Columns
 from bert_keras.tasks.base import Task
 

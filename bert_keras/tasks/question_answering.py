@@ -18,7 +18,8 @@ import tensorflow as tf
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.heads import PooledHead
-from bert_keras.packing import Preprocessor, unpack
+from bert_keras.packing import unpack
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.span_metrics import (
     best_threshold,
     question_score,
@@ -27,10 +28,10 @@ from bert_keras.span_metrics import (
 )
 from bert_keras.spans import (
     NEVER,
+    SpanAccuracy,
     SpanLoss,
     Spans,
     cut_out,
-    span_accuracy,
     text_spans,
     window_spans,
 )
@@ -261,7 +262,7 @@ class QuestionAnswering(Task):
         return SpanLoss()
 
     def metrics(self) -> list[Any]:
-        return [keras.metrics.MeanMetricWrapper(span_accuracy, name="span_accuracy")]
+        return [SpanAccuracy()]
 
     # Answers and scores.
 

@@ -22,7 +22,7 @@ from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError
 from bert_keras.heads import PooledHead
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.rouge import STEMMERS, Rouge
 from bert_keras.sentence_windows import sentence_windows, some_sentences
 from bert_keras.sentences import choose_sentences, list_sentences

@@ -24,7 +24,7 @@ from bert_keras.entity_metrics import (
     tags_of,
 )
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.rows import bad_lines
 from bert_keras.table import Columns
 from bert_keras.tagged import WORD_LINES, read_tagged, read_words, tag_problem, to_bio

@@ -23,6 +23,9 @@ What it cannot: repeat the paper. Its models are about a hundred times larger an
 {times:,.0f} times the tokens, and its tasks are other ones. Each row is one seed. Of a
 thousand paragraphs, two standard errors are 3 points of accuracy; of 23 sentences, one
 name more is some points of F1, so that small differences there are chance.
+A row with a perplexity above 500 knows how frequent words are and nothing else: its
+steps were over before it left the plateau that every row begins on. That tells of how
+it starts, not of where it would end.
 Perplexity left to right predicts every token from its past alone, at no masks: it does
 not compare with the others. The classifier of paragraphs is left out there, since the
 first token, which is what a classifier reads, sees no other token."""

@@ -7,19 +7,26 @@
 #SBATCH --cpus-per-task=32
 #SBATCH --time=3-00:00:00
 #SBATCH --requeue
+#SBATCH --signal=TERM@120
 set -uo pipefail
 cd "${SLURM_SUBMIT_DIR:-.}"
 
 # Slurm's variables tell each task of its place: --strategy auto would find them, too.
 # The data must be at the same path on all machines, the run's folder on the first one.
 # A worker that dies ends the others within seconds (code 69), and `srun` ends; the same
-# command then goes on after the last checkpoint.
+# command then goes on after the last checkpoint. Two minutes before the time is over, or
+# where the job has to make room, Slurm sends SIGTERM: all workers save and end with code
+# 75, which is no failure, and the job waits for its next turn.
 for attempt in 1 2 3 4 5; do
     srun --kill-on-bad-exit=1 \
         bert-keras pretrain --data data/128 --data data/512 --vocab models/vocabulary \
         --size base --output runs/base --held-out data/held_out \
         --batch-size 256 --precision mixed_bfloat16 --strategy multi-worker && exit 0
     code=$?
+    if [ "$code" -eq 75 ]; then # saved
+        scontrol requeue "$SLURM_JOB_ID"
+        exit 75
+    fi
     # A mistake in the command or the data (code 2) does not mend itself.
     [ "$code" -ne 2 ] || exit 2
     echo "attempt $attempt ended with code $code" >&2

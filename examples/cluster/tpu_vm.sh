@@ -14,10 +14,15 @@ pip install --quiet 'tensorflow-tpu==2.20.*' \
 pip install --quiet --no-deps 'tensorflow-text==2.20.*' 'keras-hub>=0.21' .
 pip install --quiet 'keras>=3.12,<4' safetensors huggingface_hub typing_extensions
 
-# A VM that was preempted starts again, and the same command goes on.
+# A VM that was preempted starts again, and the same command goes on. One that is asked to
+# end (SIGTERM) has saved, which code 75 says: it is not held by another try.
+failures=0
 until bert-keras pretrain --data data/128 --vocab models/vocabulary --size base \
     --output runs/base --batch-size 256 --precision mixed_bfloat16 --strategy tpu; do
     code=$?
+    [ "$code" -ne 75 ] || exit 75 # run this script again to go on
     [ "$code" -ne 2 ] || exit 2 # a mistake in the command or the data
+    failures=$((failures + 1))
+    [ "$failures" -lt 20 ] || exit "$code"
     sleep 10
 done

@@ -12,7 +12,7 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.errors import CheckpointError
 from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import load_model, save_model
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.pseudo_likelihood import pseudo_perplexity
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.masked_lm import MaskedLM

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import load_model, save_model
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tokenizer import WordPieceTokenizer

@@ -13,7 +13,7 @@ from bert_keras.correlation import pearson, spearman
 from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.multi_label_metrics import multi_label_scores
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel

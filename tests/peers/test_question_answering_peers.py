@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.encoder import BertEncoder
 from bert_keras.inference import Predictor
 from bert_keras.model_folder import load_model, save_model
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.span_metrics import squad1_scores
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.question_answering import QuestionAnswering

@@ -15,7 +15,7 @@ from bert_keras.correlation import pearson, spearman
 from bert_keras.embedder import embed
 from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import load_model, save_model
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tokenizer import WordPieceTokenizer

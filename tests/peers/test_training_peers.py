@@ -9,7 +9,7 @@ from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import save_model
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
-from bert_keras.packing import Preprocessor
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tokenizer import WordPieceTokenizer

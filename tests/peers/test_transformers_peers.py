@@ -16,7 +16,8 @@ from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.optimizers import NOT_DECAYED, AdamW
-from bert_keras.packing import Preprocessor, pack_rows
+from bert_keras.packing import pack_rows
+from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tokenizer import WordPieceTokenizer

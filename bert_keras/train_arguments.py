@@ -1,0 +1,127 @@
+"""The arguments of `train`."""
+
+from __future__ import annotations
+
+import argparse
+
+from bert_keras.argument_types import field_adder, positive
+from bert_keras.row_arguments import ROWS, add_columns, add_settings
+from bert_keras.train_config import (
+    GRIDS,
+    LAYOUTS,
+    ON_NONFINITE,
+    OPTIMIZERS,
+    PRECISIONS,
+    RESUME,
+    STRATEGIES,
+    TRUNCATIONS,
+    TrainConfig,
+)
+
+_DEFAULTS = TrainConfig()
+
+
+def add_train(train: argparse.ArgumentParser) -> None:
+    """Add them to the parser of the verb."""
+    add = train.add_argument
+    add("task", metavar="TASK", help="see `bert-keras tasks`; or module:Class")
+    add(
+        "--encoder",
+        required=True,
+        metavar="PATH_OR_NAME",
+        help="pretrained model: folder, Google checkpoint or hf://owner/name",
+    )
+    add("--train", required=True, metavar="FILE", help=f"{ROWS} of training rows")
+    add("--dev", metavar="FILE", help="rows that choose the best epoch")
+    add(
+        "--test",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="rows that are scored once at the end; may be repeated",
+    )
+    add("--output", required=True, metavar="DIR", help="the model folder to write")
+    add_columns(train)
+    add_settings(train, "a setting of the task, such as class_weights=balanced")
+
+    setting = field_adder(train, _DEFAULTS)
+
+    setting("epochs", "passes over the training rows", type=int, metavar="N")
+    setting("batch-size", "rows an update", type=int, metavar="N")
+    setting(
+        "accumulation", "parts that they come in, to save memory", type=int, metavar="N"
+    )
+    setting("optimizer", "lamb is for very large batches", choices=OPTIMIZERS)
+    setting("learning-rate", "highest rate", type=float, metavar="RATE")
+    setting(
+        "warmup-share",
+        "share of the updates with a rising rate",
+        type=float,
+        metavar="SHARE",
+    )
+    setting("weight-decay", "decoupled weight decay", type=float, metavar="RATE")
+    setting(
+        "max-length",
+        "longer texts are cut, or read in windows, in tokens; default: 128, for "
+        "question-answering 384, for summarization 512",
+        type=int,
+        metavar="TOKENS",
+    )
+    setting("truncation", "how a pair is cut", choices=TRUNCATIONS)
+    setting("layout", "several texts a row, or one", choices=LAYOUTS)
+    setting(
+        "dev-share",
+        "share of training rows set aside where there is no --dev",
+        type=float,
+        metavar="SHARE",
+    )
+    setting("seed", "same seed, same weights", type=int, metavar="N")
+    setting("precision", "dtype policy", choices=PRECISIONS)
+    setting("strategy", "devices to compute on; not tpu yet", choices=STRATEGIES)
+    setting("rematerialize", "compute blocks twice to save memory", action="store_true")
+    setting(
+        "freeze-layers",
+        "lower blocks that stay as they are, with the embeddings, to save memory",
+        type=int,
+        metavar="N",
+    )
+    setting(
+        "lora-rank",
+        "above 0: blocks learn by matrices of this rank alone",
+        type=int,
+        metavar="RANK",
+    )
+    setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
+    setting("save-every", "updates between checkpoints", type=int, metavar="N")
+    setting("keep", "newest checkpoints that are kept", type=int, metavar="N")
+    setting(
+        "on-nonfinite",
+        "what is done where a loss or gradient is not finite",
+        choices=ON_NONFINITE,
+    )
+    setting(
+        "restarts",
+        "times that a run that learns nothing is begun again, with another seed",
+        type=int,
+        metavar="N",
+    )
+    add(
+        "--resume",
+        choices=RESUME,
+        default="auto",
+        help="go on with an unfinished run of the same settings and rows, or never: "
+        "throw it away; default: auto",
+    )
+    several = train.add_mutually_exclusive_group()
+    several.add_argument(
+        "--seeds",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="train with so many seeds, keep the best on dev, tell mean and deviation",
+    )
+    several.add_argument(
+        "--search",
+        choices=tuple(GRIDS),
+        help="train at each point of a grid (paper: 18 of batch size, rate, epochs)",
+    )

@@ -55,7 +55,7 @@ def test_fit_example_runs(
     [
         ("fill_mask", "pseudo-perplexity"),
         pytest.param("multiple_choice", "served: ", marks=pytest.mark.thorough),
-        ("question_answering", "characters:"),
+        pytest.param("question_answering", "characters:", marks=pytest.mark.thorough),
         ("semantic_search", "SavedModel    "),
         ("token_classification", "Anna/"),
     ],
@@ -87,7 +87,7 @@ def test_examples_of_training_run(
     assert len(list(tmp_path.glob("models/*/report.html"))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_summarization_example_runs(
     run_example: Callable[[str, Path], str], tmp_path: Path
 ) -> None:

@@ -422,8 +422,17 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.thorough), 2])
-def test_a_killed_run_goes_on(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "kills"),  # a kill: shards that are there before it, besides older ones
+    [
+        pytest.param(1, (1, 4), marks=pytest.mark.thorough),
+        pytest.param(2, (1, 4), marks=pytest.mark.thorough),
+        (2, (3,)),
+    ],
+)
+def test_a_killed_run_goes_on(
+    tmp_path: Path, workers: int, kills: tuple[int, ...]
+) -> None:
     folder = tmp_path / "killed"
     # Each process imports the script, and thus makes a tokenizer before it is set up.
     script = (
@@ -435,7 +444,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, workers: int) -> None:
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     env = {**os.environ, "PYTHONPATH": paths}
     random = np.random.default_rng()
-    for more in (1, 4):  # shards that are there before it is killed
+    for more in kills:
         wanted = len(list(folder.glob("part-*"))) + more
         with subprocess.Popen([sys.executable, tmp_path / "run.py"], env=env) as run:
             while len(list(folder.glob("part-*"))) < wanted and run.poll() is None:

@@ -37,60 +37,57 @@ PACKED = {  # the same three texts in two rows
     "cls_positions": [0, 6, 10],
 }
 
-# Batches come from one .npz, outputs go into another.
-FORWARD = """
-    import sys
-    import keras, numpy as np
-    from bert_keras.encoder import BertEncoder
-
-    folder, batches, outputs = sys.argv[1:]
-    encoder = BertEncoder.from_pretrained(
-        folder, outputs=("hidden_states", "attentions")
-    )
-    found = {"backend": np.array(keras.config.backend())}
-    with np.load(batches) as file:
-        for layout in ("padded", "packed"):
-            scope = f"{layout}/"
-            batch = {
-                name.removeprefix(scope): file[name]
-                for name in file.files
-                if name.startswith(scope)
-            }
-            for key, value in encoder(batch).items():
-                parts = value if isinstance(value, list) else [value]
-                for index, part in enumerate(parts):
-                    part = keras.ops.convert_to_numpy(part)
-                    found[f"{layout}/{key}/{index}"] = part
-    np.savez(outputs, **found)
-"""
-
-# Prints the losses of an encoder and head of the user's own, with dropout and without.
-FIT = """
+# Batches come from one .npz; the encoder's outputs, and the losses of a classifier that
+# is trained upon it with dropout, go into another.
+SCRIPT = """
     import sys
     import keras, numpy as np
     from bert_keras.encoder import BertEncoder
     from bert_keras.heads import PooledHead
     from bert_keras.optimizers import AdamW
 
-    folder, batches, rematerialize = sys.argv[1:]
-    encoder = BertEncoder.from_pretrained(
-        folder, rematerialize=rematerialize == "True", seed=1
-    )
-    names = ("token_ids", "segment_ids", "padding_mask")
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-    logits = PooledHead(2, seed=2)(encoder(inputs)["pooled_output"])
-    model = keras.Model(inputs, logits)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(AdamW(0.01), loss=loss)
-    with np.load(batches) as file:
-        batch = {name: file[f"padded/{name}"] for name in names}
-    labels = np.array([0, 1, 1])
-    before = model.evaluate(batch, labels, verbose=0)
-    history = model.fit(
-        batch, labels, batch_size=3, epochs=8, shuffle=False, verbose=0
-    ).history
-    after = model.evaluate(batch, labels, verbose=0)
-    print("LOSSES", keras.config.backend(), before, *history["loss"], after)
+    def outputs(folder, batches):
+        encoder = BertEncoder.from_pretrained(
+            folder, outputs=("hidden_states", "attentions")
+        )
+        found = {}
+        for layout, batch in batches.items():
+            for key, value in encoder(batch).items():
+                parts = value if isinstance(value, list) else [value]
+                for index, part in enumerate(parts):
+                    part = keras.ops.convert_to_numpy(part)
+                    found[f"{layout}/{key}/{index}"] = part
+        return found
+
+    def losses(folder, batch, rematerialize):
+        encoder = BertEncoder.from_pretrained(
+            folder, rematerialize=rematerialize, seed=1
+        )
+        names = ("token_ids", "segment_ids", "padding_mask")
+        inputs = {n: keras.Input((None,), dtype="int32", name=n) for n in names}
+        logits = PooledHead(2, seed=2)(encoder(inputs)["pooled_output"])
+        model = keras.Model(inputs, logits)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(AdamW(0.01), loss=loss)
+        labels = np.array([0, 1, 1])
+        before = model.evaluate(batch, labels, verbose=0)
+        history = model.fit(
+            batch, labels, batch_size=3, epochs=8, shuffle=False, verbose=0
+        ).history
+        after = model.evaluate(batch, labels, verbose=0)
+        return np.array([before, *history["loss"], after])
+
+    folder, path, trains, results = sys.argv[1:]
+    with np.load(path) as file:
+        batches = {"padded": {}, "packed": {}}
+        for name in file.files:
+            layout, key = name.split("/")
+            batches[layout][key] = file[name]
+    found = {"backend": keras.config.backend(), **outputs(folder, batches)}
+    if trains == "True":
+        for way, rematerialize in (("kept", False), ("recomputed", True)):
+            found[f"losses/{way}"] = losses(folder, batches["padded"], rematerialize)
+    np.savez(results, **found)
 """
 
 
@@ -144,40 +141,42 @@ def batches(tmp_path_factory):
     return path
 
 
-def run(script, backend, *arguments):
-    """Run a script on a backend and return what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        env={**os.environ, "KERAS_BACKEND": backend},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-    return result.stdout
-
-
 @pytest.fixture(scope="module")
-def outputs(folder, batches, tmp_path_factory):
-    """Return a function of a backend to the outputs of the encoder on it."""
+def results(folder, batches, tmp_path_factory):
+    """Return a function of a backend to what the script gives on it: outputs, losses.
+
+    On TensorFlow nothing is trained; other tests do that.
+    """
     found = {}
 
     def of(backend):
         if backend not in found:
-            path = tmp_path_factory.mktemp(backend) / "outputs.npz"
-            run(FORWARD, backend, folder, batches, path)
+            path = tmp_path_factory.mktemp(backend) / "results.npz"
+            trains = str(backend != "tensorflow")
+            arguments = [str(folder), str(batches), trains, str(path)]
+            done = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments],
+                env={**os.environ, "KERAS_BACKEND": backend},
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert done.returncode == 0, done.stderr[-4000:]
             with np.load(path) as file:
-                found[backend] = {name: file[name] for name in file.files}
-            assert found[backend].pop("backend") == backend
+                everything = {name: file[name] for name in file.files}
+            assert everything.pop("backend") == backend
+            names = [name for name in everything if name.startswith("losses/")]
+            losses = {name[len("losses/") :]: everything.pop(name) for name in names}
+            found[backend] = everything, losses
         return found[backend]
 
     return of
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_outputs_equal_those_on_tensorflow(backend, outputs):
+def test_outputs_equal_those_on_tensorflow(backend, results):
     pytest.importorskip(backend)
-    expected, found = outputs("tensorflow"), outputs(backend)
+    expected, found = results("tensorflow")[0], results(backend)[0]
     assert set(found) == set(expected)
     assert len(found) == 2 * (1 + 1 + 3 + 2)
     errors = {name: np.abs(found[name] - expected[name]).max() for name in found}
@@ -186,9 +185,9 @@ def test_outputs_equal_those_on_tensorflow(backend, outputs):
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_packed_rows_equal_padded_ones(backend, outputs):
+def test_packed_rows_equal_padded_ones(backend, results):
     pytest.importorskip(backend)
-    found = outputs(backend)
+    found = results(backend)[0]
     expected = found["padded/pooled_output/0"]
     np.testing.assert_allclose(
         found["packed/pooled_output/0"], expected, atol=TOLERANCE
@@ -206,19 +205,11 @@ def test_packed_rows_equal_padded_ones(backend, outputs):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_fit(backend, folder, batches):
+def test_fit(backend, results):
     # Dropout is on: recomputation in the backward pass must draw the same masks.
     pytest.importorskip(backend)
-    kept, again = (
-        losses(run(FIT, backend, folder, batches, choice), backend)
-        for choice in (False, True)
-    )
+    losses = results(backend)[1]
+    kept, again = losses["kept"], losses["recomputed"]
+    assert np.isfinite(kept).all()
     assert kept[-1] < kept[0] / 2, kept
     np.testing.assert_allclose(again, kept, rtol=1e-3)
-
-
-def losses(printed, backend):
-    word, used, *values = printed.splitlines()[-1].split()
-    assert (word, used) == ("LOSSES", backend)
-    assert np.isfinite(np.array(values, float)).all()
-    return np.array(values, float)

@@ -1,6 +1,6 @@
 """On JAX, `keras.distribution` with the encoder under `fit` equals one device.
 
-Two virtual CPU devices; each way runs in a process of its own.
+Two virtual CPU devices, in a process of their own.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-# Prints the losses of a classifier on the encoder and writes its weights.
+# Writes losses and weights of a classifier on the encoder, trained in three ways.
 FIT = """
     import sys
     import keras, numpy as np
@@ -22,37 +22,13 @@ FIT = """
     from bert_keras.heads import PooledHead
     from bert_keras.optimizers import AdamW
 
-    way, path = sys.argv[1:]
     devices = keras.distribution.list_devices()
-    assert len(devices) == (1 if way == "one" else 2), devices
-    if way == "data":
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel(devices=devices, auto_shard_dataset=False)
-        )
-    elif way == "model":
-        mesh = keras.distribution.DeviceMesh((1, 2), ["batch", "model"], devices)
-        layouts = keras.distribution.LayoutMap(mesh)
-        layouts[".*/self/(query|key|value)/kernel"] = (None, "model")
-        layouts[".*/attention/output/dense/kernel"] = ("model", None)
-        layouts[".*/intermediate/dense/kernel"] = (None, "model")
-        layouts[".*layer_[0-9]+/output/dense/kernel"] = ("model", None)
-        keras.distribution.set_distribution(
-            keras.distribution.ModelParallel(
-                layout_map=layouts, batch_dim_name="batch", auto_shard_dataset=False
-            )
-        )
+    assert len(devices) == 2, devices
     config = BertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=24, max_position_embeddings=16,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )
-    encoder = BertEncoder(config, seed=1)
-    names = ("token_ids", "segment_ids", "padding_mask")
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-    logits = PooledHead(2, dropout_rate=0.0, seed=2)(encoder(inputs)["pooled_output"])
-    model = keras.Model(inputs, logits)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(AdamW(0.01, global_clipnorm=0.1), loss=loss)
     rng = np.random.default_rng(0)
     ids = rng.integers(4, 40, (32, 8)).astype("int32")
     mask = (np.arange(8) < rng.integers(2, 9, (32, 1))).astype("int32")
@@ -60,47 +36,65 @@ FIT = """
         "token_ids": ids * mask, "segment_ids": ids * 0, "padding_mask": mask,
     }
     labels = rng.integers(0, 2, 32)
-    history = model.fit(
-        batch, labels, batch_size=8, epochs=5, shuffle=False, verbose=0
-    ).history
-    if way == "model":
+
+    def distribution(way):
+        if way == "one":
+            return None
+        if way == "data":
+            return keras.distribution.DataParallel(
+                devices=devices, auto_shard_dataset=False
+            )
+        mesh = keras.distribution.DeviceMesh((1, 2), ["batch", "model"], devices)
+        layouts = keras.distribution.LayoutMap(mesh)
+        layouts[".*/self/(query|key|value)/kernel"] = (None, "model")
+        layouts[".*/attention/output/dense/kernel"] = ("model", None)
+        layouts[".*/intermediate/dense/kernel"] = (None, "model")
+        layouts[".*layer_[0-9]+/output/dense/kernel"] = ("model", None)
+        return keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch", auto_shard_dataset=False
+        )
+
+    for way in ("one", "data", "model"):
+        keras.backend.clear_session()  # the same names of layers each time
+        keras.distribution.set_distribution(distribution(way))
+        encoder = BertEncoder(config, seed=1)
+        inputs = {n: keras.Input((None,), dtype="int32", name=n) for n in batch}
+        pooled = encoder(inputs)["pooled_output"]
+        model = keras.Model(inputs, PooledHead(2, dropout_rate=0.0, seed=2)(pooled))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(AdamW(0.01, global_clipnorm=0.1), loss=loss)
+        history = model.fit(
+            batch, labels, batch_size=8, epochs=5, shuffle=False, verbose=0
+        ).history
         kernel = [w for w in model.weights if w.path.endswith("self/query/kernel")][0]
-        assert len(kernel.value.sharding.device_set) == 2
-        assert not kernel.value.is_fully_replicated
-    np.savez(path, loss=history["loss"], **{
-        w.path: keras.ops.convert_to_numpy(w) for w in model.weights
-    })
+        held_by = len(kernel.value.sharding.device_set)
+        assert held_by == (1 if way == "one" else 2), (way, held_by)
+        assert kernel.value.is_fully_replicated == (way != "model"), way
+        np.savez(f"{sys.argv[1]}/{way}.npz", loss=history["loss"], **{
+            w.path: keras.ops.convert_to_numpy(w) for w in model.weights
+        })
 """
 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """Return a function of a way to the weights and losses it ends with."""
-    folder, found = tmp_path_factory.mktemp("distribution"), {}
-
-    def of(way):
-        if way not in found:
-            path = folder / f"{way}.npz"
-            count = 1 if way == "one" else 2
-            flags = f"--xla_force_host_platform_device_count={count}"
-            done = subprocess.run(
-                [sys.executable, "-c", textwrap.dedent(FIT), way, str(path)],
-                env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags},
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            assert done.returncode == 0, done.stderr[-4000:]
-            with np.load(path) as file:
-                found[way] = {name: file[name] for name in file.files}
-        return found[way]
-
-    return of
+    """Return losses and weights by the way of training."""
+    folder = tmp_path_factory.mktemp("distribution")
+    flags = "--xla_force_host_platform_device_count=2"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FIT), str(folder)],
+        env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
 
 
 @pytest.mark.parametrize("way", ["data", "model"])
 def test_two_devices_are_one(fitted, way):
-    one, two = fitted("one"), fitted(way)
+    one, two = fitted["one"], fitted[way]
     assert set(two) == set(one)
     assert one["loss"][-1] < one["loss"][0]
     for name, wanted in one.items():

@@ -9,9 +9,8 @@ import pytest
 from test_pretraining import CONFIG, STILL
 from test_pretraining_data import TOKENIZER, write
 
-from bert_keras import pretraining_loop
+from bert_keras import optimizers
 from bert_keras.config import BertConfig
-from bert_keras.optimizers import AdamW
 from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretraining import pretrain
 from bert_keras.pretraining_input import pretraining_dataset
@@ -39,8 +38,8 @@ def as_torch(batch, labels):
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_every_step_has_the_loss_of_transformers(accumulation, tmp_path, monkeypatch):
     # TensorFlow adds epsilon before the correction of the bias, torch after it.
-    no_epsilon = functools.partial(AdamW, epsilon=1e-9)
-    monkeypatch.setattr(pretraining_loop, "AdamW", no_epsilon)
+    no_epsilon = functools.partial(optimizers.AdamW, epsilon=1e-9)
+    monkeypatch.setattr(optimizers, "AdamW", no_epsilon)
     (tmp_path / "vocab").mkdir()
     TOKENIZER.save(tmp_path / "vocab")
     write(tmp_path / "data", masking="dynamic")

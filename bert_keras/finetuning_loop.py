@@ -104,7 +104,8 @@ class FineTuningLoop:
         self.config = config
         self.devices = devices
         self.stop = stop
-        self.rows = training_rows(model, train, config)
+        fixed = devices.has_static_shapes
+        self.rows = training_rows(model, train, config, fixed=fixed)
         with devices.strategy.scope():
             self._optimizer = new_optimizer(config, steps=self.rows.steps)
             # Else TensorFlow makes its variables while it traces the step, and then has
@@ -112,7 +113,9 @@ class FineTuningLoop:
             self._optimizer.build(model.trainable_variables)
             self._metrics = own_metrics(model)
         self._state = TrainingState(model, self._optimizer, weights=model.weights)
-        self._predictor = Predictor(model)
+        # What texts need has no place on a TPU: there, a copy on the host is scored.
+        self._scored = _plain_copy(model) if fixed else model
+        self._predictor = Predictor(self._scored)
         self.skipped: list[str] = []
         self.step = devices.agree(run.steps[-1] if run.steps else 0)
         self.progress = TrainingProgress(
@@ -235,6 +238,10 @@ class FineTuningLoop:
             return
         task, epoch = self.model.task, self.step // self.rows.steps_per_epoch
         with self.stop.at_once():
+            if self._scored is not self.model:
+                found = plain_weights(self.model)
+                for weight in self._scored.weights:
+                    weight.assign(found[weight.path])
             answers = self._predictor.answers(self.dev)
             scores = task.score(self.dev, answers)
         value = float(scores[task.best_score])

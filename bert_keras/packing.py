@@ -211,13 +211,16 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
     return slices(flat, starts, counts)
 
 
-def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
+def locate(
+    offsets: Any, batch: Mapping[str, Any], *, multiple: int = 1
+) -> tuple[Any, Any]:
     """Return where tokens of texts stand in rows, as many places a row as needed.
 
     Args:
         offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its
             first, such as those to predict.
         batch: the batch dict of the S texts, in either layout.
+        multiple: P is rounded up to a multiple of it.
 
     Returns:
         positions: int32 [R, P], their columns, in order; -1 where a row has fewer. P is
@@ -230,7 +233,7 @@ def locate(offsets: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
     order = tf.argsort(places)
     row = tf.gather(places, order) // length
     counts = tf.math.bincount(row, minlength=rows, maxlength=rows)
-    most = tf.reduce_max(tf.concat([counts, [1]], 0))
+    most = _round_up(tf.reduce_max(tf.concat([counts, [1]], 0)), multiple)
     column = tf.range(tf.size(row)) - tf.gather(tf.cumsum(counts, exclusive=True), row)
     slots = row * most + column
     columns = tf.gather(places, order) % length

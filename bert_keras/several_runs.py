@@ -35,11 +35,11 @@ from bert_keras.folder import check_replaceable, replaced_folder
 from bert_keras.model_folder import load_model
 from bert_keras.progress import say
 from bert_keras.run_folder import RunFolder
+from bert_keras.strategy import find_strategy
 from bert_keras.tasks.base import Task
 from bert_keras.train_config import GRIDS, TrainConfig
 from bert_keras.training import (
     check_tensorboard,
-    devices_of,
     named_tests,
     train,
     with_dev,
@@ -149,7 +149,7 @@ class _Runs:
         self.task = task
         self.output = Path(output)
         # Several strategies in one process disturb each other.
-        devices = given.get("devices") or devices_of(config)
+        devices = given.get("devices") or find_strategy(config.strategy)
         if devices.workers > 1:
             raise ConfigError(
                 "`strategy` must be one of one machine for several runs; received "

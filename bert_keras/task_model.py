@@ -100,10 +100,18 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        preprocessor: Preprocessor | None = None,
     ) -> Any:
-        """Return what `fit` feeds: batches of strings become batch dicts, in graph."""
-        preprocessor = self.preprocessor
+        """Return what `fit` feeds: batches of strings become batch dicts, in graph.
+
+        Another preprocessor than the model's may lay the texts otherwise.
+        """
+        preprocessor = preprocessor or self.preprocessor
         if replica_count(self) > 1:  # Keras parts batches by rows
             preprocessor = preprocessor.replace(layout="padded")
         if isinstance(x, dict):

@@ -77,7 +77,7 @@ def add_train(train: argparse.ArgumentParser) -> None:
     )
     setting("seed", "same seed, same weights", type=int, metavar="N")
     setting("precision", "dtype policy", choices=PRECISIONS)
-    setting("strategy", "devices to compute on; not tpu yet", choices=STRATEGIES)
+    setting("strategy", "devices to compute on", choices=STRATEGIES)
     setting("rematerialize", "compute blocks twice to save memory", action="store_true")
     setting(
         "freeze-layers",

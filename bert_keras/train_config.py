@@ -50,8 +50,10 @@ class TrainConfig:
         seed: of the order, the dropout and the head; same seed, same weights.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
         strategy: the devices: `single`, `mirrored` (all GPUs of this machine),
-            `multi-worker` (the machines of `TF_CONFIG` or of a Slurm step), or `auto`:
-            what is there. The result does not follow from it. `tpu` is refused.
+            `multi-worker` (the machines of `TF_CONFIG` or of a Slurm step), `tpu`, or
+            `auto`: what is there. The result does not follow from it, but for `tpu`:
+            there rows have the length `max_length`, and rows that do not fill a batch
+            are left out of an epoch, others in each.
         rematerialize: recompute blocks in the backward pass to save memory.
         freeze_layers: so many lower blocks, with the embeddings, stay as they are, to
             save memory; 0 is none.

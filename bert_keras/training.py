@@ -108,9 +108,12 @@ def train(
     """
     config = config or TrainConfig()
     _check_process()
-    devices = devices or devices_of(config)  # before TensorFlow computes anything
+    devices = devices or find_strategy(
+        config.strategy
+    )  # before TensorFlow computes anything
     parts, replicas = config.accumulation, devices.replicas
-    check_batch_size(config.batch_size, parts, replicas, False)
+    static = devices.has_static_shapes
+    check_batch_size(config.batch_size, parts, replicas, static)
     tell = say if devices.is_chief else _silent
     check_replaceable(output)
     check_tensorboard(config.tensorboard, Path(output))
@@ -173,23 +176,6 @@ def train(
             _discard_runs(output, told_settings(task, encoder, config, data))
         devices.agree(0)  # all are done
     return result
-
-
-def devices_of(config: TrainConfig) -> Devices:
-    """Return the devices to fine-tune on.
-
-    Raises:
-        ConfigError: they are not there, or cannot be used.
-    """
-    if config.strategy != "tpu":
-        devices = find_strategy(config.strategy)
-        if not devices.has_static_shapes:
-            return devices
-    raise ConfigError(
-        "`strategy` must be another one than tpu for `train`, whose rows have the "
-        "length of their texts: a TPU's compiler wants one shape; received "
-        f"{config.strategy}"
-    )
 
 
 def _run_folder(

@@ -14,6 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.errors import ConfigError
+from bert_keras.fixed_shapes import fixed_shapes
 from bert_keras.replica_input import ALONE, Share
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
@@ -31,10 +33,15 @@ class TrainingRows:
         epochs: passes over the rows.
         seed: of the order and the draws.
         accumulation: parts of an update; divides `batch_size`.
+        fixed: whether batches have the shapes of `fixed_shapes`. Rows that no longer
+            fill a batch are then left out of an epoch: others in each, by the order.
 
     Attributes:
         steps_per_epoch: updates of an epoch.
         steps: updates of all epochs.
+
+    Raises:
+        ConfigError: `fixed` batches have more rows than there are.
     """
 
     def __init__(
@@ -46,14 +53,22 @@ class TrainingRows:
         epochs: int,
         seed: int,
         accumulation: int = 1,
+        fixed: bool = False,
     ) -> None:
+        if fixed and batch_size > len(columns):
+            raise ConfigError(
+                "`batch_size` must be at most the number of training rows "
+                f"({len(columns):,}) on a TPU; received {batch_size}"
+            )
+        self.fixed = fixed
         self.model = model
         self.columns = columns
         self.batch_size = batch_size
         self.epochs = epochs
         self.seed = seed
         self.part_size = batch_size // accumulation
-        self.steps_per_epoch = math.ceil(len(columns) / batch_size)
+        whole, rest = divmod(len(columns), batch_size)
+        self.steps_per_epoch = whole + (rest > 0 and not fixed)
         self.steps = self.steps_per_epoch * epochs
 
     def size(self, step: int) -> int:
@@ -87,16 +102,18 @@ class TrainingRows:
         if weights is not None:
             parts.append(tf.convert_to_tensor(weights))
 
+        texts = self.part_size // share.replicas
+
         def places(epoch: Any) -> tf.data.Dataset:
             order, draws = self._order(epoch), self._draws(epoch)
             begun = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
-            order = order[begun:]
+            order = order[begun : self.steps_per_epoch * self.batch_size]
             found = tf.data.Dataset.from_tensor_slices((order, tf.gather(draws, order)))
-            return found.batch(self.part_size)
+            return found.batch(self.part_size, drop_remainder=self.fixed)
 
         def batch(rows: Any, draws: Any) -> Any:
             taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
-            return self._batch(*task.redrawn(tuple(taken), draws))
+            return self._batch(texts, *task.redrawn(tuple(taken), draws))
 
         found = tf.data.Dataset.range(first_epoch, self.epochs).flat_map(places)
         if share != ALONE:
@@ -111,13 +128,20 @@ class TrainingRows:
         found = found.apply(tf.data.experimental.assert_cardinality(count))
         return found.prefetch(tf.data.AUTOTUNE)
 
-    def _batch(self, *row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = self.model.preprocess_samples(*row)
+    def _batch(self, texts: int, *row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        preprocessor = self.model.preprocessor
+        length = preprocessor.max_length
+        if self.fixed:
+            preprocessor = preprocessor.replace(layout="padded", length_multiple=length)
+        made = self.model.preprocess_samples(*row, preprocessor=preprocessor)
         batch, targets, weights = keras.utils.unpack_x_y_sample_weight(made)
         names = self.model.input
         inputs = {name: batch[name] for name in names if name in batch}
         labels = {"targets": targets, "weights": weights}
-        return inputs, {k: v for k, v in labels.items() if v is not None}
+        labels = {k: v for k, v in labels.items() if v is not None}
+        if not self.fixed:
+            return inputs, labels
+        return fixed_shapes(self.model.task, inputs, labels, texts=texts, length=length)
 
     def _order(self, epoch: Any) -> Any:
         """Return the rows in the order of an epoch, int64 [N]."""

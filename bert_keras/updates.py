@@ -111,9 +111,9 @@ def fit(
 
 
 def training_rows(
-    model: TaskModel, columns: Columns, config: TrainConfig
+    model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
 ) -> TrainingRows:
-    """Return the rows of a run in its order."""
+    """Return the rows of a run in its order; `fixed` as that of `TrainingRows`."""
     return TrainingRows(
         model,
         columns,
@@ -121,6 +121,7 @@ def training_rows(
         epochs=config.epochs,
         seed=config.seed,
         accumulation=config.accumulation,
+        fixed=fixed,
     )
 
 

@@ -18,8 +18,8 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "argument_types beam_files characters choice_head drawing dropout errors"
-    " function_name heads initialization page pair_merging progress quiet ragged"
-    " replicas run_facts score_table silent_run stop_signal whole_file",
+    " fixed_shapes function_name heads initialization page pair_merging progress"
+    " quiet ragged replicas run_facts score_table silent_run stop_signal whole_file",
     1: "beam_runner block checkpoints.names checkpoints.wire checks class_names"
     " column_names config correlation counts_file entity_metrics folder"
     " given_texts layer_choice masked_metrics multi_label_metrics normalization"

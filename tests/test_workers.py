@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shlex
@@ -156,6 +157,16 @@ def test_the_commands_of_the_examples_are_ours(name: str, strategy: str) -> None
     config = pretrain_config(arguments.parse(words[1:]))
     assert config.strategy == strategy
     assert config.batch_size % 32 == 0
+
+
+def test_the_start_on_a_tpu_installs_all_that_is_needed() -> None:
+    # Without dependencies, since TensorFlow's package has another name there.
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    wanted = re.findall(r"^[\w-]+", config["options"]["install_requires"], re.MULTILINE)
+    script = (CLUSTER / "tpu_vm.sh").read_text()
+    assert len(wanted) >= 9
+    assert not [name for name in wanted if name not in script and name != "numpy"]
 
 
 @pytest.mark.parametrize("name", ["slurm.sh", "tpu_vm.sh", "two_workers.sh"])

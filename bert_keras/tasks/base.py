@@ -58,6 +58,9 @@ class Task(abc.ABC):
         max_length: most tokens of a text where the user does not say.
         compares: whether the loss compares the rows of a batch with each other, so
             that it cannot come in parts.
+        rows_per_text: rows of a text in the padded layout, as `examples` lays them;
+            `None` if it is cut into as many windows as it needs.
+        ignored_target: what stands in the targets of windows where nothing is learned.
     """
 
     name: ClassVar[str]
@@ -76,6 +79,8 @@ class Task(abc.ABC):
     answers_ids: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
     compares: ClassVar[bool] = False
+    rows_per_text: ClassVar[int | None] = 1
+    ignored_target: ClassVar[int] = 0
 
     # Data of files and of memory.
 

@@ -75,6 +75,7 @@ class Embedding(Task):
     optional_roles = ("label",)
     pooler = False
     compares = True
+    rows_per_text = 2
 
     pooling: str = "mean"
     normalize: bool = True

@@ -73,6 +73,7 @@ class QuestionAnswering(Task):
     optional_roles = ("id",)
     pooler = False
     answers_ids = False
+    rows_per_text = None
     max_length = 384
 
     no_answer: bool = False

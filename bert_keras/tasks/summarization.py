@@ -56,6 +56,7 @@ class Summarization(Task):
     pooler = False
     max_length = 512
     answers_ids = False
+    rows_per_text = None
 
     max_sentences: int = 3
     trigram_blocking: bool = False

@@ -52,6 +52,8 @@ class TaggingTask(Task):
     best_score = "f1"
     pooler = False
     answers_ids = False
+    rows_per_text = None
+    ignored_target = -1
     classes: tuple[str, ...]
 
     def check_classes(self) -> None:
@@ -216,7 +218,7 @@ class TaggingTask(Task):
     def loss(self) -> keras.losses.Loss:
         """Return the mean cross-entropy of the words of a batch."""
         return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, ignore_class=-1
+            from_logits=True, ignore_class=self.ignored_target
         )
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:

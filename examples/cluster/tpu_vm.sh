@@ -4,6 +4,7 @@
 #
 # TensorFlow's package for TPUs ends at 2.20. Rows have one length, that of the data,
 # since the TPU's compiler wants one shape; the batch is a multiple of the cores.
+# Fine-tuning takes the same setting: bert-keras train TASK … --strategy tpu.
 # (Written from TensorFlow's documentation; it was not run on a TPU.)
 set -euo pipefail
 python3 -m venv ~/bert
@@ -12,7 +13,8 @@ pip install --quiet 'tensorflow-tpu==2.20.*' \
     --find-links https://storage.googleapis.com/libtpu-tf-releases/index.html
 # Without their dependencies, which are TensorFlow's package for CPUs.
 pip install --quiet --no-deps 'tensorflow-text==2.20.*' 'keras-hub>=0.21' .
-pip install --quiet 'keras>=3.12,<4' safetensors huggingface_hub typing_extensions
+pip install --quiet 'keras>=3.12,<4' safetensors google-crc32c huggingface_hub \
+    pyyaml typing_extensions
 
 # A VM that was preempted starts again, and the same command goes on. One that is asked to
 # end (SIGTERM) has saved, which code 75 says: it is not held by another try.

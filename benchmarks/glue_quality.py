@@ -82,7 +82,7 @@ def predict_bert_keras(
     recipe: Recipe, train: Columns, dev: Columns, seed: int
 ) -> list[str]:
     from bert_keras import Classification, Predictor, Regression, TrainConfig
-    from bert_keras.training import new_model
+    from bert_keras.pretrained_model import new_model
     from bert_keras.updates import fit
 
     config = TrainConfig(

@@ -44,7 +44,7 @@ def encoder_path() -> str:
 
 def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
     from bert_keras import Predictor, TokenClassification, TrainConfig
-    from bert_keras.training import new_model
+    from bert_keras.pretrained_model import new_model
     from bert_keras.updates import fit
 
     config = TrainConfig(

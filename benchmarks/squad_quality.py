@@ -54,8 +54,8 @@ def encoder_path() -> str:
 
 def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> Any:
     from bert_keras import Predictor, TrainConfig
+    from bert_keras.pretrained_model import new_model
     from bert_keras.tasks.question_answering import QuestionAnswering
-    from bert_keras.training import new_model
     from bert_keras.updates import fit
 
     config = TrainConfig(

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checks import check_choice, check_whole_number
+from bert_keras.data_sets import named_tests, with_dev
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.finetuning_result import TrainResult, write_results
 from bert_keras.finetuning_run import (
@@ -38,12 +39,8 @@ from bert_keras.run_folder import RunFolder
 from bert_keras.strategy import find_strategy
 from bert_keras.tasks.base import Task
 from bert_keras.train_config import GRIDS, TrainConfig
-from bert_keras.training import (
-    check_tensorboard,
-    named_tests,
-    train,
-    with_dev,
-)
+from bert_keras.training import train
+from bert_keras.training_progress import check_tensorboard
 
 _RESULTS = ("report.html", "scores.json")
 

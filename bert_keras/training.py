@@ -5,23 +5,19 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
-import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import check_encoder, read_checkpoint
+from bert_keras.data_sets import named_tests, with_dev
 from bert_keras.divergence import divergence
-from bert_keras.encoder import BertEncoder
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError
 from bert_keras.fewer_weights import add_lora, freeze_layers
 from bert_keras.finetuning_loop import FineTuningLoop
 from bert_keras.finetuning_result import TrainResult, finish_run
@@ -35,12 +31,7 @@ from bert_keras.finetuning_run import (
 )
 from bert_keras.folder import check_replaceable
 from bert_keras.inference import Predictor
-from bert_keras.model_folder import (
-    assign_scope,
-    check_max_length,
-    check_vocabulary,
-)
-from bert_keras.preprocessor import Preprocessor
+from bert_keras.pretrained_model import new_model
 from bert_keras.progress import say
 from bert_keras.replica_input import check_batch_size
 from bert_keras.run_folder import RunFolder
@@ -48,13 +39,11 @@ from bert_keras.silent_run import SilentRun
 from bert_keras.stop_signal import StopSignal
 from bert_keras.strategy import Devices, find_strategy
 from bert_keras.table import Columns
-from bert_keras.task_model import TaskModel
 from bert_keras.tasks.base import Task
-from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig
+from bert_keras.training_progress import check_tensorboard
 from bert_keras.worker_watch import WorkerWatch
 
-_TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
 RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
 
 
@@ -108,9 +97,8 @@ def train(
     """
     config = config or TrainConfig()
     _check_process()
-    devices = devices or find_strategy(
-        config.strategy
-    )  # before TensorFlow computes anything
+    # Before TensorFlow computes anything.
+    devices = devices or find_strategy(config.strategy)
     parts, replicas = config.accumulation, devices.replicas
     static = devices.has_static_shapes
     check_batch_size(config.batch_size, parts, replicas, static)
@@ -124,58 +112,92 @@ def train(
     data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():
         task.targets(columns)  # bad labels are found before anything is trained
+    training = _Training(
+        task, encoder, data, Path(output), config, command, resume, devices, tell
+    )
+    for note in task.notes(train):
+        tell(note)
     with WorkerWatch(devices) as watch:
-        for note in task.notes(train):
-            tell(note)
-        for attempt in range(config.restarts + 1):
-            tried = dataclasses.replace(config, seed=config.seed + RESTART * attempt)
-            path = _run_path(output, attempt)
-            model = new_model(task, encoder, tried, devices=devices, tell=tell)
-            with devices.strategy.scope():
-                _train_fewer(model, tried)
-            told = told_settings(task, encoder, tried, data)
-            told |= model_settings(model)
-            with (
-                _run_folder(devices, path, told, resume) as run,
-                StopSignal(devices.vote) as stop,
-            ):
-                watch.finish = run.finish
-                loop = FineTuningLoop(
-                    model,
-                    train,
-                    dev,
-                    run=run,
-                    config=tried,
-                    devices=devices,
-                    stop=stop,
-                )
-                if attempt == 0:
-                    say(devices.line())
-                tell(
-                    f"training {task.name}: {len(train):,} examples, {len(dev):,} for "
-                    f"dev; the run is in {path}"
-                )
-                loop.train()
-                failed = divergence(model, train, loop.history)
-                if failed:
-                    tell(str(failed))
-                # Only the chief knows all losses of a run that went on.
-                if devices.agree(int(bool(failed) and attempt < config.restarts)):
-                    stop.is_due()
-                    stop.leave()
-                    tell(f"starting again with seed {tried.seed + RESTART}")
-                    continue
-                with stop.at_once():
-                    result = finish_run(
-                        loop, data, encoder, Path(output), command, failed
-                    )
-                if isinstance(run, RunFolder):
-                    remove_run(run)
-            break
+        attempt = 0
+        while (result := training.run(attempt, watch)) is None:
+            attempt += 1
         if devices.is_chief:
             _discard_runs(output, told_settings(task, encoder, config, data))
         devices.agree(0)  # all are done
     return result
+
+
+@dataclasses.dataclass(frozen=True)
+class _Training:
+    """What all runs of a call have in common, those that begin again included."""
+
+    task: Task
+    encoder: str | os.PathLike[str]
+    data: dict[str, Columns]
+    output: Path
+    config: TrainConfig
+    command: str
+    resume: str
+    devices: Devices
+    tell: Callable[[str], object]
+
+    def run(self, attempt: int, watch: WorkerWatch) -> TrainResult | None:
+        """Train a model and write its folder; `None` if it is to be begun again.
+
+        Args:
+            attempt: number of the run, from 0; each has another seed.
+            watch: lets the run finish what it writes if a worker dies.
+        """
+        seed = self.config.seed + RESTART * attempt
+        config = dataclasses.replace(self.config, seed=seed)
+        devices, data = self.devices, self.data
+        path = _run_path(self.output, attempt)
+        model = new_model(
+            self.task, self.encoder, config, devices=devices, tell=self.tell
+        )
+        with devices.strategy.scope():
+            freeze_layers(model.backbone, config.freeze_layers)
+            if config.lora_rank:
+                add_lora(model.backbone, config.lora_rank, seed=config.seed)
+        told = told_settings(self.task, self.encoder, config, data)
+        told |= model_settings(model)
+        with (
+            _run_folder(devices, path, told, self.resume) as run,
+            StopSignal(devices.vote) as stop,
+        ):
+            watch.finish = run.finish
+            loop = FineTuningLoop(
+                model,
+                data["train"],
+                data["dev"],
+                run=run,
+                config=config,
+                devices=devices,
+                stop=stop,
+            )
+            if attempt == 0:
+                say(devices.line())
+            self.tell(
+                f"training {self.task.name}: {len(data['train']):,} examples, "
+                f"{len(data['dev']):,} for dev; the run is in {path}"
+            )
+            loop.train()
+            failed = divergence(model, data["train"], loop.history)
+            if failed:
+                self.tell(str(failed))
+            # Only the chief knows all losses of a run that went on.
+            if devices.agree(int(bool(failed) and attempt < config.restarts)):
+                stop.is_due()
+                stop.leave()
+                self.tell(f"starting again with seed {seed + RESTART}")
+                return None
+            with stop.at_once():
+                result = finish_run(
+                    loop, data, self.encoder, self.output, self.command, failed
+                )
+            if isinstance(run, RunFolder):
+                remove_run(run)
+        return result
 
 
 def _run_folder(
@@ -211,13 +233,6 @@ def _discard_runs(output: str | os.PathLike[str], told: Mapping[str, Any]) -> No
             discard_run(path, {**told, "seed": told["seed"] + RESTART * int(number)})
 
 
-def _train_fewer(model: TaskModel, config: TrainConfig) -> None:
-    """Freeze the weights that a config wants to stay as they are."""
-    freeze_layers(model.backbone, config.freeze_layers)
-    if config.lora_rank:
-        add_lora(model.backbone, config.lora_rank, seed=config.seed)
-
-
 def _check_process() -> None:
     """Raise unless Keras runs on TensorFlow, where text handling and `TrainStep` do."""
     if keras.config.backend() != "tensorflow":
@@ -241,58 +256,6 @@ def _check_accumulation(task: Task, config: TrainConfig) -> None:
         )
 
 
-def new_model(
-    task: Task,
-    encoder: str | os.PathLike[str],
-    config: TrainConfig,
-    *,
-    devices: Devices | None = None,
-    tell: Callable[[str], object] = say,
-) -> TaskModel:
-    """Return a task's model on a pretrained encoder, its head at random from the seed.
-
-    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint. The
-    weights, and nothing else, are made in the scope of the devices' strategy.
-
-    Raises:
-        CheckpointError: the encoder is missing, broken or does not fit.
-        ConfigError: `max_length` is above what the encoder takes.
-    """
-    keras.utils.set_random_seed(config.seed)
-    checkpoint = read_checkpoint(encoder)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
-    check_vocabulary(tokenizer, checkpoint)
-    check_encoder(checkpoint)
-    max_length = config.max_length
-    if max_length is None:
-        max_length = min(task.max_length, checkpoint.config.max_position_embeddings)
-    check_max_length(max_length, checkpoint.config)
-    for note in (*checkpoint.notes, *tokenizer.notes):
-        tell(note)
-    if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
-        tell("the checkpoint has no pooler: it starts at random, like the head")
-    preprocessor = Preprocessor(
-        tokenizer,
-        max_length=max_length,
-        truncation=config.truncation,
-        layout=config.layout,
-    )
-    with devices.strategy.scope() if devices else contextlib.nullcontext():
-        loaded = BertEncoder.from_pretrained(
-            os.fspath(encoder),
-            pooler=task.pooler,
-            outputs=task.encoder_outputs,
-            rematerialize=config.rematerialize,
-            seed=config.seed,
-            dtype=config.precision,
-        )
-        model = TaskModel(loaded, task, preprocessor, seed=config.seed)
-    for scope in task.pretrained_scopes:
-        if not assign_scope(model, checkpoint, scope):
-            tell(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
-    return model
-
-
 def evaluate(
     predictor: Predictor, columns: Columns, *, batch_size: int = 32
 ) -> dict[str, Any]:
@@ -306,56 +269,3 @@ def evaluate(
     answers = predictor.answers(columns, batch_size=batch_size)
     more = task.further_scores(predictor.model, columns, batch_size)
     return {**task.score(columns, answers), **more}
-
-
-def named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
-    """Return the test sets by name; a single one is called `test`."""
-    if test is None:
-        return {}
-    tests = {"test": test} if isinstance(test, Columns) else dict(test)
-    taken = sorted(_TAKEN & set(tests))
-    if taken:
-        raise ConfigError(
-            f"`test` must have other names than {', '.join(sorted(_TAKEN))}; "
-            f"received {taken[0]}"
-        )
-    return tests
-
-
-def check_tensorboard(curves: str | None, output: Path) -> None:
-    """Raise unless curves can be written, and stay when the model is replaced."""
-    if curves is None:
-        return
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ConfigError(
-            "`tensorboard` needs a package: pip install 'bert_keras[tensorboard]'"
-        )
-    if output.resolve() in (Path(curves).resolve(), *Path(curves).resolve().parents):
-        raise ConfigError(
-            f"`tensorboard` must be a folder outside the model folder; "
-            f"received {curves}"
-        )
-
-
-def with_dev(
-    train: Columns,
-    dev: Columns | None,
-    config: TrainConfig,
-    *,
-    tell: Callable[[str], object] = say,
-) -> tuple[Columns, Columns]:
-    """Return training and dev rows; sets rows aside where there is no dev."""
-    if dev is not None:
-        return train, dev
-    count = max(1, round(len(train) * config.dev_share))
-    if count >= len(train):
-        raise DataError(
-            f"has too few rows to set some aside for dev ({len(train)}): give dev rows",
-            path=train.path,
-        )
-    order = np.random.default_rng(config.seed).permutation(len(train))
-    tell(
-        f"no dev rows given: {count:,} of {len(train):,} training rows are set aside "
-        f"(seed {config.seed})"
-    )
-    return train.take(sorted(order[count:])), train.take(sorted(order[:count]))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from bert_keras.errors import ConfigError
 from bert_keras.progress import say
 from bert_keras.training_rows import TrainingRows
 from bert_keras.updates import Update
@@ -167,3 +170,18 @@ class TrainingProgress:
                 if name not in ("epoch", "step"):
                     tf.summary.scalar(name, value, step=int(row["step"]))
         self._writer.flush()
+
+
+def check_tensorboard(curves: str | None, output: Path) -> None:
+    """Raise unless curves can be written, and stay when the model is replaced."""
+    if curves is None:
+        return
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError(
+            "`tensorboard` needs a package: pip install 'bert_keras[tensorboard]'"
+        )
+    if output.resolve() in (Path(curves).resolve(), *Path(curves).resolve().parents):
+        raise ConfigError(
+            f"`tensorboard` must be a folder outside the model folder; "
+            f"received {curves}"
+        )

@@ -36,9 +36,9 @@ FLOORS = {
     " checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"
     " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
-    " choice_file contrastive corpus_arguments corpus_reader feature_arguments"
-    " masking packing pairs pretrain_config pretraining_manifest squad tagged"
-    " train_arguments vocabulary_learning",
+    " choice_file contrastive corpus_arguments corpus_reader data_sets"
+    " feature_arguments masking packing pairs pretrain_config pretraining_manifest"
+    " squad tagged train_arguments vocabulary_learning",
     4: "checkpoints.bundle checkpoints.huggingface checkpoints.keras_hub corpus"
     " hub_preprocessor preprocessor pretrain_arguments pretraining_files"
     " pretraining_rows pretraining_shard pseudo_likelihood windows",
@@ -54,7 +54,8 @@ FLOORS = {
     10: "model_folder tasks.classification tasks.feature_tagging tasks.multi_label"
     " tasks.next_sentence tasks.regression tasks.token_classification"
     " tf_hub_writer updates",
-    11: "convert inference keras_hub_models pretrainer_folder pretraining_plan"
+    11: "convert inference keras_hub_models pretrained_model pretrainer_folder"
+    " pretraining_plan"
     " training_progress",
     12: "embedder finetuning_loop held_out pretraining_place pretraining_progress",
     13: "features finetuning_result pretraining_loop text_search",

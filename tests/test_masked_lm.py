@@ -18,11 +18,12 @@ from conftest import ROWS, SHARED, VOCABULARY, refused, write_tsv
 from bert_keras.cli import main
 from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import load_model, save_model
+from bert_keras.pretrained_model import new_model
 from bert_keras.pseudo_likelihood import pseudo_perplexity
 from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.train_config import TrainConfig
-from bert_keras.training import evaluate, new_model, train
+from bert_keras.training import evaluate, train
 from bert_keras.training_rows import TrainingRows
 
 TEXTS = [text for text, _ in ROWS]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, write_encoder
 
+from bert_keras.recurrent_head import FEATURES
 from bert_keras.train_config import TrainConfig
 
 
@@ -85,6 +86,17 @@ def test_examples_of_training_run(
 ) -> None:
     assert part in run_example(name, long_encoder)
     assert len(list(tmp_path.glob("models/*/report.html"))) == 1
+
+
+@pytest.mark.thorough
+def test_feature_tagging_example_runs(
+    run_example: Callable[[str, Path], str], tmp_path: Path
+) -> None:
+    settings = {"max_position_embeddings": 128, "num_hidden_layers": 4}
+    encoder = write_encoder(tmp_path / "encoder", **settings)
+    lines = run_example("feature_tagging", encoder).splitlines()
+    assert [line.split()[0] for line in lines[:6]] == list(FEATURES)
+    assert lines[6].startswith("Elena Weber")
 
 
 @pytest.mark.thorough

@@ -67,9 +67,14 @@ def assert_equal_runs(folder: Path, place: Path, *names: str) -> None:
         assert len(one[name]["masked_lm"]) >= 20
         assert set(two[name]) == set(one[name])
         for key, wanted in one[name].items():
+            found = two[name][key]
             atol = by_weight if key.startswith("weights/") else by_sum
+            if name in TOLERANCES and not key.startswith("weights/"):
+                # Loss, right answers, count: a rounding may make another one the best.
+                np.testing.assert_allclose(found[:, 1], wanted[:, 1], atol=1)
+                found, wanted = found[:, ::2], wanted[:, ::2]
             np.testing.assert_allclose(
-                two[name][key], wanted, atol=atol, rtol=1e-5, err_msg=f"{name} {key}"
+                found, wanted, atol=atol, rtol=1e-5, err_msg=f"{name} {key}"
             )
 
 

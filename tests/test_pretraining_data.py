@@ -414,7 +414,7 @@ def test_errors_come_whole_from_other_processes() -> None:
     assert (str(again), again.path, again.line) == ("a.txt:3: must be so", "a.txt", 3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # so do two that are killed, see below
 def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     write(tmp_path / "one")
     write(tmp_path / "two", workers=2)

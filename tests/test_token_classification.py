@@ -209,7 +209,13 @@ def test_the_command_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["token-classification", "feature-tagging"])
+@pytest.mark.parametrize(
+    "task",
+    [
+        "token-classification",
+        pytest.param("feature-tagging", marks=pytest.mark.thorough),
+    ],
+)
 def test_training_from_a_file(task: str, encoder_folder: Path, tmp_path: Path) -> None:
     sentences, tags = rows(6)
     text = "\n\n".join(

@@ -36,13 +36,18 @@ class PretrainingFiles:
             written out.
         settings: those that the data was made with, as of `PretrainingDataConfig`;
             `None` where nothing tells.
-        examples: their number; `None` where nothing tells.
+        counts: number of examples of each file; `None` where nothing tells.
     """
 
     paths: list[str]
     features: dict[str, tf.io.FixedLenFeature]
     settings: dict[str, Any] | None
-    examples: int | None
+    counts: list[int] | None
+
+    @property
+    def examples(self) -> int | None:
+        """Number of examples; `None` where nothing tells."""
+        return None if self.counts is None else sum(self.counts)
 
     @property
     def is_masked(self) -> bool:
@@ -166,8 +171,8 @@ def _check_whole(
 
 def _checked_counts(
     paths: Sequence[str], manifests: Mapping[str, Mapping[str, Any] | None]
-) -> int | None:
-    """Return the number of examples, if manifests tell it of all files.
+) -> list[int] | None:
+    """Return the number of examples of each file, if manifests tell it of all.
 
     Raises:
         DataError: a shard was cut off; TensorFlow would read what is left of it.
@@ -187,7 +192,7 @@ def _checked_counts(
             )
     if not all(path in shards for path in paths):
         return None
-    return sum(shards[path]["instances"] for path in paths)
+    return [shards[path]["instances"] for path in paths]
 
 
 def _features_of(

@@ -20,7 +20,7 @@ from bert_keras.masking import Masking
 from bert_keras.pretrain_config import OBJECTIVES
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_files import LABEL, find_files
-from bert_keras.pretraining_records import examples_in_order
+from bert_keras.pretraining_records import examples_in_order, parts_in_order
 from bert_keras.pretraining_rows import (
     Features,
     causal_rows,
@@ -170,7 +170,18 @@ def pretraining_dataset(
     )
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if share != ALONE:
-        dataset = dataset.flat_map(share.parts)
+        own = None
+        if epochs is None:
+            own = parts_in_order(
+                found,
+                share,
+                seed=seed,
+                shuffle=shuffle,
+                batch_size=batch_size,
+                skip_batches=skip_batches,
+                drop_remainder=drop_remainder,
+            )
+        dataset = dataset.flat_map(share.parts) if own is None else own
     dataset = dataset.map(to_batch, num_parallel_calls=tf.data.AUTOTUNE)
     if found.examples is not None:
         rest = max(found.examples * (epochs or 0) - skip_batches * batch_size, 0)

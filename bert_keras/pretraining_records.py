@@ -7,7 +7,7 @@ place tells which record of which file it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +15,8 @@ import tensorflow as tf
 from bert_keras.errors import DataError
 from bert_keras.pretraining_files import PretrainingFiles, find_files
 from bert_keras.record_file import compression_of
+from bert_keras.record_lanes import RecordLanes, Told
+from bert_keras.replica_input import Share
 from bert_keras.tokenizer import WordPieceTokenizer
 
 _FILES_AT_ONCE = 8
@@ -84,9 +86,7 @@ def examples_in_order(
     epochs: int | None,
     redraw: bool,
     skip: int,
-    told: Callable[[Any, tf.data.Dataset], tf.data.Dataset] = lambda _, records: (
-        records
-    ),
+    told: Told = lambda _, records: records,
 ) -> tf.data.Dataset:
     """Return records in their order, and the number that each one's masks follow from.
 
@@ -100,14 +100,67 @@ def examples_in_order(
     def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
         # Of this graph alone: else the user's global seed would change the order.
         tf.random.set_seed(_GRAPH_SEED)
-        order = epoch_seed if shuffle else None
-        records = _records(found.paths, order, shuffle, told)
-        return records.enumerate().map(lambda i, record: (record, epoch_seed + i))
+        if shuffle and found.counts:
+            lanes = RecordLanes(found.paths, found.counts, shuffle, told)
+            records = lanes.epoch(epoch_seed)
+        else:
+            order = epoch_seed if shuffle else None
+            records = _records(found.paths, order, shuffle, told)
+            records = records.enumerate().map(lambda i, record: (record, i))
+        return records.map(lambda record, i: (record, epoch_seed + i))
 
     first = 0
     if found.examples and not (redraw and epochs is not None):
         first, skip = divmod(skip, found.examples)  # whole epochs are not read
     return _epoch_seeds(seed, epochs, redraw, first).flat_map(one_epoch).skip(skip)
+
+
+def parts_in_order(
+    found: PretrainingFiles,
+    share: Share,
+    *,
+    seed: int,
+    shuffle: int,
+    batch_size: int,
+    skip_batches: int,
+    drop_remainder: bool,
+) -> tf.data.Dataset | None:
+    """Return what the replicas of a share get of the batches of `examples_in_order`.
+
+    One element a replica, as `Share.parts` gives them, of the files of these replicas
+    alone. `None` where a file would be shared by replicas: there are fewer files than
+    replicas, or their numbers do not divide.
+
+    Args:
+        found: the files.
+        share: the replicas.
+        seed, shuffle: as of `pretraining_dataset`, whose `epochs` is `None`.
+        batch_size, skip_batches, drop_remainder: of the whole batches.
+    """
+    if not shuffle or not found.counts:
+        return None
+    lanes = RecordLanes(found.paths, found.counts, shuffle, lambda _, each: each)
+    if not lanes.parts_evenly(share.replicas, batch_size):
+        return None
+    part, before = batch_size // share.replicas, skip_batches * batch_size
+    first = before // lanes.records  # whole epochs are not read
+
+    def of_replica(replica: int) -> tf.data.Dataset:
+        def one_epoch(number: Any, epoch_seed: Any) -> tf.data.Dataset:
+            tf.random.set_seed(_GRAPH_SEED)
+            records = lanes.epoch(epoch_seed, number, replica, share.replicas)
+            return records.map(lambda record, i: (record, epoch_seed + i))
+
+        seeds = _epoch_seeds(seed, None, True, first).enumerate(first)
+        in_epochs = (first * lanes.records - replica - 1) // share.replicas + 1
+        records = seeds.flat_map(one_epoch).skip(skip_batches * part - in_epochs)
+        return records.batch(part, drop_remainder=drop_remainder)
+
+    mine = range(share.first, share.first + share.count)
+    return tf.data.Dataset.choose_from_datasets(
+        [of_replica(replica) for replica in mine],
+        tf.data.Dataset.range(share.count).repeat(),
+    )
 
 
 def _epoch_seeds(
@@ -134,7 +187,7 @@ def _records(
     paths: Sequence[str],
     seed: Any,
     shuffle: int,
-    told: Callable[[Any, tf.data.Dataset], tf.data.Dataset],
+    told: Told,
 ) -> tf.data.Dataset:
     """Return the records of all files; in their order if there is no seed."""
     names = tf.constant(list(paths))

@@ -1,9 +1,10 @@
 """The part of each batch that a replica gets: `Share` and `distributed`.
 
-All workers go through the same records in the same order, and of each global batch take
-their own, by its number: every example is trained on once an epoch, by one replica, and
-an update has the examples that it has on one device, however many replicas there are.
-(What a worker reads and does not take is a few hundred bytes an example, not decoded.)
+Of each global batch a replica takes its own examples, by their number: every example is
+trained on once an epoch, by one replica, and an update has the examples that it has on
+one device, however many replicas there are. Of pretraining data each replica reads files
+of its own, see `record_lanes`. Where these do not go round, and in fine-tuning, whose
+rows are in memory, all workers go through the same rows and pass over the others'.
 """
 
 from __future__ import annotations

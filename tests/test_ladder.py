@@ -29,9 +29,9 @@ FLOORS = {
     " vocabulary word_pieces worker_watch",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
     " corpus_files feature_file layers masked_lm_head metrics operation_count"
-    " pooling pretraining_data_config pretraining_objective replicated_fit"
-    " row_arguments run_folder similarity strategy table tokenizer train_step"
-    " wikipedia word_counts",
+    " pooling pretraining_data_config pretraining_objective record_lanes"
+    " replicated_fit row_arguments run_folder similarity strategy table tokenizer"
+    " train_step wikipedia word_counts",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
     " checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"

@@ -2,9 +2,10 @@
 
 Of each global batch a replica takes its own examples, by their number: every example is
 trained on once an epoch, by one replica, and an update has the examples that it has on
-one device, however many replicas there are. Of pretraining data each replica reads files
-of its own, see `record_lanes`. Where these do not go round, and in fine-tuning, whose
-rows are in memory, all workers go through the same rows and pass over the others'.
+one device, however many replicas there are. Of pretraining data each replica reads
+files of its own, see `record_lanes`. Where these do not go round, and in fine-tuning,
+whose rows are in memory, all workers go through the same rows and pass over those of
+others.
 """
 
 from __future__ import annotations

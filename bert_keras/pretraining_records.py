@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from bert_keras.errors import DataError
 from bert_keras.pretraining_files import PretrainingFiles, find_files
-from bert_keras.record_file import compression_of
-from bert_keras.record_lanes import RecordLanes, Told
+from bert_keras.record_lanes import RecordLanes, Told, file_order, reader
 from bert_keras.replica_input import Share
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -190,18 +189,10 @@ def _records(
     told: Told,
 ) -> tf.data.Dataset:
     """Return the records of all files; in their order if there is no seed."""
-    names = tf.constant(list(paths))
-    kinds = tf.constant([compression_of(path) for path in paths])
-
-    def read(place: Any) -> tf.data.Dataset:
-        kind = tf.gather(kinds, place)
-        return told(place, tf.data.TFRecordDataset(tf.gather(names, place), kind))
-
+    read = reader(paths, told)
     if seed is None:
         return tf.data.Dataset.range(len(paths)).flat_map(read)
-    order = tf.random.experimental.stateless_shuffle(
-        tf.range(len(paths), dtype=tf.int64), seed=tf.stack([seed, tf.zeros_like(seed)])
-    )
+    order = file_order(len(paths), seed)
     records = tf.data.Dataset.from_tensor_slices(order).interleave(
         read,
         cycle_length=min(_FILES_AT_ONCE, len(paths)),

@@ -70,43 +70,58 @@ class RecordLanes:
             replica - tf.cast(number, tf.int64) * self.records, replicas
         )
         own = first + replicas * tf.range(self.count // replicas, dtype=tf.int64)
-        order = tf.random.experimental.stateless_shuffle(
-            tf.range(len(self.paths), dtype=tf.int64),
-            seed=tf.stack([seed, tf.zeros_like(seed)]),
-        )
+        order, read = file_order(len(self.paths), seed), reader(self.paths, self.told)
         return tf.data.Dataset.from_tensor_slices(own).interleave(
-            lambda lane: self._lane(lane, order, seed),
+            lambda lane: self._lane(lane, order, seed, read),
             cycle_length=self.count // replicas,
             block_length=1,
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
 
-    def _lane(self, lane: Any, order: Any, seed: Any) -> tf.data.Dataset:
+    def _lane(
+        self, lane: Any, order: Any, seed: Any, read: Callable[[Any], tf.data.Dataset]
+    ) -> tf.data.Dataset:
         size, more = divmod(self.records, self.count)
         start = lane * size + tf.minimum(lane, more)
         end = start + size + tf.cast(lane < more, tf.int64)
-        ends = tf.cumsum(tf.gather(tf.constant(self.counts, tf.int64), order))
+        counts = tf.gather(tf.constant(self.counts, tf.int64), order)
+        ends = tf.cumsum(counts)
         # Of the files that hold a record of the lane alone.
         files = tf.searchsorted(ends, tf.stack([start, end - 1]), side="right")
 
-        def read(place: Any) -> tf.data.Dataset:
-            file = tf.gather(order, place)
+        def inside(place: Any) -> tf.data.Dataset:
             last = tf.gather(ends, place)
-            begin = last - tf.gather(tf.constant(self.counts, tf.int64), file)
-            kinds = tf.constant([compression_of(path) for path in self.paths])
-            name = tf.gather(tf.constant(list(self.paths)), file)
-            records = tf.data.TFRecordDataset(name, tf.gather(kinds, file))
+            begin = last - tf.gather(counts, place)
             skipped = tf.maximum(start - begin, 0)
             taken = tf.minimum(end, last) - begin - skipped
-            return self.told(file, records).skip(skipped).take(taken)
+            return read(tf.gather(order, place)).skip(skipped).take(taken)
 
         after = files[1] + tf.cast(end > start, files.dtype)
         places = tf.data.Dataset.range(
             tf.cast(files[0], tf.int64), tf.cast(after, tf.int64)
         )
-        records = places.flat_map(read)
+        records = places.flat_map(inside)
         # Each epoch has a seed of its own.
         buffer = max(self.shuffle // self.count, 1)
         records = records.shuffle(buffer, seed + lane, reshuffle_each_iteration=False)
         return records.enumerate().map(lambda t, each: (each, t * self.count + lane))
+
+
+def reader(paths: Sequence[str], told: Told) -> Callable[[Any], tf.data.Dataset]:
+    """Return what gives the records of a file by its number, in graph."""
+    names = tf.constant(list(paths))
+    kinds = tf.constant([compression_of(path) for path in paths])
+
+    def read(file: Any) -> tf.data.Dataset:
+        kind = tf.gather(kinds, file)
+        return told(file, tf.data.TFRecordDataset(tf.gather(names, file), kind))
+
+    return read
+
+
+def file_order(count: int, seed: Any) -> Any:
+    """Return the files in the order of an epoch's seed, int64 [count]."""
+    files = tf.range(count, dtype=tf.int64)
+    pair = tf.stack([seed, tf.zeros_like(seed)])
+    return tf.random.experimental.stateless_shuffle(files, seed=pair)

@@ -95,7 +95,10 @@ def assign(
 
 
 def seed_behind(config: BertConfig, seed: int) -> int:
-    """Return the first seed that no block and no embedding of an encoder draws from."""
+    """Return the first seed that no block and no embedding of an encoder draws from.
+
+    An encoder's pooler has it, so heads take those from the next one on.
+    """
     return seed + 8 * (config.num_hidden_layers + 1)
 
 

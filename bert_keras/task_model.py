@@ -13,7 +13,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder, complete
+from bert_keras.encoder import BertEncoder, complete, seed_behind
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.replicated_fit import ReplicatedFit, replica_count
 
@@ -33,7 +33,8 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         encoder: the encoder; trained with the head.
         task: what to put on it.
         preprocessor: strings to batches.
-        seed: seed of the head's initializer and dropout.
+        seed: the head's initializer and dropout follow from it; may be that of the
+            encoder, whose own draws stay others.
 
     Example:
         >>> model = TaskModel(encoder, Classification(("ham", "spam")), preprocessor)
@@ -53,7 +54,9 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         self.backbone = encoder
         self.preprocessor = preprocessor
         inputs = task.inputs()
-        outputs = task.outputs(encoder, inputs, seed)
+        # Of equal seeds head and embeddings would drop the same units in each step.
+        own = None if seed is None else seed_behind(encoder.config, seed) + 1
+        outputs = task.outputs(encoder, inputs, own)
         super().__init__(
             inputs=inputs, outputs=outputs, compile=False, name=name or task.name
         )

@@ -17,16 +17,19 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import refused
+from conftest import refused, write_encoder
 from task_cases import Case
 
+from bert_keras.encoder import BertEncoder
 from bert_keras.export import export_model
 from bert_keras.inference import Predictor
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.preprocessor import Preprocessor
+from bert_keras.replicas import seed_states
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tokenizer import WordPieceTokenizer
 
 STEPS = 40
 CASES = {
@@ -143,6 +146,21 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
 def test_the_list_of_tasks_says_what_the_class_says(name: str) -> None:
     task = find_task(name)
     assert (task.name, task.summary) == (name, TASKS[name][1])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_two_dropouts_draw_alike(name: str, tmp_path: Path) -> None:
+    task = next(iter(CASES[name].values())).task
+    folder = write_encoder(tmp_path / "dropping", hidden_dropout_prob=0.1)
+    encoder = BertEncoder.from_pretrained(
+        str(folder), pooler=task.pooler, outputs=task.encoder_outputs, seed=3
+    )
+    preprocessor = Preprocessor(WordPieceTokenizer.from_folder(folder), max_length=24)
+    model = TaskModel(encoder, task, preprocessor, seed=3)
+    states = [tuple(np.asarray(state)) for state in seed_states(model)]
+    if encoder.trainable:
+        assert len(states) > len(encoder.blocks)
+    assert len(set(states)) == len(states)
 
 
 def test_logits_and_answers_have_their_shapes(trained: Trained) -> None:

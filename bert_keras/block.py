@@ -16,6 +16,7 @@ from keras import ops
 
 from bert_keras.dropout import dropout
 from bert_keras.initialization import initializer
+from bert_keras.wanted_tokens import EveryToken, FirstTokens, TokensAt, shape_of
 
 
 def activation(name: str) -> Callable[[Any], Any]:
@@ -78,7 +79,9 @@ class Block(keras.layers.Layer):
 
     With `first_only=True` the outputs are those of each text's first token alone,
     [S, H] and [S, N, 1, T]: all that a pooler reads of the last block, for a sixth of
-    its work. `cls_positions` int32 [S] says where texts start in packed rows.
+    its work. `cls_positions` int32 [S] says where texts start in packed rows. With
+    `columns` int32 [B, P] (below 0 read as 0) they are those of these tokens of each
+    row, [B, P, H] and [B, N, P, T]: all that a masked-LM head reads.
     """
 
     def __init__(
@@ -153,6 +156,7 @@ class Block(keras.layers.Layer):
         bias: Any,
         cls_positions: Any = None,
         first_only: bool = False,
+        columns: Any = None,
         training: bool | None = None,
     ) -> Any:
         drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
@@ -165,39 +169,38 @@ class Block(keras.layers.Layer):
 
         def forward(x: Any, bias: Any, *seeds: Any) -> Any:
             x = ops.cast(x, self.compute_dtype)
-            rows = _Rows(x, bias, cls_positions) if first_only else None
-            return self._forward(x, bias, rows, activate, seeds or (None,) * 3)
+            wanted = EveryToken(x, bias)
+            if first_only:
+                wanted = FirstTokens(x, bias, cls_positions)
+            elif columns is not None:
+                wanted = TokensAt(x, bias, columns)
+            return self._forward(x, wanted, activate, seeds or (None,) * 3)
 
         if self.rematerialize and training:
             forward = keras.remat(forward)
         return forward(x, bias, *seeds)
 
-    def _forward(self, x: Any, bias: Any, first: Any, activate: Any, seeds: Any) -> Any:
-        """Return the outputs of all tokens, or of the first of each text."""
-        rows, length, hidden = x.shape
-        shape = (rows or ops.shape(x)[0], length or ops.shape(x)[1], hidden)
-        flat = ops.reshape(x, (-1, hidden))
-        context, probabilities = self._attend(flat, bias, shape, first, seeds[0])
+    def _forward(self, x: Any, wanted: EveryToken, activate: Any, seeds: Any) -> Any:
+        """Return the outputs of the wanted tokens."""
+        context, probabilities = self._attend(x, wanted, seeds[0])
         y = dropout(self.attention_output(context), self.dropout_rate, seeds[1])
-        x = self.attention_norm((flat if first is None else first.x) + y)
+        x = self.attention_norm(wanted.x + y)
         y = self.feed_forward_output(activate(self.intermediate(x)))
         x = self.feed_forward_norm(x + dropout(y, self.dropout_rate, seeds[2]))
-        return x if first is not None else ops.reshape(x, shape), probabilities
+        return wanted.laid(x), probabilities
 
-    def _attend(self, x: Any, bias: Any, shape: Any, first: Any, seed: Any) -> Any:
-        """Return the context [B*T, H] and the probabilities [B, N, T, T]."""
+    def _attend(self, x: Any, wanted: EveryToken, seed: Any) -> Any:
+        """Return the context [Q, H] and the probabilities [Q / q, N, q, T]."""
         width = self.hidden_size // self.num_heads
-        split = (*shape[:2], self.num_heads, width)
-        k = ops.reshape(self.key(x), split)
-        v = ops.reshape(self.value(x), split)
-        q = self.query(x if first is None else first.x) * (1.0 / math.sqrt(width))
-        if first is None:
-            q = ops.transpose(ops.reshape(q, split), (0, 2, 1, 3))
-        else:
-            q = ops.reshape(q, (-1, self.num_heads, 1, width))
-            k, v, bias = first.of_row(k), first.of_row(v), first.bias
+        flat = ops.reshape(x, (-1, self.hidden_size))
+        split = (*shape_of(x)[:2], self.num_heads, width)
+        k = wanted.of_row(ops.reshape(self.key(flat), split))
+        v = wanted.of_row(ops.reshape(self.value(flat), split))
+        q = self.query(wanted.x) * (1.0 / math.sqrt(width))
+        q = ops.reshape(q, (-1, wanted.count, self.num_heads, width))
+        q = ops.transpose(q, (0, 2, 1, 3))
         scores = ops.matmul(q, ops.transpose(k, (0, 2, 3, 1)))  # [B, N, T, T]
-        scores = ops.cast(scores, "float32") + bias
+        scores = ops.cast(scores, "float32") + wanted.bias
         probabilities = ops.cast(ops.softmax(scores, axis=-1), x.dtype)
         dropped = dropout(probabilities, self.attention_dropout_rate, seed)
         context = ops.matmul(dropped, ops.transpose(v, (0, 2, 1, 3)))
@@ -210,12 +213,17 @@ class Block(keras.layers.Layer):
         bias: Any,
         cls_positions: Any = None,
         first_only: bool = False,
+        columns: Any = None,
         training: Any = None,
     ) -> Any:
         rows, queries, hidden = x.shape
+        shape = x.shape
         if first_only:
             rows, queries = None, 1
-        shape = (rows, hidden) if first_only else x.shape
+            shape = (rows, hidden)
+        elif columns is not None:
+            queries = columns.shape[1]
+            shape = (rows, queries, hidden)
         probabilities = (rows, self.num_heads, queries, x.shape[1])
         return (
             keras.KerasTensor(shape, dtype=self.compute_dtype),
@@ -236,39 +244,3 @@ class Block(keras.layers.Layer):
             "rematerialize": self.rematerialize,
             "seed": self.seed,
         }
-
-
-def first_tokens(x: Any, cls_positions: Any = None) -> Any:
-    """Return the first token of each text, [B, H] or [S, H], of `x` [B, T, H].
-
-    `cls_positions` int32 [S] are their places in the B*T tokens, for packed rows.
-    """
-    if cls_positions is None:
-        return x[:, 0]
-    return ops.take(ops.reshape(x, (-1, x.shape[-1])), cls_positions, axis=0)
-
-
-class _Rows:
-    """The first token of each text, `x` [S, H], and what it attends to.
-
-    Attributes:
-        bias: float32 [S, 1, 1, T], the bias of the first tokens.
-    """
-
-    def __init__(self, x: Any, bias: Any, cls_positions: Any) -> None:
-        self.x = first_tokens(x, cls_positions)
-        self.rows = None  # one text a row
-        if cls_positions is None:
-            self.bias = bias[:, :, :1]
-            return
-        length = ops.shape(x)[1]
-        self.rows = cls_positions // length
-        if bias.shape[2] == 1:
-            self.bias = ops.take(bias, self.rows, axis=0)
-        else:
-            by_token = ops.reshape(bias, (-1, 1, 1, length))
-            self.bias = ops.take(by_token, cls_positions, axis=0)
-
-    def of_row(self, values: Any) -> Any:
-        """Return the values [B, …] of each text's row, [S, …]."""
-        return values if self.rows is None else ops.take(values, self.rows, axis=0)

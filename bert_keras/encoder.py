@@ -5,69 +5,17 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import keras
-from keras import ops
 
 from bert_keras import layers
 from bert_keras.block import Block
 from bert_keras.checkpoints import Checkpoint, check_encoder, match, read_checkpoint
 from bert_keras.config import BertConfig
+from bert_keras.encoder_inputs import batch_inputs, complete
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.initialization import undrawn
-
-REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-# What a packed row needs besides: see `packing.pack_rows`.
-PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
-
-
-def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
-    """Return Keras inputs for one batch dict, those of packed rows optional.
-
-    Args:
-        cls_positions: whether the model reads them; Keras 3.12 refuses a model with an
-            input that leads nowhere.
-    """
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name) for name in REQUIRED_INPUTS
-    }
-    for name in PACKED_INPUTS:
-        if name != "cls_positions":
-            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
-        elif cls_positions:
-            inputs[name] = keras.Input((), dtype="int32", name=name, optional=True)
-    return inputs
-
-
-def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return what a model takes of a batch, with what may be left out.
-
-    Tensors get `None`: one text a row. In a functional model under construction Keras
-    wants a tensor in each place, so the same meaning is computed.
-
-    Args:
-        inputs: a batch dict; what else is in it is for a task's answers.
-        names: the model's inputs.
-    """
-    inputs = {name: inputs[name] for name in names if name in inputs}
-    missing = [name for name in PACKED_INPUTS if name in names and name not in inputs]
-    if not missing or "padding_mask" not in inputs:
-        return inputs
-    filled: dict[str, Any] = dict.fromkeys(missing)
-    mask = inputs["padding_mask"]
-    if keras.utils.is_keras_tensor(mask):
-        ones = ops.ones_like(mask)
-        places = ops.cumsum(ones, axis=1)
-        row_starts = ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
-        computed = {
-            "position_ids": places - 1,
-            "sequence_ids": ones,
-            "cls_positions": row_starts,
-        }
-        filled = {name: computed[name] for name in missing}
-    return {**inputs, **filled}
 
 
 def assign(
@@ -245,12 +193,35 @@ class BertEncoder(keras.Model):
         if self.pooler is None:
             raise ConfigError("`pooler` must be True for a pooled output")
         inputs = complete(inputs, self._inputs_struct)
+        x, bias = self._below_last(inputs)
+        return self._pooled(x, bias, inputs)
+
+    def read_at(self, inputs: dict[str, Any], columns: Any) -> dict[str, Any]:
+        """Return the outputs of a batch dict at some tokens alone.
+
+        `sequence_output` [R, P, H] at `columns` int32 [R, P] of its R rows (below 0
+        read as 0) and, of an encoder with the pooler, `pooled_output`: equal to the
+        outputs of these names there, with less work in the last block.
+        """
+        inputs = complete(inputs, self._inputs_struct)
+        x, bias = self._below_last(inputs)
+        chosen, _ = self.blocks[-1](x, bias, columns=columns)
+        if self.pooler is None:
+            return {"sequence_output": chosen}
+        pooled = self._pooled(x, bias, inputs)
+        return {"sequence_output": chosen, "pooled_output": pooled}
+
+    def _below_last(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return what the last block reads of a complete batch dict."""
         bias = self.attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
         x = self.embeddings(
             inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
         )
         for block in self.blocks[:-1]:
             x, _ = block(x, bias)
+        return x, bias
+
+    def _pooled(self, x: Any, bias: Any, inputs: dict[str, Any]) -> Any:
         first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
         return self.pooler(first)
 

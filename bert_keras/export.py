@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.encoder import PACKED_INPUTS
+from bert_keras.encoder_inputs import PACKED_INPUTS
 from bert_keras.errors import BertKerasError, CheckpointError
 from bert_keras.task_model import TaskModel, one_or_all
 

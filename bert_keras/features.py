@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.embedder import Source, load_embedder
-from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.encoder import BertEncoder
+from bert_keras.encoder_inputs import batch_inputs
 from bert_keras.errors import ConfigError
 from bert_keras.feature_file import Writer, check_output, feature_writer
 from bert_keras.inference import Predictor

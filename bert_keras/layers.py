@@ -11,8 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.block import first_tokens
 from bert_keras.initialization import initializer
+from bert_keras.wanted_tokens import first_tokens
 
 _MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
 

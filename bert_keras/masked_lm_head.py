@@ -13,6 +13,7 @@ from keras import ops
 
 from bert_keras.block import activation
 from bert_keras.initialization import initializer
+from bert_keras.wanted_tokens import tokens_at
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -101,8 +102,8 @@ class MaskedLMHead(keras.layers.Layer):
 
     def call(self, x: Any, table: Any, positions: Any = None) -> Any:
         if positions is not None:
-            columns = ops.maximum(ops.cast(positions, "int32"), 0)
-            x = ops.take_along_axis(x, columns[:, :, None], axis=1)
+            rows = ops.shape(positions)
+            x = ops.reshape(tokens_at(x, positions), (*rows, self.hidden_size))
         shape = ops.shape(x)
         x = self.norm(self.activation(self.dense(ops.reshape(x, (-1, shape[-1])))))
         logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")

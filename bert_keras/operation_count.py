@@ -21,6 +21,9 @@ def forward_operations(
 ) -> float:
     """Return the operations of the matrix products of a forward pass.
 
+    Each token counts in each block, as is usual; `BertEncoder.read_at` needs fewer in
+    the last one.
+
     Args:
         config: the sizes of the model.
         tokens: real tokens, padding not counted.

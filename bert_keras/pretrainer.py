@@ -10,7 +10,8 @@ from typing import Any
 
 import keras
 
-from bert_keras.encoder import BertEncoder, batch_inputs, complete
+from bert_keras.encoder import BertEncoder
+from bert_keras.encoder_inputs import batch_inputs, complete
 from bert_keras.errors import ConfigError
 from bert_keras.heads import PooledHead
 from bert_keras.masked_lm_head import MaskedLMHead
@@ -62,9 +63,9 @@ class BertPretrainer(ReplicatedFit, keras.Model):
         inputs = batch_inputs(cls_positions=next_sentence)
         positions = keras.Input((None,), dtype="int32", name="masked_positions")
         head = MaskedLMHead.on(encoder, seed=seed)
-        encoded = encoder(inputs)
+        encoded = encoder.read_at(inputs, positions)
         table = encoder.token_table(inputs)
-        outputs = {"masked_lm": head(encoded["sequence_output"], table, positions)}
+        outputs = {"masked_lm": head(encoded["sequence_output"], table)}
         if next_sentence:
             with keras.name_scope("cls"):
                 pair_head = PooledHead(

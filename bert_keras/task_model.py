@@ -13,7 +13,8 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder, complete, seed_behind
+from bert_keras.encoder import BertEncoder, seed_behind
+from bert_keras.encoder_inputs import complete
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.replicated_fit import ReplicatedFit, replica_count
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from bert_keras.checkpoints import MismatchError, read_checkpoint, write_huggingface
 from bert_keras.checkpoints.assign import encoder_shapes
 from bert_keras.config import PRESETS, BertConfig
-from bert_keras.encoder import BertEncoder, assign, batch_inputs
+from bert_keras.encoder import BertEncoder, assign
+from bert_keras.encoder_inputs import batch_inputs, complete
 from bert_keras.errors import ConfigError
 from bert_keras.optimizers import AdamW
 from bert_keras.packing import pack_rows, pad_rows
@@ -219,24 +220,66 @@ def test_pool_is_the_pooled_output(rows, causal):
         encoder.pool(batch)
 
 
+# Columns of some tokens of each row, as a masked-LM head wants them; -1 is read as 0.
+def columns_of(batch):
+    rows, length = batch["token_ids"].shape
+    return np.stack([[1, 0, -1, row % length, length - 1] for row in range(rows)])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", [padded, packed])
+def test_some_tokens_alone_are_as_among_all(rows, causal):
+    encoder = tiny(CONFIG.replace(is_decoder=causal))
+    batch = rows()
+    columns = columns_of(batch)
+    found, whole = encoder.read_at(batch, columns), encoder(batch)
+    every = np.asarray(whole["sequence_output"])
+    wanted = np.take_along_axis(every, np.maximum(columns, 0)[..., None], axis=1)
+    np.testing.assert_allclose(found["sequence_output"], wanted, atol=1e-6)
+    pooled = whole["pooled_output"]
+    np.testing.assert_allclose(found["pooled_output"], pooled, atol=1e-6)
+
+
+def test_some_tokens_of_an_encoder_without_pooler():
+    batch = padded()
+    found = tiny(pooler=False).read_at(batch, columns_of(batch))
+    assert list(found) == ["sequence_output"]
+
+
 @pytest.mark.parametrize("rematerialize", [False, True])
-def test_pool_has_the_gradients_of_the_pooled_output(rematerialize):
+@pytest.mark.parametrize("output", ["pooled_output", "sequence_output"])
+def test_fewer_tokens_have_the_gradients_of_all(output, rematerialize):
     still = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     encoder = tiny(still, rematerialize=rematerialize)
-    inputs = batch_inputs()
-    short = keras.Model(inputs, encoder.pool(inputs))
+    inputs, columns = batch_inputs(), columns_of(packed())
+    places = keras.Input((None,), dtype="int32")
+    found = {
+        "pooled_output": encoder.pool(inputs),
+        "sequence_output": encoder.read_at(inputs, places)["sequence_output"],
+    }
+    short = keras.Model((inputs, places), found[output])
     weights = [weight.value for weight in encoder.trainable_weights]
 
-    def gradients(pool):
+    def of_all(batch, **options):
+        values = encoder(batch, **options)[output]
+        if output == "pooled_output":
+            return values
+        return tf.gather(values, np.maximum(columns, 0), batch_dims=1)
+
+    def gradients(run):
         with tf.GradientTape() as tape:
-            scales = np.sin(np.arange(32)).reshape(4, 8).astype("float32")
-            loss = tf.reduce_sum(scales * pool(packed(), training=True))
-        found = tape.gradient(loss, weights)
+            values = run(packed(), training=True)
+            scales = tf.sin(tf.range(tf.cast(tf.size(values), tf.float32)))
+            loss = tf.reduce_sum(tf.reshape(scales, tf.shape(values)) * values)
+        unused = tf.UnconnectedGradients.ZERO
+        found = tape.gradient(loss, weights, unconnected_gradients=unused)
         return [tf.convert_to_tensor(gradient) for gradient in found]
 
-    whole = gradients(lambda *a, **k: encoder(*a, **k)["pooled_output"])
-    for expected, found in zip(whole, gradients(short), strict=True):
-        np.testing.assert_allclose(found, expected, atol=2e-5)
+    def of_some(batch, **options):
+        return short((complete(batch, inputs), columns), **options)
+
+    for expected, seen in zip(gradients(of_all), gradients(of_some), strict=True):
+        np.testing.assert_allclose(seen, expected, atol=2e-5)
 
 
 def test_pool_needs_a_pooler():

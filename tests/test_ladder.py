@@ -18,17 +18,18 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "argument_types beam_files characters choice_head drawing dropout errors"
-    " fixed_shapes function_name heads initialization page pair_merging progress"
-    " quiet ragged replicas run_facts score_table silent_run stop_signal whole_file",
+    " encoder_inputs fixed_shapes function_name heads initialization page"
+    " pair_merging progress quiet ragged replicas run_facts score_table silent_run"
+    " stop_signal wanted_tokens whole_file",
     1: "beam_runner block checkpoints.names checkpoints.wire checks class_names"
     " column_names config correlation counts_file entity_metrics folder"
-    " given_texts layer_choice masked_metrics multi_label_metrics normalization"
+    " given_texts layer_choice layers masked_metrics multi_label_metrics normalization"
     " optimizers pretraining_blocks probability_metrics process_pool record_file"
     " recurrent_head replica_input report rouge rows sentence_rules sentences"
     " span_metrics summed_update task_objective text_streams train_config"
     " vocabulary word_pieces worker_watch",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
-    " corpus_files feature_file layers masked_lm_head metrics operation_count"
+    " corpus_files feature_file masked_lm_head metrics operation_count"
     " pooling pretraining_data_config pretraining_objective record_lanes"
     " replicated_fit row_arguments run_folder similarity strategy table tokenizer"
     " train_step wikipedia word_counts",

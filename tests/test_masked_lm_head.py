@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.encoder import BertEncoder
+from bert_keras.encoder_inputs import batch_inputs
 from bert_keras.masked_lm_head import MaskedLMHead
 
 X = np.random.default_rng(1).normal(size=(2, 5, 4)).astype("float32")

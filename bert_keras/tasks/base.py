@@ -19,7 +19,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.encoder import BertEncoder
+from bert_keras.encoder_inputs import batch_inputs
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.table import Columns, read_columns

@@ -21,7 +21,8 @@ import tensorflow as tf
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.correlation import ranks
-from bert_keras.encoder import BertEncoder, batch_inputs
+from bert_keras.encoder import BertEncoder
+from bert_keras.encoder_inputs import batch_inputs
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.layer_choice import (
     COMBINATIONS,

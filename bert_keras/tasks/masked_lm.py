@@ -224,8 +224,8 @@ class MaskedLM(Task):
         head = MaskedLMHead.on(encoder, seed=seed)
         given = dict(inputs)
         positions = given.pop("masked_positions")
-        x = encoder(given)["sequence_output"]
-        return head(x, encoder.token_table(given), positions)
+        x = encoder.read_at(given, positions)["sequence_output"]
+        return head(x, encoder.token_table(given))
 
     def loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(

@@ -28,6 +28,7 @@ from bert_keras.train_config import TRUNCATIONS
 # Rows of short texts are about so long. Attention costs the square of the row, but at
 # this length it is a twentieth of the work, and rows still fill well.
 ROW_TOKENS = 96
+_MOST_ROUNDED = 16
 _SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
 
 
@@ -220,7 +221,8 @@ def locate(
         offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its
             first, such as those to predict.
         batch: the batch dict of the S texts, in either layout.
-        multiple: P is rounded up to a multiple of it.
+        multiple: P is rounded up to a multiple of it, of 16 where it is larger: such
+            places are few.
 
     Returns:
         positions: int32 [R, P], their columns, in order; -1 where a row has fewer. P is
@@ -233,6 +235,7 @@ def locate(
     order = tf.argsort(places)
     row = tf.gather(places, order) // length
     counts = tf.math.bincount(row, minlength=rows, maxlength=rows)
+    multiple = min(multiple, _MOST_ROUNDED)
     most = _round_up(tf.reduce_max(tf.concat([counts, [1]], 0)), multiple)
     column = tf.range(tf.size(row)) - tf.gather(tf.cumsum(counts, exclusive=True), row)
     slots = row * most + column

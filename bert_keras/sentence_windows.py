@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.packing import locate
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.ragged import (
     never_empty,
@@ -39,8 +40,9 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
         sentences: ragged string [B, None], one at least in each document.
 
     Returns:
-        The batch dict, and `numbers` int32 [R, T]: at each [CLS] the number of its
-        sentence among all of the batch, elsewhere -1.
+        The batch dict, with `sentence_positions` int32 [R, P], the columns of the
+        [CLS]s of each row, -1 where it has fewer; and `numbers` int32 [R, P], of each
+        its sentence among all of the batch, else -1.
     """
     ids, _ = preprocessor.join(sentences.flat_values)
     sizes = sizes_of(ids)
@@ -48,13 +50,16 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
     numbers = tf.range(tf.shape(sizes)[0])
     ranks = numbers - tf.gather(tf.math.segment_min(numbers, windows), windows)
     sentence = segment_ids(ids.row_splits)
-    first = put(tf.fill(tf.shape(sentence), -1), starts_of(ids), numbers)
     joined = with_sizes(ids.values, tf.math.segment_sum(sizes, windows))
-    return preprocessor.lay(
-        joined,
-        joined.with_values(tf.gather(ranks % 2, sentence)),
-        numbers=joined.with_values(first),
-    )
+    segments = joined.with_values(tf.gather(ranks % 2, sentence))
+    batch = preprocessor.lay(joined, segments)
+    first = starts_of(ids) - tf.gather(starts_of(joined), windows)
+    first = with_sizes(first, tf.math.segment_sum(tf.ones_like(windows), windows))
+    multiple = preprocessor.length_multiple
+    positions, slots = locate(first, batch, multiple=multiple)
+    found = put(tf.fill([tf.size(positions)], -1), slots.flat_values, numbers)
+    found = tf.reshape(found, tf.shape(positions))
+    return {**batch, "sentence_positions": positions, "numbers": found}
 
 
 def _window_of_each(sizes: Any, most: int) -> Any:

@@ -117,13 +117,15 @@ def test_first_step_by_hand():
     np.testing.assert_allclose(bias.numpy(), [2.0 - 0.01, -4.0 + 0.01], atol=2e-6)
 
 
-def test_epsilon_is_that_of_the_uncorrected_moments():
-    # With v = 0.001 g^2 and g = 1e-5, sqrt(v) is 3.2e-7: epsilon 1e-6 rules the step.
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_epsilon_is_that_of_the_corrected_moments(amsgrad):
+    # Corrected, the moments of equal gradients g are g and g^2 in each step.
     weight = keras.Variable(np.zeros(1, "float32"), name="bias")
-    apply(AdamW(**ADAM, global_clipnorm=None), [weight], [np.array([1e-5], "float32")])
-    rate = 0.01 * np.sqrt(1 - 0.999) / (1 - 0.9)
-    expected = -rate * 1e-6 / (np.sqrt(0.001) * 1e-5 + 1e-6)
-    np.testing.assert_allclose(weight.numpy(), [expected], rtol=1e-4)
+    optimizer = AdamW(**ADAM, global_clipnorm=None, amsgrad=amsgrad)
+    for steps in range(1, 4):
+        apply(optimizer, [weight], [np.array([1e-6], "float32")])
+        expected = -steps * 0.01 * 1e-6 / (1e-6 + 1e-6)
+        np.testing.assert_allclose(weight.numpy(), [expected], rtol=1e-4)
 
 
 def test_decay_alone_by_hand():
@@ -160,14 +162,16 @@ def test_biases_and_layer_norm_of_an_encoder_do_not_decay():
         np.testing.assert_allclose(values, 1 - 0.01 * 0.1, rtol=1e-6)
 
 
-# AdamW and Keras.
+# AdamW and Keras, whose epsilon is another one.
+
+NO_EPSILON = {**ADAM, "epsilon": 1e-12}
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_equal_to_keras_on_dense_gradients(clip, in_graph):
     ours, theirs = variables(), variables()
-    settings = {**ADAM, "global_clipnorm": clip}
+    settings = {**NO_EPSILON, "global_clipnorm": clip}
     optimizer, peer = AdamW(**settings), keras_adamw(**settings)
     optimizer.build(ours)
 
@@ -184,11 +188,12 @@ def test_equal_to_keras_on_dense_gradients(clip, in_graph):
     assert int(optimizer.iterations) == 6
 
 
+@pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_equal_to_keras_on_repeated_rows(clip):
+def test_equal_to_keras_on_repeated_rows(clip, amsgrad):
     # Keras gets the dense gradient: of slices it would clip by another norm.
     ours, theirs = variables(), variables()
-    settings = {**ADAM, "global_clipnorm": clip}
+    settings = {**NO_EPSILON, "global_clipnorm": clip, "amsgrad": amsgrad}
     optimizer, peer = AdamW(**settings), keras_adamw(**settings)
     for number, gradients in enumerate(dense_gradients(6)):
         slices, dense = of_repeated_rows(gradients[-1], number)
@@ -230,7 +235,7 @@ def test_small_gradients_are_not_clipped():
 )
 def test_equal_to_keras_with_its_other_settings(settings):
     ours, theirs = variables(), variables()
-    settings = {**ADAM, "global_clipnorm": None, **settings}
+    settings = {**NO_EPSILON, "global_clipnorm": None, **settings}
     optimizer, peer = AdamW(**settings), keras_adamw(**settings)
     for gradients in dense_gradients(4):
         apply(optimizer, ours, gradients)

@@ -47,10 +47,12 @@ def test_windows_hold_whole_sentences(model: Any) -> None:
     assert batch["segment_ids"][0].numpy().tolist()[:12] == [0] * 5 + [1] * 4 + [0] * 3
     assert not batch["segment_ids"][1:].numpy().any()
     numbers = batch["numbers"].numpy()
-    where = [[0, 0], [0, 5], [0, 9], [1, 0], [2, 0], [3, 0], [4, 0]]
-    assert np.argwhere(numbers >= 0).tolist() == where
-    assert numbers[numbers >= 0].tolist() == list(range(7))
-    assert (batch["token_ids"].numpy()[numbers >= 0] == tokenizer.cls_id).all()
+    assert numbers.tolist() == [[0, 1, 2], *([n, -1, -1] for n in (3, 4, 5, 6))]
+    positions = batch["sentence_positions"].numpy()
+    assert positions.tolist() == [[0, 5, 9], *[[0, -1, -1]] * 4]
+    at = np.maximum(positions, 0)
+    found = np.take_along_axis(batch["token_ids"].numpy(), at, axis=1)
+    assert (found == tokenizer.cls_id).all()
 
 
 def test_a_window_is_filled_to_the_last_token(model: Any) -> None:

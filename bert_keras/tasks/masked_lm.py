@@ -32,7 +32,6 @@ from bert_keras.tasks.base import Task, plain_values
 from bert_keras.tokenizer import WordPieceTokenizer
 
 MASK = "[MASK]"
-_MOST_ROUNDED = 16  # masked places are few: more would be work for nothing
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -199,7 +198,7 @@ class MaskedLM(Task):
         ids, segments = preprocessor.join(texts)
         masked = self.masking()(ids, draws, preprocessor.tokenizer)
         batch = preprocessor.lay(masked.ids, segments)
-        multiple = min(preprocessor.length_multiple, _MOST_ROUNDED)
+        multiple = preprocessor.length_multiple
         positions, slots = locate(masked.offsets, batch, multiple=multiple)
         flat = tf.fill([tf.size(positions)], NO_LABEL)
         flat = put(flat, slots.flat_values, masked.labels.flat_values)

@@ -113,7 +113,7 @@ class Summarization(Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return the batch, targets int32 [R, T, 1] and weights [R, T], 0 but at [CLS].
+        """Return the batch, targets int32 [R, P, 1] and weights [R, P], 0 at no [CLS].
 
         Args:
             preprocessor: lays the windows.
@@ -142,10 +142,14 @@ class Summarization(Task):
             tf.reduce_any(sentences.with_values(cut), axis=1),
         )
 
+    def inputs(self) -> dict[str, Any]:
+        positions = keras.Input((None,), dtype="int32", name="sentence_positions")
+        return {**super().inputs(), "sentence_positions": positions}
+
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        """Return logits [R, T, 1]; those of the sentences' [CLS]s have a meaning."""
+        """Return the logits of the sentences' [CLS]s, float32 [R, P, 1]."""
         head = PooledHead(
             1,
             dropout_rate=encoder.config.hidden_dropout_prob,
@@ -154,7 +158,9 @@ class Summarization(Task):
             name="summarizer",
             dtype=encoder.dtype_policy,
         )
-        return head(encoder(inputs)["sequence_output"])
+        given = dict(inputs)
+        positions = given.pop("sentence_positions")
+        return head(encoder.read_at(given, positions)["sequence_output"])
 
     def loss(self) -> keras.losses.Loss:
         return keras.losses.BinaryCrossentropy(

@@ -10,9 +10,15 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import save_model
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.preprocessor import Preprocessor
+from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
+from bert_keras.tasks.base import Task, as_columns
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.question_answering import QuestionAnswering
+from bert_keras.tasks.token_classification import TokenClassification
 from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.train_config import TrainConfig
+from bert_keras.updates import new_optimizer, training_rows, updates
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -58,6 +64,29 @@ class Losses(keras.callbacks.Callback):
         return np.diff(sums, prepend=0.0)
 
 
+def their_losses(peer, loss_of):
+    """Train on the losses of the steps as users of transformers do; return them."""
+    groups = [
+        {"params": [], "weight_decay": 0.01},
+        {"params": [], "weight_decay": 0.0},
+    ]
+    for name, weight in peer.named_parameters():
+        groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
+    decay = transformers.get_linear_schedule_with_warmup(optimizer, WARMUP, STEPS)
+    peer.train()
+    losses = []
+    for step in range(STEPS):
+        loss = loss_of(step)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
+        optimizer.step()
+        decay.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_every_step_has_the_loss_of_transformers(layout, tmp_path):
     keras.utils.set_random_seed(3)
@@ -76,18 +105,10 @@ def test_every_step_has_the_loss_of_transformers(layout, tmp_path):
 
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    groups = [
-        {"params": [], "weight_decay": 0.01},
-        {"params": [], "weight_decay": 0.0},
-    ]
-    for name, weight in peer.named_parameters():
-        groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
-    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
-    decay = transformers.get_linear_schedule_with_warmup(optimizer, WARMUP, STEPS)
-    peer.train()
-    wanted = []
-    for start in range(0, len(pairs), BATCH):
-        first, second = zip(*pairs[start : start + BATCH], strict=True)
+
+    def loss_of(step):
+        chosen = slice(step * BATCH, (step + 1) * BATCH)
+        first, second = zip(*pairs[chosen], strict=True)
         batch = tokenizer(
             list(first),
             list(second),
@@ -96,12 +117,98 @@ def test_every_step_has_the_loss_of_transformers(layout, tmp_path):
             padding=True,
             return_tensors="pt",
         )
-        target = torch.tensor(labels[start : start + BATCH], dtype=torch.long)
-        loss = peer(**batch, labels=target).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
-        optimizer.step()
-        decay.step()
-        optimizer.zero_grad()
-        wanted.append(loss.item())
+        target = torch.tensor(labels[chosen], dtype=torch.long)
+        return peer(**batch, labels=target).loss
+
+    wanted = their_losses(peer, loss_of)
     np.testing.assert_allclose(losses.each(), wanted, atol=2e-5)
+
+
+def some_letters(draws: np.random.Generator, least: int, most: int) -> list[str]:
+    return draws.choice(WORDS[5:], draws.integers(least, most)).tolist()
+
+
+def tagged_words() -> tuple[Task, Columns]:
+    """Return sentences, the tag of whose words hangs on the word before as well."""
+    draws = np.random.default_rng(5)
+    texts = [some_letters(draws, 1, 20) for _ in range(STEPS * BATCH)]
+    labels = []
+    for words in texts:
+        pairs = zip(["z", *words], words, strict=False)
+        labels.append(["B-x" if a < "k" < b else "O" for a, b in pairs])
+    columns = as_columns(text=texts, label=labels)
+    return TokenClassification(("O", "B-x")), columns
+
+
+def questions() -> tuple[Task, Columns]:
+    """Return contexts and a letter of each, with which the question begins."""
+    draws = np.random.default_rng(6)
+    asked, contexts, answers = [], [], []
+    for _ in range(STEPS * BATCH):
+        context = some_letters(draws, 2, 16)
+        place = int(draws.integers(len(context)))
+        asked.append(" ".join([context[place], *some_letters(draws, 1, 4)]))
+        contexts.append(" ".join(context))
+        answers.append([(context[place], 2 * context.index(context[place]))])
+    columns = as_columns(question=asked, context=contexts, answers=answers)
+    return QuestionAnswering(), columns
+
+
+def loss_of_tags(peer, tokenizer, columns, rows):
+    texts = [columns["text"][row] for row in rows]
+    batch = tokenizer(
+        texts, is_split_into_words=True, padding=True, return_tensors="pt"
+    )
+    labels = torch.full(batch["input_ids"].shape, -100)
+    for at, row in enumerate(rows):
+        tags = [["O", "B-x"].index(tag) for tag in columns["label"][row]]
+        labels[at, 1 : 1 + len(tags)] = torch.tensor(tags)
+    return peer(**batch, labels=labels).loss
+
+
+def loss_of_spans(peer, tokenizer, columns, rows):
+    asked = [columns["question"][row] for row in rows]
+    contexts = [columns["context"][row] for row in rows]
+    batch = tokenizer(asked, contexts, padding=True, return_tensors="pt")
+    places = torch.tensor(
+        [
+            len(question.split()) + 2 + columns["answers"][row][0][1] // 2
+            for question, row in zip(asked, rows, strict=True)
+        ]
+    )
+    # Their own loss counts padding among the places where an answer might be.
+    padding = (1 - batch["attention_mask"]) * -1e9
+    found = peer(**batch)
+    both = (found.start_logits, found.end_logits)
+    entropy = torch.nn.functional.cross_entropy
+    return sum(entropy(logits + padding, places) for logits in both) / 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "loss_of"),
+    [
+        (tagged_words, "TokenClassification", loss_of_tags),
+        (questions, "QuestionAnswering", loss_of_spans),
+    ],
+)
+def test_every_update_of_a_run_has_the_loss_of_transformers(
+    rows, kind, loss_of, tmp_path
+):
+    task, columns = rows()
+    preprocessor = Preprocessor(WordPieceTokenizer(WORDS), max_length=32)
+    encoder = BertEncoder(CONFIG, pooler=task.pooler, seed=3)
+    model = TaskModel(encoder, task, preprocessor, seed=3)
+    folder = save_model(model, tmp_path / "model")
+    config = TrainConfig(epochs=1, batch_size=BATCH, learning_rate=RATE, seed=2)
+    order = training_rows(model, columns, config)
+    optimizer = new_optimizer(config, steps=STEPS)
+    optimizer.build(model.trainable_variables)
+    losses = [update.loss for update in updates(model, order, optimizer)]
+
+    peer = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    wanted = their_losses(
+        peer, lambda step: loss_of(peer, tokenizer, columns, order.rows_of(step))
+    )
+    assert min(wanted) < 0.7 * wanted[0]  # something is learned
+    np.testing.assert_allclose(losses, wanted, atol=5e-5)

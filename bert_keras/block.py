@@ -169,11 +169,13 @@ class Block(keras.layers.Layer):
 
         def forward(x: Any, bias: Any, *seeds: Any) -> Any:
             x = ops.cast(x, self.compute_dtype)
-            wanted = EveryToken(x, bias)
+            wanted: EveryToken
             if first_only:
                 wanted = FirstTokens(x, bias, cls_positions)
             elif columns is not None:
                 wanted = TokensAt(x, bias, columns)
+            else:
+                wanted = EveryToken(x, bias)
             return self._forward(x, wanted, activate, seeds or (None,) * 3)
 
         if self.rematerialize and training:

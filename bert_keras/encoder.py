@@ -194,7 +194,7 @@ class BertEncoder(keras.Model):
             raise ConfigError("`pooler` must be True for a pooled output")
         inputs = complete(inputs, self._inputs_struct)
         x, bias = self._below_last(inputs)
-        return self._pooled(x, bias, inputs)
+        return self.pooler(self._first_tokens(x, bias, inputs))
 
     def read_at(self, inputs: dict[str, Any], columns: Any) -> dict[str, Any]:
         """Return the outputs of a batch dict at some tokens alone.
@@ -208,7 +208,7 @@ class BertEncoder(keras.Model):
         chosen, _ = self.blocks[-1](x, bias, columns=columns)
         if self.pooler is None:
             return {"sequence_output": chosen}
-        pooled = self._pooled(x, bias, inputs)
+        pooled = self.pooler(self._first_tokens(x, bias, inputs))
         return {"sequence_output": chosen, "pooled_output": pooled}
 
     def _below_last(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
@@ -221,9 +221,10 @@ class BertEncoder(keras.Model):
             x, _ = block(x, bias)
         return x, bias
 
-    def _pooled(self, x: Any, bias: Any, inputs: dict[str, Any]) -> Any:
+    def _first_tokens(self, x: Any, bias: Any, inputs: dict[str, Any]) -> Any:
+        """Return the first token of each text out of the last block, [B or S, H]."""
         first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
-        return self.pooler(first)
+        return first
 
     def token_table(self, inputs: dict[str, Any]) -> Any:
         """Return the table of token embeddings [V, H], for a head that is tied to it.

@@ -121,7 +121,7 @@ def test_every_step_has_the_loss_of_transformers(layout, tmp_path):
         return peer(**batch, labels=target).loss
 
     wanted = their_losses(peer, loss_of)
-    np.testing.assert_allclose(losses.each(), wanted, atol=2e-5)
+    np.testing.assert_allclose(losses.each(), wanted, atol=1e-5)
 
 
 def some_letters(draws: np.random.Generator, least: int, most: int) -> list[str]:
@@ -211,4 +211,4 @@ def test_every_update_of_a_run_has_the_loss_of_transformers(
         peer, lambda step: loss_of(peer, tokenizer, columns, order.rows_of(step))
     )
     assert min(wanted) < 0.7 * wanted[0]  # something is learned
-    np.testing.assert_allclose(losses, wanted, atol=5e-5)
+    np.testing.assert_allclose(losses, wanted, atol=1e-5)

@@ -73,7 +73,8 @@ def parser() -> argparse.ArgumentParser:
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="default: a text a line of standard input (a pair: a tab between)",
+        help="default: a text a line of standard input (a pair: a tab between; a "
+        "context and its choices: tabs between, or one row of TEXTs)",
     )
     predict.add_argument("--input", metavar="FILE", help=f"{ROWS} with the texts")
     add_columns(predict, label=False)

@@ -211,7 +211,7 @@ def _search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     _answer_in_utf8()
-    queries = words(options.texts) or lines(sys.stdin.buffer, 1)
+    queries = words(options.texts) or lines(sys.stdin.buffer)
     for batch in batches(iter(queries), 32):
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +136,10 @@ def test_the_ids_signature_takes_rows_of_choices(model: Any, tmp_path: Path) -> 
 
 
 def test_the_command_line(
-    model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = str(save_model(model, tmp_path / "model"))
     file = tmp_path / "rows.jsonl"
@@ -146,3 +151,19 @@ def test_the_command_line(
         answer = json.loads(line)
         assert (answer["context"], answer["choices"]) == (context, choices)
         assert answer["choice"] in choices
+    (context, choices), piped = ITEMS[0], ["\t".join([c, *some]) for c, some in ITEMS]
+    assert main(["predict", folder, context, *choices]) == 0
+    assert capsys.readouterr().out.splitlines() == lines[:1]
+
+    def give(text: str) -> None:
+        data = io.BytesIO(text.encode())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data))
+
+    give("\n".join(piped))
+    assert main(["predict", folder]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+    assert main(["predict", folder, context]) == 2
+    assert "context and choices: give at least 2 of texts" in capsys.readouterr().err
+    give(f"{context}\n")
+    assert main(["predict", folder]) == 2
+    assert "stdin:1: " in capsys.readouterr().err

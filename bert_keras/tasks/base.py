@@ -42,6 +42,7 @@ class Task(abc.ABC):
             its tools have no such head.
         roles: roles of the texts that the model reads, in their order; a property of
             the instance where it depends on the settings.
+        lists_last: whether the last role holds a list of texts in each row.
         columns: role to the default name of its column.
         optional_roles: roles that a file may lack.
         empty_roles: roles whose cells may be empty, or lists in JSONL.
@@ -68,6 +69,7 @@ class Task(abc.ABC):
     summary: ClassVar[str]
     architecture: ClassVar[str] = "BertModel"
     roles: tuple[str, ...] = ("text",)
+    lists_last: ClassVar[bool] = False
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()
     empty_roles: ClassVar[tuple[str, ...]] = ()

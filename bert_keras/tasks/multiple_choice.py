@@ -42,6 +42,7 @@ class MultipleChoice(Task):
     summary = "the choice that fits a context best (SWAG, COPA, exam questions …)"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
+    lists_last = True
     columns = LAYOUTS[0]
     optional_roles = ("question",)
     best_score = "accuracy"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, ROWS, files_of, refused, write_encoder
+from conftest import ROOT, ROWS, files_of, is_noise, refused, write_encoder
 
 from bert_keras import finetuning_loop, training
 from bert_keras.cli import main
@@ -348,10 +348,9 @@ def test_parts_of_a_batch_learn_as_the_whole(train_spam: Any, tmp_path: Path) ->
     settings = {"train": rows, "epochs": 3, "learning_rate": 1e-3, "batch_size": 4}
     whole = train_spam(tmp_path / "whole", **settings)
     parts = train_spam(tmp_path / "parts", accumulation=2, **settings)
-    for one, other in zip(
-        parts.model.get_weights(), whole.model.get_weights(), strict=True
-    ):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    for one, other in zip(parts.model.weights, whole.model.weights, strict=True):
+        if not is_noise(one.path):
+            np.testing.assert_allclose(one, other, atol=1e-6, err_msg=one.path)
     losses = [
         [row["loss"] for row in r.history if "loss" in row] for r in (whole, parts)
     ]

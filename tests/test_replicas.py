@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, write_encoder
+from conftest import ROOT, is_noise, write_encoder
 from replica_cases import results
 from test_pretraining_data import TOKENIZER, write
 
@@ -67,6 +67,8 @@ def assert_equal_runs(folder: Path, place: Path, *names: str) -> None:
         assert len(one[name]["masked_lm"]) >= 20
         assert set(two[name]) == set(one[name])
         for key, wanted in one[name].items():
+            if is_noise(key):
+                continue
             found = two[name][key]
             atol = by_weight if key.startswith("weights/") else by_sum
             if name in TOLERANCES and not key.startswith("weights/"):
@@ -118,9 +120,10 @@ def test_fit_on_two_replicas_is_fit_on_one_device(folder: Path, tmp_path: Path) 
         assert set(one.files) == set(two.files)
         assert len(one["loss"]) == 2
         for key in one.files:
-            np.testing.assert_allclose(
-                two[key], one[key], atol=1e-5, rtol=1e-5, err_msg=key
-            )
+            if not is_noise(key):
+                np.testing.assert_allclose(
+                    two[key], one[key], atol=1e-5, rtol=1e-5, err_msg=key
+                )
 
 
 # Pretrains, or goes on, with dropout; a part of the batch at a time.

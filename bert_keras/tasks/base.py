@@ -51,8 +51,7 @@ class Task(abc.ABC):
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
         pretrained_scopes: scopes of head weights that training takes from the
             checkpoint where it has them, such as `cls/predictions/`.
-        passed_scopes: scopes that a folder of this task's architecture may hold and
-            that the task has no use for.
+        passed_scopes: scopes that its folders may hold and that it has no use for.
         free_settings: settings that a trained model may change: no weight and no
             label depends on them.
         answers_ids: whether the answers can be given without the texts, so that the
@@ -60,8 +59,8 @@ class Task(abc.ABC):
         max_length: most tokens of a text where the user does not say.
         compares: whether the loss compares the rows of a batch with each other, so
             that it cannot come in parts.
-        rows_per_text: rows of a text in the padded layout, as `examples` lays them;
-            `None` if it is cut into as many windows as it needs.
+        rows_per_text: rows of a text in the padded layout; `None` if it is cut into as
+            many windows as it needs.
         ignored_target: what stands in the targets of windows where nothing is learned.
     """
 

@@ -69,17 +69,43 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-class _SumsRepeatedRows(keras.optimizers.Optimizer):
-    """Takes embedding rows that occur several times in a batch as one, their sum."""
+class _Adam(keras.optimizers.Optimizer):
+    """What AdamW and LAMB share: Adam's update, and rows of embeddings.
+
+    Rows that occur several times in a batch are taken as one, their sum.
+    """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         if keras.config.backend() == "tensorflow":
             grads = [_sum_repeated_rows(gradient) for gradient in grads]
         return super().apply(grads, trainable_variables)
 
+    def _adam_update(self, gradient: Any, variable: Any, largest: Any = None) -> Any:
+        """Return the update for a rate of 1, and move the moments of a weight on.
+
+        Args:
+            gradient: of the weight.
+            variable: the weight.
+            largest: second moments of which each is to be the largest so far, or
+                `None`.
+        """
+        dtype = variable.dtype
+        gradient = ops.cast(gradient, dtype)
+        index = self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign_add(m, ops.subtract(gradient, m) * (1 - self.beta_1))
+        self.assign_add(v, ops.subtract(ops.square(gradient), v) * (1 - self.beta_2))
+        if largest is not None:
+            self.assign(largest, ops.maximum(largest, v))
+            v = largest
+        step = ops.cast(self.iterations + 1, dtype)
+        mean = m / (1 - ops.power(ops.cast(self.beta_1, dtype), step))
+        square = v / (1 - ops.power(ops.cast(self.beta_2, dtype), step))
+        return mean / (ops.sqrt(square) + self.epsilon)
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class AdamW(_SumsRepeatedRows, keras.optimizers.AdamW):
+class AdamW(_Adam, keras.optimizers.AdamW):
     """Adam with decoupled weight decay, not on LayerNorm and biases, and clipping.
 
     The same numbers as `torch.optim.AdamW`: epsilon is added to the root of the
@@ -125,38 +151,29 @@ class AdamW(_SumsRepeatedRows, keras.optimizers.AdamW):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype
         index = self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
-        step = ops.cast(self.iterations + 1, dtype)
-        power_1 = ops.power(ops.cast(self.beta_1, dtype), step)
-        power_2 = ops.power(ops.cast(self.beta_2, dtype), step)
         rate = ops.cast(learning_rate, dtype)
-        # As small as the root that is not corrected, to which it is added here.
-        epsilon = self.epsilon * ops.sqrt(1 - power_2)
-        if keras.config.backend() == "tensorflow" and not self.amsgrad:
-            import tensorflow as tf
-
-            tf.raw_ops.ResourceApplyAdam(
-                var=variable.handle,
-                m=m.value.handle,
-                v=v.value.handle,
-                beta1_power=power_1,
-                beta2_power=power_2,
-                lr=rate,
-                beta1=tf.cast(self.beta_1, dtype),
-                beta2=tf.cast(self.beta_2, dtype),
-                epsilon=epsilon,
-                grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
-            )
+        if keras.config.backend() != "tensorflow" or self.amsgrad:
+            largest = self._velocity_hats[index] if self.amsgrad else None
+            update = self._adam_update(gradient, variable, largest)
+            self.assign_sub(variable, rate * update)
             return
-        gradient = ops.cast(gradient, dtype)
-        self.assign_add(m, ops.subtract(gradient, m) * (1 - self.beta_1))
-        self.assign_add(v, ops.subtract(ops.square(gradient), v) * (1 - self.beta_2))
-        if self.amsgrad:
-            largest = self._velocity_hats[index]
-            self.assign(largest, ops.maximum(largest, v))
-            v = largest
-        rate = rate * ops.sqrt(1 - power_2) / (1 - power_1)
-        self.assign_sub(variable, rate * m / (ops.sqrt(v) + epsilon))
+        import tensorflow as tf
+
+        step = tf.cast(self.iterations + 1, dtype)
+        power_2 = tf.pow(tf.cast(self.beta_2, dtype), step)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=tf.pow(tf.cast(self.beta_1, dtype), step),
+            beta2_power=power_2,
+            lr=rate,
+            beta1=tf.cast(self.beta_1, dtype),
+            beta2=tf.cast(self.beta_2, dtype),
+            # As small as the root that is not corrected, to which the op adds it.
+            epsilon=self.epsilon * tf.sqrt(1 - power_2),
+            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+        )
 
 
 def _sum_repeated_rows(gradient: Any) -> Any:
@@ -174,7 +191,7 @@ def _sum_repeated_rows(gradient: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Lamb(_SumsRepeatedRows, keras.optimizers.Lamb):
+class Lamb(_Adam, keras.optimizers.Lamb):
     """LAMB: Adam's update with weight decay, scaled to the norm of each weight.
 
     Each weight w moves by `rate * |w| / |u| * u`, where u is Adam's update plus
@@ -213,17 +230,8 @@ class Lamb(_SumsRepeatedRows, keras.optimizers.Lamb):
         self.decay_in_update = weight_decay
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        dtype = variable.dtype
-        gradient = ops.cast(gradient, dtype)
-        index = self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
-        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
-        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
-        step = ops.cast(self.iterations + 1, dtype)
-        mean = m / (1 - ops.power(ops.cast(self.beta_1, dtype), step))
-        square = v / (1 - ops.power(ops.cast(self.beta_2, dtype), step))
-        update = mean / (ops.sqrt(square) + self.epsilon)
-        rate = ops.cast(learning_rate, dtype)
+        update = self._adam_update(gradient, variable)
+        rate = ops.cast(learning_rate, variable.dtype)
         if not any(part in variable.name for part in NOT_DECAYED):
             update = update + self.decay_in_update * variable
             size, length = ops.norm(variable), ops.norm(update)

@@ -7,7 +7,7 @@ it, a classifier on texts of the same tokens: batches of 32 rows, real tokens a 
 the first steps (in which the graph is traced) left out. 1.00 is the classifier's speed,
 whose last block computes `[CLS]` alone. Tasks that read every token, or whose head does
 more work by its nature (masked-lm's product with the vocabulary, the BiLSTM of
-feature-tagging), are below: the ratio that their operations alone would give is
+feature-tagging) are below: the ratio that their operations alone would give is
 printed beside. Alone on the machine it takes about twenty minutes on two cores.
 """
 
@@ -29,7 +29,7 @@ ENCODER_WEIGHTS = LAYERS * (4 * HIDDEN**2 + 2 * HIDDEN * FEED_FORWARD)
 LEFT_OUT_WEIGHTS = 2 * HIDDEN**2 + 2 * HIDDEN * FEED_FORWARD
 CLASSIFIER_WEIGHTS = ENCODER_WEIGHTS - LEFT_OUT_WEIGHTS
 MASKED_SHARE = 0.15
-UNITS = 768  # of feature-tagging: two layers, both ways, upon the last four blocks
+UNITS = HIDDEN  # of feature-tagging: two layers, both ways, on the last four blocks
 LSTM_WEIGHTS = 2 * 4 * UNITS * ((4 * HIDDEN + UNITS) + (2 * UNITS + UNITS))
 EVERY_TOKEN = ("embedding", "question-answering", "token-classification")
 TASK_FLOORS = {

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
+from bert_keras.lstm import Lstm
 
 # The choices of table 7, and how many blocks each needs.
 FEATURES = {
@@ -40,15 +41,16 @@ class RecurrentHead(keras.layers.Layer):
         seed: seed of initializers and dropout.
         **kwargs: of `keras.layers.Layer`.
 
-    Call: hidden states, L + 1 of [B, T, H], embeddings first, and a mask [B, T] (1 =
-    real). Returns logits, float32 [B, T, C].
+    Call: hidden states, L + 1 of [B, T, H], embeddings first; `padding_mask` int [B, T]
+    (1 = real) and, for packed rows, `sequence_ids` int [B, T] (0 = padding). Nothing
+    runs from one text of a row into the next. Returns logits, float32 [B, T, C].
 
     Raises:
         ConfigError: the encoder has fewer layers than the features need.
 
     Example:
         >>> head = RecurrentHead(3, features="last", units=4)
-        >>> head([np.ones((2, 5, 8), "float32")] * 3, np.ones((2, 5))).shape
+        >>> head([np.ones((2, 5, 8), "float32")] * 3, np.ones((2, 5), "int32")).shape
         (2, 5, 3)
     """
 
@@ -75,11 +77,7 @@ class RecurrentHead(keras.layers.Layer):
         dtype = self.dtype_policy
         self.dropout = keras.layers.Dropout(dropout_rate, seed=seed, dtype=dtype)
         self.recurrent = [
-            keras.layers.Bidirectional(
-                self._lstm(None if seed is None else seed + number),
-                dtype=dtype,
-                name=f"bidirectional_{number}",
-            )
+            (self._lstm("forward_lstm", number), self._lstm("backward_lstm", number))
             for number in range(2)
         ]
         self.output_layer = keras.layers.Dense(
@@ -91,16 +89,13 @@ class RecurrentHead(keras.layers.Layer):
             name="output",
         )
 
-    def _lstm(self, seed: int | None) -> keras.layers.LSTM:
-        return keras.layers.LSTM(
+    def _lstm(self, name: str, number: int) -> Lstm:
+        return Lstm(
             self.units,
-            return_sequences=True,
-            kernel_initializer=keras.initializers.GlorotUniform(seed),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=seed),
-            # Its op has no kernel for CPUs: what is exported must run there, too.
-            use_cudnn=False,
+            backward=name.startswith("backward"),
+            seed=None if self.seed is None else self.seed + number,
             dtype=self.dtype_policy,
-            name="lstm",  # else numbered by Keras, and a weight's name is its identity
+            name=name,
         )
 
     def _chosen(self, states: list[Any]) -> list[Any]:
@@ -117,7 +112,12 @@ class RecurrentHead(keras.layers.Layer):
         place = {"embeddings": 0, "second_to_last": -2, "last": -1}
         return [states[place[self.features]]]
 
-    def build(self, states_shape: list[Any], mask_shape: Any = None) -> None:
+    def build(
+        self,
+        states_shape: list[Any],
+        padding_mask_shape: Any = None,
+        sequence_ids_shape: Any = None,
+    ) -> None:
         chosen = self._chosen(states_shape)
         width = chosen[0][-1]
         if self.sums:
@@ -129,13 +129,21 @@ class RecurrentHead(keras.layers.Layer):
             )
         elif self.features.startswith("concat"):
             width *= len(chosen)
-        for layer in self.recurrent:
-            layer.build((None, None, width))
+        for number, both in enumerate(self.recurrent):
+            with keras.name_scope(f"bidirectional_{number}"):
+                for layer in both:
+                    layer.build((None, None, width))
             width = 2 * self.units
         self.output_layer.build((None, None, width))
         self.built = True
 
-    def call(self, states: list[Any], mask: Any, training: bool | None = None) -> Any:
+    def call(
+        self,
+        states: list[Any],
+        padding_mask: Any,
+        sequence_ids: Any = None,
+        training: bool | None = None,
+    ) -> Any:
         chosen = self._chosen(states)
         if self.sums:
             shares = ops.softmax(self.mix) * self.scale
@@ -145,15 +153,19 @@ class RecurrentHead(keras.layers.Layer):
             )
         else:
             x = ops.concatenate(chosen, axis=-1)
-        x = self.dropout(x, training=training)
-        mask = ops.cast(mask, "bool")
-        for layer in self.recurrent:
-            x = layer(x, mask=mask, training=training)
+        x = ops.transpose(self.dropout(x, training=training), (1, 0, 2))
+        ids = ops.transpose(padding_mask if sequence_ids is None else sequence_ids)
+        for both in self.recurrent:
+            x = ops.concatenate([layer(x, ids) for layer in both], axis=-1)
         logits = self.output_layer(self.dropout(x, training=training))
-        return ops.cast(logits, "float32")
+        return ops.cast(ops.transpose(logits, (1, 0, 2)), "float32")
 
     def compute_output_spec(
-        self, states: list[Any], mask: Any, training: bool | None = None
+        self,
+        states: list[Any],
+        padding_mask: Any,
+        sequence_ids: Any = None,
+        training: bool | None = None,
     ) -> Any:
         shape = (*states[0].shape[:-1], self.classes)
         return keras.KerasTensor(shape, dtype="float32")

@@ -18,7 +18,7 @@ from conftest import ROOT
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
     0: "argument_types beam_files characters choice_head drawing dropout errors"
-    " encoder_inputs fixed_shapes function_name heads initialization page"
+    " encoder_inputs fixed_shapes function_name heads initialization lstm page"
     " pair_merging progress quiet ragged replicas run_facts score_table silent_run"
     " stop_signal wanted_tokens whole_file",
     1: "beam_runner block checkpoints.names checkpoints.wire checks class_names"

@@ -1,4 +1,4 @@
-"""`RecurrentHead`: which layers it reads, masks, names, and what stays frozen."""
+"""`RecurrentHead`: the layers it reads, texts of a row, names, and what is frozen."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def states(layers: int = 5) -> list[np.ndarray]:
 def features_read(head: RecurrentHead, given: list[np.ndarray]) -> np.ndarray:
     """Return what reaches the first LSTM."""
     seen: list[Any] = []
-    first = head.recurrent[0]
+    first = head.recurrent[0][0]
     call = first.call
 
-    def spy(x: Any, **kwargs: Any) -> Any:
+    def spy(x: Any, ids: Any) -> Any:
         seen.append(x)
-        return call(x, **kwargs)
+        return call(x, ids)
 
     first.call = spy
     head(given, np.ones((2, 6), "int32"))
-    return np.asarray(seen[-1])
+    return np.asarray(seen[-1]).transpose(1, 0, 2)  # its time comes first
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -75,6 +75,18 @@ def test_padding_changes_nothing() -> None:
     np.testing.assert_allclose(found, head(short, mask[:1, :4])[0], atol=1e-6)
 
 
+def test_texts_of_one_row_do_not_meet() -> None:
+    given = states()
+    head = RecurrentHead(3, features="last", units=5, seed=1)
+    mask = np.array([[1, 1, 1, 1, 1, 0]])
+    ids = np.array([[1, 1, 2, 2, 2, 0]])
+    found = np.asarray(head([state[:1] for state in given], mask, ids))[0]
+    for start, end in ((0, 2), (2, 5)):
+        alone = [state[:1, start:end] for state in given]
+        wanted = head(alone, mask[:, start:end])[0]
+        np.testing.assert_allclose(found[start:end], wanted, atol=1e-6)
+
+
 def test_too_few_layers_are_refused() -> None:
     head = RecurrentHead(3, features="concat_last_four", units=2)
     refused(
@@ -88,6 +100,14 @@ def test_config_round_trip() -> None:
     config = keras.saving.serialize_keras_object(head)
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == head.get_config()
+
+
+def test_the_units_are_the_hidden_size_of_the_encoder(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(FeatureTagging(CLASSES, layers="last"))
+    head = model.get_layer("classifier")
+    assert head.units == model.backbone.config.hidden_size
 
 
 def test_the_encoder_is_frozen_and_without_dropout(

@@ -31,7 +31,6 @@ from bert_keras.task_model import TaskModel, as_tensors
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tokenizer import WordPieceTokenizer
 
-STEPS = 40
 CASES = {
     name: importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
     for name in TASKS
@@ -40,7 +39,7 @@ CASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A case and its model after STEPS updates on one batch of raw texts.
+    """A case and its model after `case.steps` updates on one batch of raw texts.
 
     `loss` is that of the batch before and after; the labels went into `fit` as strings.
     """
@@ -84,20 +83,13 @@ class Trained:
         return found
 
 
-_SLOWEST = ("feature-tagging",)
-
-
 def _parameters() -> list[Any]:
-    """Return every form of every task; those after a task's first are thorough.
-
-    So is all of feature tagging, whose BiLSTM takes a minute to trace; what it shares
-    with token classification is tested there.
-    """
+    """Return every form of every task; those after a task's first are thorough."""
     return [
         pytest.param(
             (name, form),
             id=f"{name}-{form}",
-            marks=[pytest.mark.thorough] if number or name in _SLOWEST else [],
+            marks=[pytest.mark.thorough] if number else [],
         )
         for name in TASKS
         for number, form in enumerate(CASES[name])
@@ -121,7 +113,9 @@ def trained(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> T
     if case.target:
         y = tf.constant(case.columns[case.target])
     batch = tf.data.Dataset.from_tensors((x, y))
-    history = model.fit(batch.repeat(STEPS), validation_data=(x, y), verbose=0).history
+    history = model.fit(
+        batch.repeat(case.steps), validation_data=(x, y), verbose=0
+    ).history
     is_first = form == next(iter(CASES[name]))
     return Trained(case, model, (before, history["val_loss"][0]), is_first)
 

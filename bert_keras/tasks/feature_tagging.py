@@ -14,7 +14,6 @@ import keras
 
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.preprocessor import Preprocessor
 from bert_keras.recurrent_head import FEATURES, RecurrentHead
 from bert_keras.tasks.tagging import TaggingTask
 
@@ -25,14 +24,14 @@ class FeatureTagging(TaggingTask):
     """Tags of words by a small BiLSTM on a frozen encoder.
 
     Only the head is trained, and from nothing: it wants a rate of about 1e-3, far above
-    that of fine-tuning. Rows hold one sentence each, in either layout, since a
-    recurrent layer must not run from one sentence into the next.
+    that of fine-tuning.
 
     Args:
         classes: the tags in the order of the outputs, such as `O`, `B-person`,
             `I-person`.
         layers: which hidden layers the BiLSTM reads, see `recurrent_head.FEATURES`.
-        units: width of each direction of each of its two layers.
+        units: width of each direction of each of its two layers; `None`: that of the
+            encoder, as the 768 of the paper are that of BERT-base.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -45,7 +44,7 @@ class FeatureTagging(TaggingTask):
 
     classes: tuple[str, ...]
     layers: str = "concat_last_four"
-    units: int = 768
+    units: int | None = None
 
     def __post_init__(self) -> None:
         self.check_classes()
@@ -54,13 +53,11 @@ class FeatureTagging(TaggingTask):
                 f"`layers` must be one of {', '.join(FEATURES)}; "
                 f"received {self.layers!r}"
             )
-        if not isinstance(self.units, int) or self.units < 1:
+        units = 1 if self.units is None else self.units
+        if not isinstance(units, int) or units < 1:
             raise ConfigError(
                 f"`units` must be an integer of at least 1; received {self.units!r}"
             )
-
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        return super().features(preprocessor.replace(layout="padded"), texts)
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
@@ -70,14 +67,14 @@ class FeatureTagging(TaggingTask):
         head = RecurrentHead(
             len(self.classes),
             features=self.layers,
-            units=self.units,
+            units=self.units or encoder.config.hidden_size,
             dropout_rate=encoder.config.hidden_dropout_prob,
             initializer_range=encoder.config.initializer_range,
             seed=seed,
             dtype=encoder.dtype_policy,
         )
         states = encoder(inputs, training=False)["hidden_states"]
-        return head(states, inputs["padding_mask"])
+        return head(states, inputs["padding_mask"], inputs["sequence_ids"])
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The encoder on JAX and torch equals the one on TensorFlow, and trains on JAX.
+"""Encoder and BiLSTM on JAX and torch equal those on TensorFlow; training on both.
 
 Keras takes its backend when it is imported, so each runs in a process of its own.
 """
@@ -37,6 +37,8 @@ PACKED = {  # the same three texts in two rows
     "cls_positions": [0, 6, 10],
 }
 
+LAYOUTS = {"padded": PADDED, "packed": PACKED}
+
 # Batches come from one .npz; the encoder's outputs, and the losses of a classifier that
 # is trained upon it with dropout, go into another.
 SCRIPT = """
@@ -45,6 +47,15 @@ SCRIPT = """
     from bert_keras.encoder import BertEncoder
     from bert_keras.heads import PooledHead
     from bert_keras.optimizers import AdamW
+    from bert_keras.recurrent_head import RecurrentHead
+
+    def tags(states, batch):
+        head = RecurrentHead(3, features="last", units=4, dropout_rate=0.0)
+        given = states, batch["padding_mask"], batch.get("sequence_ids")
+        head(*given)
+        for number, weight in enumerate(head.weights):
+            weight.assign(np.random.default_rng(number).normal(size=weight.shape))
+        return head(*given)
 
     def outputs(folder, batches):
         encoder = BertEncoder.from_pretrained(
@@ -52,7 +63,9 @@ SCRIPT = """
         )
         found = {}
         for layout, batch in batches.items():
-            for key, value in encoder(batch).items():
+            given = encoder(batch)
+            given["tags"] = tags(given["hidden_states"], batch)
+            for key, value in given.items():
                 parts = value if isinstance(value, list) else [value]
                 for index, part in enumerate(parts):
                     part = keras.ops.convert_to_numpy(part)
@@ -129,12 +142,11 @@ def shape_of(name):
 @pytest.fixture(scope="module")
 def batches(tmp_path_factory):
     path = tmp_path_factory.mktemp("batches") / "batches.npz"
-    layouts = {"padded": PADDED, "packed": PACKED}
     np.savez(
         path,
         **{
             f"{layout}/{name}": np.array(values, "int32")
-            for layout, batch in layouts.items()
+            for layout, batch in LAYOUTS.items()
             for name, values in batch.items()
         },
     )
@@ -178,7 +190,7 @@ def test_outputs_equal_those_on_tensorflow(backend, results):
     pytest.importorskip(backend)
     expected, found = results("tensorflow")[0], results(backend)[0]
     assert set(found) == set(expected)
-    assert len(found) == 2 * (1 + 1 + 3 + 2)
+    assert len(found) == 2 * (1 + 1 + 3 + 2 + 1)
     errors = {name: np.abs(found[name] - expected[name]).max() for name in found}
     print("largest error", max(errors.values()))
     assert max(errors.values()) <= TOLERANCE, errors
@@ -192,16 +204,15 @@ def test_packed_rows_equal_padded_ones(backend, results):
     np.testing.assert_allclose(
         found["packed/pooled_output/0"], expected, atol=TOLERANCE
     )
-    tokens = found["packed/sequence_output/0"].reshape(-1, CONFIG.hidden_size)
     sizes = np.sum(PADDED["padding_mask"], axis=1)
-    for row, (start, size) in enumerate(
-        zip(PACKED["cls_positions"], sizes, strict=True)
-    ):
-        np.testing.assert_allclose(
-            tokens[start : start + size],
-            found["padded/sequence_output/0"][row, :size],
-            atol=TOLERANCE,
-        )
+    for name in ("sequence_output", "tags"):
+        padded, packed = (found[f"{layout}/{name}/0"] for layout in LAYOUTS)
+        tokens = packed.reshape(-1, packed.shape[-1])
+        places = zip(PACKED["cls_positions"], sizes, strict=True)
+        for row, (start, size) in enumerate(places):
+            np.testing.assert_allclose(
+                tokens[start : start + size], padded[row, :size], atol=TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

@@ -32,17 +32,18 @@ def rows(words: int) -> tuple[list[list[str]], list[list[str]]]:
 OTHERS = [[], ["\u200b", "U.S.", "é日本", "🎉"], ["WIN"] * 40, ["see", "you"], ["zzz"]]
 
 
-def _case(words: int) -> Case:
+def _case(words: int, steps: int) -> Case:
     texts, tags = rows(words)
     return Case(
         TokenClassification(CLASSES),
         as_columns(text=texts, label=tags),
         outputs=(None, None, len(CLASSES)),
         loss=0.2,
+        steps=steps,
         others=(OTHERS,),
         wrong=("label", "B-nothing"),
         target="",
     )
 
 
-CASES = {"rows": _case(5), "windows": _case(35)}
+CASES = {"rows": _case(5, steps=40), "windows": _case(35, steps=80)}

@@ -40,7 +40,7 @@ _PLACES = {
     "TrainConfig": "train_config",
     "WarmupLinearDecay": "optimizers",
     "WordPieceTokenizer": "tokenizer",
-    "as_columns": "tasks.base",
+    "as_columns": "table",
     "embed": "embedder",
     "evaluate": "training",
     "export_model": "export",

@@ -221,3 +221,46 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
         tf.where(there, tf.reshape(first, shape), -1),
         tf.where(there, tf.reshape(end, shape), -1),
     )
+
+
+def answers_of(
+    best: Spans, contexts: Any, starts: Any, ends: Any, *, threshold: float | None
+) -> dict[str, tf.Tensor]:
+    """Return what is answered to B questions.
+
+    Args:
+        best: the best spans of each context, of `text_spans`.
+        contexts: string [B].
+        starts, ends: RaggedTensor int32 [B, None], first character and end of each
+            token of the contexts.
+        threshold: "no answer" is given where its score is above that of the best span
+            by more than this, in logits; `None`: some span is always an answer.
+
+    Returns:
+        `answer` string [B], an exact part of the context, empty for none; `start` and
+        `end` int32 [B], its characters as Python counts them, -1 for none; `score`
+        float32 [B], its probability among all spans; `null_score` float32 [B], by how
+        much no answer scores above the best span, in logits. `n_best_answers`,
+        `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best spans, best
+        first; where there are fewer: "", -1, -1 and 0.
+    """
+    there = best.scores > NEVER / 2
+    answers, start, end = cut_out(best, contexts, starts, ends)
+    null_score = best.null - best.scores[:, 0]
+    total, none, null = best.total, ~there[:, 0], tf.zeros_like(best.total)
+    if threshold is not None:
+        total = tf.reduce_logsumexp(tf.stack([total, best.null], 1), axis=1)
+        none |= null_score > threshold
+        null = tf.exp(best.null - total)
+    scores = tf.where(there, tf.exp(best.scores - total[:, tf.newaxis]), 0.0)
+    return {
+        "answer": tf.where(none, "", answers[:, 0]),
+        "start": tf.where(none, -1, start[:, 0]),
+        "end": tf.where(none, -1, end[:, 0]),
+        "score": tf.where(none, null, scores[:, 0]),
+        "null_score": null_score,
+        "n_best_answers": answers,
+        "n_best_starts": start,
+        "n_best_ends": end,
+        "n_best_scores": scores,
+    }

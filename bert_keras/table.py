@@ -81,6 +81,21 @@ class Columns:
         return bad_lines(self.path, named)
 
 
+def as_columns(**roles: Sequence[Any]) -> Columns:
+    """Return columns of rows in memory, as `Task.read` returns those of a file."""
+    cells = {role: list(values) for role, values in roles.items() if values is not None}
+    count = len(next(iter(cells.values())))
+    return Columns("rows in memory", cells, list(range(1, count + 1)))
+
+
+def read_lines(path: str | os.PathLike[str]) -> Columns:
+    """Return the lines of a file, each a `text`; blank ones are passed over."""
+    place = os.fspath(path)
+    lines = enumerate(read_text(place).split("\n"), 1)
+    texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
+    return Columns(place, {"text": [t for _, t in texts]}, [n for n, _ in texts])
+
+
 def read_columns(
     path: str | os.PathLike[str],
     columns: Mapping[str, str | int | None],

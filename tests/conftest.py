@@ -109,7 +109,7 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def train_spam(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that trains a classifier of single texts, with changes."""
-    from bert_keras.tasks.base import as_columns
+    from bert_keras.table import as_columns
     from bert_keras.tasks.classification import Classification
     from bert_keras.train_config import TrainConfig
     from bert_keras.training import train

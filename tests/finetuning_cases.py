@@ -45,7 +45,7 @@ def classes(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """
     from conftest import ROWS
 
-    from bert_keras.tasks.base import as_columns
+    from bert_keras.table import as_columns
     from bert_keras.tasks.classification import Classification
 
     class Weighed(Classification):
@@ -108,7 +108,7 @@ def resumed(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """Train with dropout, whole and stopped by SIGTERM in the second epoch."""
     from conftest import ROWS
 
-    from bert_keras.tasks.base import as_columns
+    from bert_keras.table import as_columns
     from bert_keras.tasks.classification import Classification
 
     texts, labels = zip(*ROWS[:11], strict=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from conftest import ROWS, write_encoder
 
 import bert_keras.training
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.train_config import TrainConfig
 

@@ -18,7 +18,7 @@ from bert_keras.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.probability_metrics import cross_entropy
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.classification import Classification
 
 

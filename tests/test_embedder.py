@@ -19,7 +19,7 @@ from bert_keras.folder import check_replaceable
 from bert_keras.inference import load
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.preprocessor import Preprocessor
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.training import evaluate

@@ -24,7 +24,7 @@ from bert_keras.fewer_weights import add_lora, freeze_layers, plain_weights
 from bert_keras.finetuning_run import open_run, run_path
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.stop_signal import EXIT_CODE, RunStopped
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
 from bert_keras.training import TrainResult

@@ -21,10 +21,10 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.replica_input import Share
 from bert_keras.strategy import find_strategy
+from bert_keras.table import as_columns
 from bert_keras.task_model import TaskModel
 from bert_keras.task_objective import TaskObjective
 from bert_keras.tasks import TASKS
-from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.train_config import TrainConfig

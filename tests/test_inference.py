@@ -10,7 +10,7 @@ import pytest
 from conftest import ROWS, refused
 
 from bert_keras.inference import Predictor, _joined, load
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 
 TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
 

@@ -39,10 +39,11 @@ FLOORS = {
     " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
     " choice_file contrastive corpus_arguments corpus_reader data_sets"
     " feature_arguments masking packing pairs pretrain_config pretraining_manifest"
-    " squad tagged train_arguments vocabulary_learning",
-    4: "checkpoints.bundle checkpoints.huggingface checkpoints.keras_hub corpus"
-    " hub_preprocessor preprocessor pretrain_arguments pretraining_files"
-    " pretraining_rows pretraining_shard pseudo_likelihood windows",
+    " squad tagged task_rows train_arguments vocabulary_learning",
+    4: "asked_questions checkpoints.bundle checkpoints.huggingface"
+    " checkpoints.keras_hub corpus hub_preprocessor masked_texts preprocessor"
+    " pretrain_arguments pretraining_files pretraining_rows pretraining_shard"
+    " pseudo_likelihood windows word_tags",
     5: "arguments beam_steps checkpoints.google checkpoints.keras_hub_objects"
     " checkpoints.model_garden checkpoints.model_garden_writer checkpoints.tf_hub"
     " pretraining_data pretraining_records sentence_windows spans words",
@@ -124,7 +125,7 @@ def test_imports_go_down(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_file_is_short_and_asserts_nothing(name: str) -> None:
     source = MODULES[name].read_text(encoding="utf-8")
-    assert source.count("\n") <= 400
+    assert source.count("\n") <= 360
     assert not [
         node for node in ast.walk(ast.parse(source)) if type(node) is ast.Assert
     ]

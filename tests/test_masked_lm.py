@@ -20,7 +20,7 @@ from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.pretrained_model import new_model
 from bert_keras.pseudo_likelihood import pseudo_perplexity
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.train_config import TrainConfig
 from bert_keras.training import evaluate, train

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.multi_label import MultiLabel
 
 TASK = MultiLabel(("fun", "news", "sport"))

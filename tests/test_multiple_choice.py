@@ -18,7 +18,7 @@ from bert_keras.cli import main
 from bert_keras.export import export_model
 from bert_keras.inference import Predictor
 from bert_keras.model_folder import save_model
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.multiple_choice import MultipleChoice
 
 ITEMS = [

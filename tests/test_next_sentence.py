@@ -16,7 +16,7 @@ from conftest import refused
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.model_folder import load_model, save_model
 from bert_keras.pretrained_model import new_model
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.next_sentence import NextSentence, pairs_of_documents
 from bert_keras.train_config import TrainConfig
 

@@ -19,9 +19,8 @@ from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import save_model
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.pretrained_model import new_model
-from bert_keras.table import Columns
+from bert_keras.table import Columns, as_columns
 from bert_keras.task_model import TaskModel, as_tensors
-from bert_keras.tasks.base import as_columns
 from bert_keras.tasks.question_answering import QuestionAnswering
 from bert_keras.train_config import TrainConfig
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from conftest import ROWS, SHARED, refused
 
 from bert_keras.inference import Predictor, load
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.regression import Regression
 from bert_keras.train_config import TrainConfig
 from bert_keras.training import TrainResult, train

@@ -14,7 +14,7 @@ from conftest import ROWS, refused
 
 from bert_keras import several_runs
 from bert_keras.several_runs import search_settings, summary, train_seeds
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.train_config import GRIDS, TrainConfig
 from bert_keras.training import TrainResult

@@ -16,7 +16,7 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import save_model
 from bert_keras.sentence_windows import sentence_windows
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.summarization import Summarization
 
 LONG = " ".join(f"{word} at {word}." for word in ("win", "cash", "lunch", "sale") * 3)

@@ -18,8 +18,7 @@ from bert_keras.entity_metrics import entities_of
 from bert_keras.export import export_model
 from bert_keras.inference import Predictor
 from bert_keras.model_folder import load_model, save_model
-from bert_keras.table import Columns
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import Columns, as_columns
 from bert_keras.tasks.token_classification import TokenClassification
 
 TEXTS = ["see you at six!", "", "win cash, win " * 12, "é日本 – 🎉 e\u0301", "lunch"]

@@ -20,8 +20,7 @@ from conftest import ROWS, files_of, refused
 from bert_keras import finetuning_result, training
 from bert_keras.inference import Predictor, load
 from bert_keras.pretrained_model import new_model
-from bert_keras.table import Columns
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import Columns, as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.train_config import TrainConfig
 from bert_keras.training import TrainResult, evaluate, train

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import ROWS
 
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.training_rows import TrainingRows, places_of

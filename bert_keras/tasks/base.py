@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,31 +20,25 @@ import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder
 from bert_keras.encoder_inputs import batch_inputs
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.preprocessor import Preprocessor
-from bert_keras.table import Columns, read_columns
+from bert_keras.table import Columns
+from bert_keras.task_rows import TaskRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
 
 
-class Task(abc.ABC):
+class Task(TaskRows):
     """What makes a task; a subclass is a frozen dataclass of plain settings.
 
     The settings are saved with the model. What is said to be in graph is traced by
     TensorFlow with core ops and those of the tokenizer, and lies in the SavedModel.
 
-    Attributes:
-        name: how the command line calls it.
+    Attributes, besides those of `TaskRows`:
         summary: one line for `bert-keras tasks`.
         architecture: Hugging Face's class name of the same model; `BertModel` where
             its tools have no such head.
-        roles: roles of the texts that the model reads, in their order; a property of
-            the instance where it depends on the settings.
-        lists_last: whether the last role holds a list of texts in each row.
-        columns: role to the default name of its column.
-        optional_roles: roles that a file may lack.
-        empty_roles: roles whose cells may be empty, or lists in JSONL.
         best_score: the score by which the best epoch is chosen; higher is better.
         pooler: whether the encoder has the pooler.
         encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
@@ -64,14 +57,8 @@ class Task(abc.ABC):
         ignored_target: what stands in the targets of windows where nothing is learned.
     """
 
-    name: ClassVar[str]
     summary: ClassVar[str]
     architecture: ClassVar[str] = "BertModel"
-    roles: tuple[str, ...] = ("text",)
-    lists_last: ClassVar[bool] = False
-    columns: ClassVar[Mapping[str, str]]
-    optional_roles: ClassVar[tuple[str, ...]] = ()
-    empty_roles: ClassVar[tuple[str, ...]] = ()
     best_score: ClassVar[str]
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
@@ -84,36 +71,7 @@ class Task(abc.ABC):
     rows_per_text: ClassVar[int | None] = 1
     ignored_target: ClassVar[int] = 0
 
-    # Data of files and of memory.
-
-    @classmethod
-    def read(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        """Return the labelled rows of a file; `columns` overrides default names."""
-        chosen = dict(columns or {})
-        wanted = {**cls.columns, **chosen}
-        # A role that the user names must be there; a default one may be missing.
-        optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
-        return read_columns(
-            path, wanted, optional=optional, empty=cls.empty_roles, header=header
-        )
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        """Return the texts of a file that need not have labels."""
-        chosen = dict(columns or {})
-        wanted = {role: chosen.get(role, self.columns[role]) for role in self.roles}
-        return read_columns(path, wanted, header=header)
+    # Settings.
 
     @classmethod
     def parse_settings(cls, settings: Sequence[str]) -> dict[str, Any]:
@@ -150,66 +108,6 @@ class Task(abc.ABC):
                     f"{', '.join(self.free_settings) or 'no setting'}; received {name}"
                 )
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> Self:
-        """Return the task with what the training data settles, such as the classes."""
-        return cls(**settings)
-
-    def texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        """Return the texts of each role: N strings, or N lists of strings, each."""
-        missing = [role for role in self.roles if role not in columns]
-        if missing:
-            what = "a text" if len(self.roles) == 1 else "pairs of texts"
-            raise DataError(
-                f"the model reads {what}, the column of `{missing[0]}` is "
-                "missing: name it",
-                path=columns.path,
-            )
-        return tuple(columns[role] for role in self.roles)
-
-    def training_texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        """Return the texts that `examples` takes, those of `texts` if no others."""
-        return self.texts(columns)
-
-    def scored_texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        """Return the texts of each role whose answers `score` takes."""
-        return self.texts(columns)
-
-    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        """Return what `predict` was given, an item a text, as one list a role.
-
-        Raises:
-            DataError: an item is no string, or no tuple of as many as there are roles.
-        """
-        count = len(self.roles)
-        for row, item in enumerate(items):
-            fits = isinstance(item, str)
-            if count > 1:
-                fits = isinstance(item, tuple | list) and len(item) == count
-                fits = fits and all(isinstance(part, str) for part in item)
-            if not fits:
-                wanted = "a string" if count == 1 else f"{count} strings"
-                wanted = "a pair of strings" if count == 2 else wanted
-                raise DataError(
-                    f"`texts` must hold {wanted} in each place; received at {row}: "
-                    f"{str(item)[:80]!r} ({type(item).__name__})"
-                )
-        if count == 1 or not items:
-            return (list(items),) * count
-        return tuple(list(part) for part in zip(*items, strict=True))
-
-    @abc.abstractmethod
-    def targets(self, columns: Columns) -> np.ndarray:
-        """Return what the model learns, [N, …]; bad values are named by line."""
-
-    def notes(self, columns: Columns) -> list[str]:
-        """Return lines that a user should read before training on these rows."""
-        return []
-
-    def example_weights(self, columns: Columns) -> np.ndarray | None:
-        """Return the weight of each example in the loss, float32 [N], or `None`."""
-        return None
 
     # From strings to the batch dict, in graph.
 
@@ -382,13 +280,6 @@ class Task(abc.ABC):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config)
-
-
-def as_columns(**roles: Sequence[Any]) -> Columns:
-    """Return columns of rows in memory, as `Task.read` returns those of a file."""
-    cells = {role: list(values) for role, values in roles.items() if values is not None}
-    count = len(next(iter(cells.values())))
-    return Columns("rows in memory", cells, list(range(1, count + 1)))
 
 
 def plain_values(values: np.ndarray) -> list[Any]:

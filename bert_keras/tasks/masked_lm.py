@@ -21,17 +21,14 @@ from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masked_metrics import NO_LABEL, MaskedAccuracy
+from bert_keras.masked_texts import filled, parted, pieces_with_masks
 from bert_keras.masking import Masking, mask_id_of
 from bert_keras.packing import locate
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.pseudo_likelihood import pseudo_log_likelihoods
-from bert_keras.ragged import keep, put, sizes_of, slices
-from bert_keras.rows import read_text
-from bert_keras.table import Columns, read_columns
+from bert_keras.ragged import keep, put, sizes_of
+from bert_keras.table import Columns, read_lines
 from bert_keras.tasks.base import Task, plain_values
-from bert_keras.tokenizer import WordPieceTokenizer
-
-MASK = "[MASK]"
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -111,15 +108,10 @@ class MaskedLM(Task):
         The lines of a `.txt` file where no column is named: each a text, blank ones
         passed over; else a column of a table.
         """
-        chosen = dict(columns or {})
         place = os.fspath(path)
-        if not chosen and place.lower().removesuffix(".gz").endswith(".txt"):
-            lines = enumerate(read_text(place).split("\n"), 1)
-            texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
-            return Columns(
-                place, {"text": [t for _, t in texts]}, [n for n, _ in texts]
-            )
-        return read_columns(place, {**cls.columns, **chosen}, header=header)
+        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
+            return read_lines(place)
+        return super().read(path, columns=columns, header=header)
 
     def read_texts(
         self,
@@ -129,10 +121,6 @@ class MaskedLM(Task):
         header: str = "auto",
     ) -> Columns:
         return self.read(path, columns=columns, header=header)
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> MaskedLM:
-        return cls(**settings)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
@@ -164,8 +152,8 @@ class MaskedLM(Task):
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         tokenizer = preprocessor.tokenizer
         mask_id = mask_id_of(tokenizer)
-        between = tf.strings.split(_as_strings(texts), MASK)
-        ids, segments = preprocessor.join_pieces(_with_masks(tokenizer, between))
+        between = parted(texts)
+        ids, segments = preprocessor.join_pieces(pieces_with_masks(tokenizer, between))
         batch = preprocessor.lay(ids, segments)
         places = tf.ragged.range(sizes_of(ids))
         masks = keep(places, ids.values == mask_id)
@@ -189,7 +177,9 @@ class MaskedLM(Task):
 
     def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch of texts whose masks follow from the text itself."""
-        draws = tf.strings.to_hash_bucket_fast(_as_strings(texts), 2**62)
+        draws = tf.strings.to_hash_bucket_fast(
+            tf.convert_to_tensor(texts, tf.string), 2**62
+        )
         return self._hidden(preprocessor, texts, draws)
 
     def _hidden(
@@ -251,7 +241,7 @@ class MaskedLM(Task):
         return {
             "tokens": slots.with_flat_values(words).to_tensor(""),
             "probabilities": slots.with_flat_values(best).to_tensor(0.0),
-            "sequences": _filled(batch["between"], slots.with_flat_values(words)),
+            "sequences": filled(batch["between"], slots.with_flat_values(words)),
         }
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -319,54 +309,3 @@ class MaskedLM(Task):
             "pseudo_perplexity": float(np.exp(-mean)),
             "pseudo_perplexity_tokens": count,
         }
-
-
-def _as_strings(texts: Any) -> Any:
-    return tf.convert_to_tensor(texts, tf.string)
-
-
-def _with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
-    """Return the ids of texts, ragged int32 [B, None], from what their masks part.
-
-    A mask ends a word on either side, as in the `tokenizers` library.
-    """
-    pieces = tokenizer(between.values)
-    sizes = sizes_of(pieces) + 1  # each with a mask behind it
-    starts = tf.cumsum(sizes, exclusive=True)
-    flat = tf.fill([tf.reduce_sum(sizes)], mask_id_of(tokenizer))
-    places = tf.ragged.range(starts, starts + sizes - 1).values
-    flat = put(flat, places, pieces.values)
-    splits = tf.gather(tf.pad(tf.cumsum(sizes), [[1, 0]]), between.row_splits)
-    # After the last part of a text stands none.
-    return slices(flat, splits[:-1], splits[1:] - splits[:-1] - 1)
-
-
-def _filled(between: Any, words: Any) -> Any:
-    """Return texts with their masks filled in, string [B, k].
-
-    Args:
-        between: RaggedTensor string [B, None], one part more than a text has masks.
-        words: RaggedTensor string [B, None, k]; a mask that was cut off stays.
-    """
-    count = words.flat_values.shape[-1]
-    text = between.value_rowids()
-    part = tf.ragged.range(between.row_lengths()).flat_values  # from 0 in each text
-    known = part < tf.gather(words.row_lengths(), text)
-    last = part + 1 == tf.gather(between.row_lengths(), text)
-    # One row more, so that there is one to read where a part has no word.
-    table = tf.concat([words.flat_values, tf.fill([1, count], "")], axis=0)
-    place = tf.where(known, tf.gather(words.row_splits, text) + part, 0)
-    fallback = tf.where(last, "", MASK)[:, tf.newaxis]
-    word = tf.where(known[:, tf.newaxis], tf.gather(table, place), fallback)
-    parts = tf.repeat(between.flat_values[:, tf.newaxis], count, axis=1)
-    # A piece from inside a word goes to the word before it.
-    inside = tf.strings.regex_full_match(word, "##.+")
-    parts = tf.where(inside, tf.strings.regex_replace(parts, r"\s+$", ""), parts)
-    word = tf.where(inside, tf.strings.regex_replace(word, "^##", ""), word)
-    columns = [
-        tf.strings.reduce_join(
-            between.with_flat_values(parts[:, i] + word[:, i]), axis=1
-        )
-        for i in range(count)
-    ]
-    return tf.stack(columns, axis=1)

@@ -15,6 +15,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.asked_questions import (
+    answer_places,
+    gold_texts,
+    misplaced,
+    question_facts,
+    wrong_answers,
+)
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.heads import PooledHead
@@ -22,7 +29,6 @@ from bert_keras.packing import unpack
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.span_metrics import (
     best_threshold,
-    question_score,
     squad1_scores,
     squad2_scores,
 )
@@ -31,17 +37,16 @@ from bert_keras.spans import (
     SpanAccuracy,
     SpanLoss,
     Spans,
-    cut_out,
+    answers_of,
     text_spans,
     window_spans,
 )
-from bert_keras.squad import UNKNOWN, is_answers, is_squad, place_of, read_squad
+from bert_keras.squad import is_squad, read_squad
 from bert_keras.table import Columns
 from bert_keras.tasks.base import Task, plain_values
 from bert_keras.windows import Windows, cut_windows, mark_windows
 
 _AT_ONCE = 32  # windows computed together, however long the texts are
-_MOST_SHOWN = 10
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -154,43 +159,16 @@ class QuestionAnswering(Task):
         )
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return first character and end of an answer of each question, int32 [N, 2].
-
-        Of several the first whose text stands where it is said to; -1 for no answer, -2
-        where no answer does: such a row is not trained on, see `notes`.
+        """Return where answers stand, int32 [N, 2], see `answer_places`; a row whose
+        answers stand nowhere is not trained on, see `notes`.
         """
-        problems = [
-            (row, f"`answers` must be a list of (text, start); received {answers!r}")
-            for row, answers in enumerate(columns["answers"])
-            if not is_answers(answers)
-        ]
-        if problems:
-            raise columns.error(problems)
-        pairs = zip(columns["context"], columns["answers"], strict=True)
-        return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
+        return answer_places(columns)
 
     def notes(self, columns: Columns) -> list[str]:
-        wrong = np.flatnonzero(self.targets(columns)[:, 0] == UNKNOWN)
-        if not len(wrong):
-            return []
-        names = columns["id"] if "id" in columns else columns.lines
-        shown = ", ".join(str(names[row]) for row in wrong[:_MOST_SHOWN])
-        more = len(wrong) - _MOST_SHOWN
-        return [
-            f"{columns.path}: {len(wrong):,} of {len(columns):,} questions are not "
-            "trained on: none of their answers stands where `answer_start` says: "
-            f"{shown}" + (f" and {more:,} more" if more > 0 else "")
-        ]
+        return misplaced(columns)
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        answered = sum(bool(answers) for answers in columns["answers"])
-        return {
-            "rows": len(columns),
-            "contexts": len(set(columns["context"])),
-            "with_answer": answered,
-            "without_answer": len(columns) - answered,
-            "wrong_offsets": int((self.targets(columns) == UNKNOWN).any(1).sum()),
-        }
+        return question_facts(columns)
 
     # From strings to windows, in graph.
 
@@ -295,15 +273,7 @@ class QuestionAnswering(Task):
         return self._answers(spans, windows.text, texts[1], starts, ends)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return the answers of windows that were computed at once.
-
-        `answer` string [B], an exact part of the context, empty for none; `start` and
-        `end` int32 [B], its characters as Python counts them, -1 for none; `score`
-        float32 [B], its probability among all spans; `null_score` float32 [B], by how
-        much no answer scores above the best span, in logits. `n_best_answers`,
-        `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best spans, best
-        first; where there are fewer: "", -1, -1 and 0.
-        """
+        """Return the answers of windows computed at once, see `spans.answers_of`."""
         windows = batch["windows"]
         spans = self._spans(outputs, batch, windows)
         places = batch["token_starts"], batch["token_ends"]
@@ -319,26 +289,8 @@ class QuestionAnswering(Task):
         self, spans: Spans, text: Any, contexts: Any, starts: Any, ends: Any
     ) -> dict[str, tf.Tensor]:
         best = text_spans(spans, text, texts=tf.size(contexts))
-        there = best.scores > NEVER / 2
-        answers, start, end = cut_out(best, contexts, starts, ends)
-        null_score = best.null - best.scores[:, 0]
-        total, none = best.total, ~there[:, 0]
-        if self.no_answer:
-            total = tf.reduce_logsumexp(tf.stack([total, best.null], 1), axis=1)
-            none |= null_score > self.threshold
-        scores = tf.where(there, tf.exp(best.scores - total[:, tf.newaxis]), 0.0)
-        null = tf.exp(best.null - total) if self.no_answer else tf.zeros_like(total)
-        return {
-            "answer": tf.where(none, "", answers[:, 0]),
-            "start": tf.where(none, -1, start[:, 0]),
-            "end": tf.where(none, -1, end[:, 0]),
-            "score": tf.where(none, null, scores[:, 0]),
-            "null_score": null_score,
-            "n_best_answers": answers,
-            "n_best_starts": start,
-            "n_best_ends": end,
-            "n_best_scores": scores,
-        }
+        threshold = self.threshold if self.no_answer else None
+        return answers_of(best, contexts, starts, ends, threshold=threshold)
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
@@ -372,29 +324,14 @@ class QuestionAnswering(Task):
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        golds, _, _ = _judged(columns, answers)
         given = plain_values(answers["answer"])
-        scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]
-        names = columns["id"] if "id" in columns else columns.lines
-        wrong = [row for row, score in enumerate(scores) if score.exact < 1]
-        wrong.sort(key=lambda row: -answers["score"][row])
-        return [
-            {
-                "id": names[row],
-                "text": columns["question"][row],
-                "answers": " | ".join(dict.fromkeys(golds[row])),
-                "prediction": given[row],
-                "f1": scores[row].f1,
-                "probability": float(answers["score"][row]),
-            }
-            for row in wrong
-        ]
+        return wrong_answers(columns, given, answers["score"])
 
 
 def _judged(
     columns: Columns, answers: Mapping[str, np.ndarray]
 ) -> tuple[list[list[str]], list[str], list[float]]:
     """Return gold answers, the best span of each question, and its null score."""
-    golds = [[answer[0] for answer in given] for given in columns["answers"]]
+    golds = gold_texts(columns)
     best = [spans[0] for spans in plain_values(answers["n_best_answers"])]
     return golds, best, answers["null_score"].tolist()

@@ -17,18 +17,13 @@ import tensorflow as tf
 
 from bert_keras import words
 from bert_keras.class_names import class_entries, class_names
-from bert_keras.entity_metrics import (
-    entities_of,
-    entity_scores,
-    parse_tag,
-    tags_of,
-)
+from bert_keras.entity_metrics import entities_of, entity_scores
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.preprocessor import Preprocessor
-from bert_keras.rows import bad_lines
 from bert_keras.table import Columns
-from bert_keras.tagged import WORD_LINES, read_tagged, read_words, tag_problem, to_bio
+from bert_keras.tagged import read_tagged, read_words, to_bio
 from bert_keras.tasks.base import Task, plain_values
+from bert_keras.word_tags import classes_of, entities_told, split_cells, tag_numbers
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
@@ -94,27 +89,12 @@ class TaggingTask(Task):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with the types of the data, sorted, as tags of BIO."""
-        labels = _split(columns, "label")
-        problems = [
-            (row, reason)
-            for row, sentence in enumerate(labels)
-            for reason in map(tag_problem, sentence)
-            if reason
-        ]
-        if problems:
-            raise columns.error(problems)
-        tags = {tag for sentence in labels for tag in sentence}
-        kinds = sorted({parse_tag(tag)[1] for tag in tags} - {""})
-        if not kinds:
-            message = "`label` must hold a tag that is not O, in some sentence"
-            raise columns.error([(0, message)])
-        names = [f"{prefix}-{kind}" for kind in kinds for prefix in "BI"]
-        return cls(**{"classes": ("O", *names), **settings})
+        return cls(**{"classes": classes_of(columns), **settings})
 
     def texts(self, columns: Columns) -> tuple[list[Any], ...]:
         """Return lists of words; plain texts where a text has no tags beside it."""
         if "label" in columns:
-            return (_split(columns, "text"),)
+            return (split_cells(columns, "text"),)
         return super().texts(columns)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
@@ -131,54 +111,8 @@ class TaggingTask(Task):
         return ([list(item) for item in items],)
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the tag of each word, int32 [N, W], filled with -1.
-
-        Tags of another scheme are told in that of `classes`; one that has no class in
-        it, such as `I-x` of a model that only has `B-x`, teaches nothing.
-        """
-        index = {parse_tag(tag): number for number, tag in enumerate(self.classes)}
-        prefixes = "".join(sorted(prefix for prefix, _ in index))
-        rows, problems = [], []
-        pairs = zip(_split(columns, "text"), _split(columns, "label"), strict=True)
-        for row, (sentence, tags) in enumerate(pairs):
-            named = self._problems(columns, row, sentence, tags)
-            problems += named
-            if not named:
-                found = entities_of(tags)
-                rows.append(tags_of(found, len(tags), prefixes=prefixes))
-        if problems:
-            raise bad_lines(columns.path, problems)
-        values = np.full((len(rows), max(map(len, rows), default=0)), -1, "int32")
-        for row, tags in enumerate(rows):
-            values[row, : len(tags)] = [index.get(parse_tag(tag), -1) for tag in tags]
-        return values
-
-    def _problems(
-        self, columns: Columns, row: int, sentence: list[str], tags: list[str]
-    ) -> list[tuple[int, str]]:
-        """Return line and reason of each wrong tag of a sentence."""
-        kinds = {parse_tag(tag)[1] for tag in self.classes} - {""}
-        lines = [columns.lines[row]] * len(tags)
-        if WORD_LINES in columns:
-            lines = columns[WORD_LINES][row]
-        problems = []
-        for line, tag in zip(lines, tags, strict=True):
-            kind = parse_tag(tag)[1]
-            if kind and kind not in kinds:
-                reason = tag_problem(tag) or (
-                    f"the type of a tag must be one of {', '.join(sorted(kinds))}; "
-                    f"received {tag!r}"
-                )
-                problems.append((line, reason))
-        if not problems and len(sentence) != len(tags):
-            reason = (
-                f"`label` must hold a tag for each of {len(sentence)} words; "
-                f"holds {len(tags)}"
-            )
-            problems.append((columns.lines[row], reason))
-        if "" in sentence:
-            problems.append((columns.lines[row], "`text` must not hold empty words"))
-        return problems
+        """Return the tag of each word, see `word_tags.tag_numbers`."""
+        return tag_numbers(columns, self.classes)
 
     # From words to the batch dict, in graph.
 
@@ -276,13 +210,13 @@ class TaggingTask(Task):
     ) -> dict[str, Any]:
         """Return the scores of entities, see `entity_metrics.entity_scores`."""
         return entity_scores(
-            _split(columns, "label"), self._predicted(columns, answers)
+            split_cells(columns, "label"), self._predicted(columns, answers)
         )
 
     def _predicted(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[list[str]]:
-        sizes = map(len, _split(columns, "label"))
+        sizes = map(len, split_cells(columns, "label"))
         tags = plain_values(answers["tags"])
         return [row[:size] for row, size in zip(tags, sizes, strict=True)]
 
@@ -291,7 +225,7 @@ class TaggingTask(Task):
     ) -> list[dict[str, Any]]:
         """Return the sentences whose entities are not right, most confident first."""
         found = []
-        sentences, labels = _split(columns, "text"), _split(columns, "label")
+        sentences, labels = split_cells(columns, "text"), split_cells(columns, "label")
         predictions = self._predicted(columns, answers)
         for row, (label, prediction) in enumerate(
             zip(labels, predictions, strict=True)
@@ -304,15 +238,15 @@ class TaggingTask(Task):
                 {
                     "line": columns.lines[row],
                     "text": " ".join(sentences[row]),
-                    "label": _told(sentences[row], label),
-                    "prediction": _told(sentences[row], prediction),
+                    "label": entities_told(sentences[row], label),
+                    "prediction": entities_told(sentences[row], prediction),
                     "probability": float(answers["scores"][row, wrong].max()),
                 }
             )
         return sorted(found, key=lambda mistake: -mistake["probability"])
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        labels = _split(columns, "label")
+        labels = split_cells(columns, "label")
         counts = collections.Counter(
             e.type for tags in labels for e in entities_of(tags)
         )
@@ -337,17 +271,3 @@ def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:
     if texts.shape.rank == 1:
         return words.pieces_of_texts(preprocessor.tokenizer, texts)
     return words.pieces_of_words(preprocessor.tokenizer, texts)
-
-
-def _split(columns: Columns, role: str) -> list[list[str]]:
-    """Return lists of words or tags; cells that are strings are split at spaces."""
-    cells: list[Any] = columns[role]
-    return [cell.split() if isinstance(cell, str) else list(cell) for cell in cells]
-
-
-def _told(sentence: list[str], tags: list[str]) -> str:
-    """Return the entities of a sentence as a person reads them."""
-    return "; ".join(
-        f"{' '.join(sentence[start:end])} ({kind})"
-        for kind, start, end in entities_of(tags)
-    )

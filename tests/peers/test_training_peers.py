@@ -10,9 +10,9 @@ from bert_keras.encoder import BertEncoder
 from bert_keras.model_folder import save_model
 from bert_keras.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.preprocessor import Preprocessor
-from bert_keras.table import Columns
+from bert_keras.table import Columns, as_columns
 from bert_keras.task_model import TaskModel
-from bert_keras.tasks.base import Task, as_columns
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.question_answering import QuestionAnswering
 from bert_keras.tasks.token_classification import TokenClassification

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conftest import VOCABULARY
 
-from bert_keras.tasks.base import as_columns
+from bert_keras.table import as_columns
 from bert_keras.tasks.masked_lm import MaskedLM
 from task_cases import TEXTS, Case
 

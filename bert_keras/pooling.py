@@ -14,6 +14,7 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import COMBINATIONS, POOLINGS
+from bert_keras.wanted_tokens import first_tokens
 
 _LOWEST = -1e9  # below any hidden state, finite
 
@@ -115,7 +116,9 @@ class TextPooling(keras.layers.Layer):
         cls_positions: Any = None,
     ) -> Any:
         x = ops.cast(x, "float32")
-        if cls_positions is None:
+        if self.pooling == "cls":
+            pooled = first_tokens(x, cls_positions)
+        elif cls_positions is None:
             pooled = self._pool_rows(x, ops.cast(padding_mask, "bool")[..., None])
         else:
             pooled = self._pool_segments(x, padding_mask, position_ids, cls_positions)
@@ -123,8 +126,6 @@ class TextPooling(keras.layers.Layer):
 
     def _pool_rows(self, x: Any, real: Any) -> Any:
         """Pool rows of one text each."""
-        if self.pooling == "cls":
-            return x[:, 0]
         if self.pooling == "max":
             return ops.max(ops.where(real, x, _LOWEST), axis=1)
         count = ops.sum(ops.cast(real, "float32"), axis=1)
@@ -135,8 +136,6 @@ class TextPooling(keras.layers.Layer):
     ) -> Any:
         """Pool each text of rows that hold several."""
         flat = ops.reshape(x, (-1, x.shape[-1]))
-        if self.pooling == "cls":
-            return ops.take(flat, cls_positions, axis=0)
         texts = ops.shape(cls_positions)[0]
         places = ops.reshape(position_ids, (-1,))
         total = ops.shape(places)[0]

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
-import statistics
-import subprocess
-import sys
 from pathlib import Path
+
+import seeded_runs
 
 from bert_keras.correlation import pearson, spearman
 from bert_keras.metrics import matthews_correlation, precision_recall_f1
 from bert_keras.table import Columns, read_columns
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
-SIDES = ("bert_keras", "transformers")
 BATCH, MAX_LENGTH = 32, 128
 
 
@@ -134,27 +131,13 @@ def scores(name: str, predicted: list[str], labels: list[str]) -> dict[str, floa
     return {"accuracy": hits / len(true), "F1": float(f1[1])}
 
 
-def run_one(options: argparse.Namespace, recipe: Recipe, folder: Path) -> None:
-    """Train and score one side with one seed, in a process of its own."""
-    read = {"columns": recipe.columns, "header": recipe.header}
-    train = read_columns(folder / "train.tsv", **read)
-    dev = read_columns(folder / "dev.tsv", **read)
-    if options.rows:
-        train, dev = (each.take(range(options.rows)) for each in (train, dev))
-    predict = globals()[f"predict_{options.side}"]
-    predicted = predict(recipe, train, dev, options.seed)
-    print(json.dumps(scores(options.task, predicted, dev["label"])))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=RECIPES, default="mrpc")
     parser.add_argument("--data", type=Path, help="holds train.tsv and dev.tsv")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, help="default: those of the recipe")
     parser.add_argument("--rows", type=int, help="the first so many rows only")
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    seeded_runs.add_arguments(parser)
     options = parser.parse_args()
     folder = options.data or DATA / f"glue_{options.task}"
     if not folder.is_dir():
@@ -163,25 +146,17 @@ def main() -> None:
     recipe = RECIPES[options.task]
     if options.epochs:
         recipe = dataclasses.replace(recipe, epochs=options.epochs)
-    if options.side:
-        run_one(options, recipe, folder)
-        return
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    for seed in range(options.seeds):
-        for side in SIDES:
-            command = [sys.executable, __file__, *sys.argv[1:]]
-            command += ["--side", side, "--seed", str(seed)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(done.stderr)
-            found[side].append(json.loads(done.stdout.splitlines()[-1]))
-            shown = [f"{name} {value:.4f}" for name, value in found[side][-1].items()]
-            print(f"seed {seed} {side:<13} {' '.join(shown)}", flush=True)
-    for side, runs in found.items():
-        for name in runs[0]:
-            values = [run[name] for run in runs]
-            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
-            print(f"{side:<13} {name:<9} {statistics.mean(values):.4f} ± {spread:.4f}")
+
+    def one(side: str, seed: int) -> dict[str, float]:
+        read = {"columns": recipe.columns, "header": recipe.header}
+        train = read_columns(folder / "train.tsv", **read)
+        dev = read_columns(folder / "dev.tsv", **read)
+        if options.rows:
+            train, dev = (each.take(range(options.rows)) for each in (train, dev))
+        predicted = globals()[f"predict_{side}"](recipe, train, dev, seed)
+        return scores(options.task, predicted, dev["label"])
+
+    seeded_runs.run(options, one)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,15 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import seeded_runs
+
 DATA = Path(__file__).resolve().parents[2] / "shared/data/wnut17"
 FILES = {"train": "wnut17train.conll", "test": "emerging.test.annotated"}
-SIDES = ("bert_keras", "transformers")
 # The rate of our examples on this encoder: a small one takes more than BERT-base does.
 EPOCHS, BATCH, RATE, MAX_LENGTH = 3, 32, 2e-4, 128
-SCORES = ("precision", "recall", "f1")
 
 
 def rows(data: Path, split: str, limit: int) -> Any:
@@ -61,11 +58,8 @@ def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
 
 def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
     import torch
-    from transformers import (
-        AutoModelForTokenClassification,
-        AutoTokenizer,
-        get_linear_schedule_with_warmup,
-    )
+    from peer import PeerUpdates
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
 
     torch.manual_seed(seed)
     torch.set_num_threads(os.cpu_count() or 1)
@@ -94,17 +88,9 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
             if word is not None and word != words[place - 1]
         ]
 
-    groups: list[dict[str, Any]] = [
-        {"params": [], "weight_decay": 0.01},
-        {"params": [], "weight_decay": 0.0},
-    ]
-    for name, weight in model.named_parameters():
-        groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
-    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
     steps = -(-len(train) // BATCH) * EPOCHS
-    schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+    update = PeerUpdates(model, RATE, steps)
     order, shuffle = list(range(len(train))), random.Random(seed)
-    model.train()
     for _ in range(EPOCHS):
         shuffle.shuffle(order)
         for start in range(0, len(order), BATCH):
@@ -114,11 +100,7 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
             for at, row in enumerate(chosen):
                 for place, word in first_pieces(batch, at):
                     labels[at, place] = tags.index(train["label"][row][word])
-            model(**batch, labels=labels).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+            update(model(**batch, labels=labels).loss)
     model.eval()
     found: list[list[str]] = []
     with torch.inference_mode():
@@ -137,40 +119,22 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=0, help="sentences; 0: all")
-    parser.add_argument("--side", choices=SIDES, help="one side alone, one seed")
-    parser.add_argument("--seed", type=int, default=0, help="of --side")
+    seeded_runs.add_arguments(parser)
     options = parser.parse_args()
     if not options.data.is_dir():
         print(f"skipped: {options.data} is absent ({', '.join(FILES.values())})")
         return
-    if options.side:
+
+    def one(side: str, seed: int) -> dict[str, float]:
         from bert_keras.entity_metrics import entity_scores
 
         train, test = (rows(options.data, split, options.limit) for split in FILES)
-        predicted = globals()[f"predict_{options.side}"](train, test, options.seed)
+        predicted = globals()[f"predict_{side}"](train, test, seed)
         scores = entity_scores(test["label"], predicted)
-        print(*(scores[key] for key in SCORES))
-        return
-    found: dict[str, list[list[float]]] = {side: [] for side in SIDES}
-    for seed in range(options.seeds):
-        for side in SIDES:
-            command = [sys.executable, __file__, "--data", str(options.data)]
-            command += ["--limit", str(options.limit)]
-            command += ["--side", side, "--seed", str(seed)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(done.stderr)
-            values = [float(value) for value in done.stdout.split()[-len(SCORES) :]]
-            found[side].append(values)
-            told = zip(SCORES, values, strict=True)
-            shown = "  ".join(f"{key} {value:.4f}" for key, value in told)
-            print(f"seed {seed} {side:<13} {shown}", flush=True)
-    for side in SIDES:
-        for name, values in zip(SCORES, zip(*found[side], strict=True), strict=True):
-            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
-            print(f"{side:<13} {name:<9} {statistics.mean(values):.4f} ± {spread:.4f}")
+        return {name: scores[name] for name in ("precision", "recall", "f1")}
+
+    seeded_runs.run(options, one)
 
 
 if __name__ == "__main__":

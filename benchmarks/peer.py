@@ -20,6 +20,33 @@ from transformers import (
 )
 
 
+class PeerUpdates:
+    """The paper's recipe: AdamW without decay of LayerNorm and biases, clipping, a
+    tenth of the steps to warm up. Call it with the loss of each step.
+    """
+
+    def __init__(self, model: torch.nn.Module, rate: float, steps: int) -> None:
+        groups: list[dict[str, Any]] = [
+            {"params": [], "weight_decay": 0.01},
+            {"params": [], "weight_decay": 0.0},
+        ]
+        for name, weight in model.named_parameters():
+            groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
+        self.model = model
+        self.optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-6, fused=True)
+        self.schedule = get_linear_schedule_with_warmup(
+            self.optimizer, steps // 10, steps
+        )
+        model.train()
+
+    def __call__(self, loss: torch.Tensor) -> None:
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad()
+
+
 class TransformersPeer:
     """A classifier of texts, or of pairs as tuples, on a pretrained encoder.
 
@@ -58,19 +85,10 @@ class TransformersPeer:
         max_length: int,
     ) -> float:
         """Train, and return the seconds that it took."""
-        groups: list[dict[str, Any]] = [
-            {"params": [], "weight_decay": 0.01},
-            {"params": [], "weight_decay": 0.0},
-        ]
-        for name, weight in self.model.named_parameters():
-            plain = "bias" in name or "LayerNorm" in name
-            groups[plain]["params"].append(weight)
-        optimizer = torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6, fused=True)
         steps = -(-len(texts) // batch_size) * epochs
-        schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+        update = PeerUpdates(self.model, learning_rate, steps)
         order = list(range(len(texts)))
         shuffle = random.Random(self.seed)
-        self.model.train()
         started = time.perf_counter()
         for _ in range(epochs):
             shuffle.shuffle(order)
@@ -78,11 +96,7 @@ class TransformersPeer:
                 rows = order[start : start + batch_size]
                 batch = self._batch([texts[row] for row in rows], max_length)
                 numbers = [self._number(labels[row]) for row in rows]
-                self.model(**batch, labels=torch.tensor(numbers)).loss.backward()
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                optimizer.zero_grad()
+                update(self.model(**batch, labels=torch.tensor(numbers)).loss)
         return time.perf_counter() - started
 
     def _number(self, label: str) -> float:

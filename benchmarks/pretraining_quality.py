@@ -95,33 +95,22 @@ def run_bert_keras(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_transformers(options: argparse.Namespace) -> dict[str, Any]:
     import torch
-    from transformers import BertForPreTraining, get_linear_schedule_with_warmup
+    from peer import PeerUpdates
+    from transformers import BertForPreTraining
 
     work, steps, seed = options.work, options.steps, options.seed
     torch.manual_seed(seed)
     random.seed(seed)
     torch.set_num_threads(os.cpu_count() or 1)
     model = BertForPreTraining.from_pretrained(first_weights(work, options.size))
-    groups: list[dict[str, Any]] = [
-        {"params": [], "weight_decay": 0.01},
-        {"params": [], "weight_decay": 0.0},
-    ]
-    for name, weight in model.named_parameters():
-        groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
-    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)
+    update = PeerUpdates(model, RATE, steps)
     losses, tokens, started = [], 0, 0.0
-    model.train()
     batches = itertools.islice(batches_of(work / "train", work, seed, None), steps)
     for number, (inputs, labels, pairs) in enumerate(batches):
         if number == steps // 10:
             started, tokens = time.perf_counter(), 0
         found = model(**inputs, labels=labels, next_sentence_label=pairs)
-        found.loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
+        update(found.loss)
         losses.append(found.loss.item())
         tokens += int(inputs["attention_mask"].sum())
         if number % 50 == 0:

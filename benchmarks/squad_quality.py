@@ -14,19 +14,16 @@ import argparse
 import json
 import os
 import random
-import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
+
+import seeded_runs
 
 from bert_keras.span_metrics import squad1_scores
 from bert_keras.squad import place_of, read_squad
 from bert_keras.table import Columns
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/squad_v1.1/half.json"
-SIDES = ("bert_keras", "transformers")
 # A rate and a batch with which a small encoder learns the task in one epoch.
 BATCH, RATE, MAX_LENGTH, STRIDE, MAX_ANSWER, N_BEST = 8, 1e-4, 384, 128, 30, 20
 
@@ -113,38 +110,27 @@ class SpanPeer:
 
     def fine_tune(self, train: Columns, epochs: int) -> None:
         import torch
-        from transformers import get_linear_schedule_with_warmup
+        from peer import PeerUpdates
 
         windows = self.windows(train)
         for window in windows:
             row = window["row"]
             place = place_of(train["context"][row], train["answers"][row])
             window["target"] = target(window["offsets"], place)
-        groups: list[dict[str, Any]] = [
-            {"params": [], "weight_decay": 0.01},
-            {"params": [], "weight_decay": 0.0},
-        ]
-        for name, weight in self.model.named_parameters():
-            groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
-        optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
         steps = -(-len(windows) // BATCH) * epochs
-        schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+        update = PeerUpdates(self.model, RATE, steps)
         shuffle = random.Random(self.seed)
-        self.model.train()
         for _ in range(epochs):
             shuffle.shuffle(windows)
             for start in range(0, len(windows), BATCH):
                 part = windows[start : start + BATCH]
                 places = torch.tensor([window["target"] for window in part])
-                self.model(
+                found = self.model(
                     **self.batch(part),
                     start_positions=places[:, 0],
                     end_positions=places[:, 1],
-                ).loss.backward()
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                optimizer.zero_grad()
+                )
+                update(found.loss)
 
     def answer(self, columns: Columns) -> list[str]:
         import torch
@@ -195,53 +181,25 @@ def answer_transformers(train: Columns, dev: Columns, seed: int, epochs: int) ->
     return peer.answer(dev)
 
 
-def run_side(options: argparse.Namespace) -> None:
-    train, dev = split(options.data, options.limit)
-    answer = globals()[f"answer_{options.side}"]
-    answers = answer(train, dev, options.seed, options.epochs)
-    golds = [[text for text, _ in given] for given in dev["answers"]]
-    scores = squad1_scores(golds, answers)
-    print(scores["exact_match"], scores["f1"])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--limit", type=int, help="so many questions of each split")
-    parser.add_argument("--side", choices=SIDES, help="this side alone")
-    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    seeded_runs.add_arguments(parser)
     options = parser.parse_args()
     if not options.data.is_file():
         print(f"skipped: {options.data} is absent (SQuAD 1.1's JSON)")
         return
-    if options.seed is not None:
-        run_side(options)
-        return
-    sides = [options.side] if options.side else SIDES
-    found: dict[str, list[tuple[float, ...]]] = {side: [] for side in sides}
-    for seed in range(options.seeds):
-        for side in sides:
-            command = [sys.executable, __file__, "--data", str(options.data)]
-            command += ["--side", side, "--seed", str(seed)]
-            command += ["--epochs", str(options.epochs)]
-            command += ["--limit", str(options.limit)] if options.limit else []
-            started = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(done.stderr)
-            exact, f1 = map(float, done.stdout.split()[-2:])
-            found[side].append((exact, f1))
-            seconds = time.perf_counter() - started
-            shown = f"EM {exact:.2f} F1 {f1:.2f}  ({seconds:.0f} s)"
-            print(f"seed {seed} {side:<13} {shown}", flush=True)
-    for side in sides:
-        for name, values in zip(
-            ("EM", "F1"), zip(*found[side], strict=True), strict=True
-        ):
-            spread = statistics.stdev(values) if len(values) > 1 else float("nan")
-            print(f"{side:<13} {name:<3} {statistics.mean(values):.2f} ± {spread:.2f}")
+
+    def one(side: str, seed: int) -> dict[str, float]:
+        train, dev = split(options.data, options.limit)
+        answers = globals()[f"answer_{side}"](train, dev, seed, options.epochs)
+        golds = [[text for text, _ in given] for given in dev["answers"]]
+        scores = squad1_scores(golds, answers)
+        return {"EM": scores["exact_match"], "F1": scores["f1"]}
+
+    seeded_runs.run(options, one)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class RecurrentHead(keras.layers.Layer):
         ]
         self.output_layer = keras.layers.Dense(
             classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(
+            kernel_initializer=keras.initializers.RandomNormal(
                 stddev=initializer_range, seed=seed
             ),
             dtype=dtype,

@@ -350,7 +350,7 @@ def test_parts_of_a_batch_learn_as_the_whole(train_spam: Any, tmp_path: Path) ->
     parts = train_spam(tmp_path / "parts", accumulation=2, **settings)
     for one, other in zip(parts.model.weights, whole.model.weights, strict=True):
         if not is_noise(one.path):
-            np.testing.assert_allclose(one, other, atol=1e-6, err_msg=one.path)
+            np.testing.assert_allclose(one, other, atol=3e-6, err_msg=one.path)
     losses = [
         [row["loss"] for row in r.history if "loss" in row] for r in (whole, parts)
     ]

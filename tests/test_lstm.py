@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_keras.lstm import Lstm
 
-TIME, WIDTH, UNITS = 9, 5, 4
+WIDTH, UNITS = 5, 4
 # Rows of several sequences, of one, with padding at the end, and padded all through.
 IDS = np.array(
     [

@@ -22,6 +22,7 @@ CALIBRATIONS = ("none", "temperature")
 # Few dev rows that are all answered rightly would ask for a temperature of 0.
 LEAST, MOST = 0.1, 10.0
 _TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
+_NEVER = -1e9  # the logit of what cannot be, at any temperature
 
 
 def check_calibration(calibration: str, temperature: float) -> None:
@@ -49,7 +50,12 @@ def check_number(name: str, value: object) -> None:
         raise ConfigError(f"`{name}` must be a number; received {value!r}")
 
 
-def fit_temperature(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
+def fit_temperature(
+    labels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    *,
+    absent: npt.ArrayLike | None = None,
+) -> float:
     """Return the temperature that gives the labels the least mean -log p.
 
     It divides the logits; above 1 it makes a model less sure. The loss is convex in its
@@ -58,12 +64,13 @@ def fit_temperature(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> floa
     Args:
         labels: integer [N], from 0 to C - 1.
         probabilities: float [N, C] of a softmax; their logarithms are its logits.
+        absent: bool [N, C], which of them fill up a row that has fewer.
 
     Example:
         >>> round(fit_temperature([0, 0, 0, 1], [[0.9, 0.1]] * 4), 3)  # right: 0.75
         2.0
     """
-    true, logits = np.asarray(labels), _logits(probabilities)
+    true, logits = np.asarray(labels), _logits(probabilities, absent)
     of_label = logits[np.arange(len(true)), true].mean()
 
     def slope(inverse: float) -> float:
@@ -77,18 +84,27 @@ def fit_temperature(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> floa
     return math.exp(-(low + high) / 2)
 
 
-def scaled(probabilities: npt.ArrayLike, temperature: float) -> npt.NDArray[np.float64]:
+def scaled(
+    probabilities: npt.ArrayLike,
+    temperature: float,
+    *,
+    absent: npt.ArrayLike | None = None,
+) -> npt.NDArray[np.float64]:
     """Return the probabilities [N, C] of logits divided by a temperature."""
-    return _softmax(_logits(probabilities) / temperature)
+    return _softmax(_logits(probabilities, absent) / temperature)
 
 
 def uncalibrated_scores(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, temperature: float
+    labels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    temperature: float,
+    *,
+    absent: npt.ArrayLike | None = None,
 ) -> dict[str, Any]:
     """Return loss and calibration error as they were before the temperature."""
     if temperature == 1:
         return {}
-    before = scaled(probabilities, 1 / temperature)
+    before = scaled(probabilities, 1 / temperature, absent=absent)
     error = expected_calibration_error(labels, before)
     return {
         "uncalibrated_loss": cross_entropy(labels, before),
@@ -134,13 +150,16 @@ def abstention_scores(
     answered = np.asarray(confidence) >= below
     right = np.asarray(correct)[answered]
     return {
-        "coverage": float(answered.mean()),
+        "coverage": float(answered.mean()) if answered.size else 0.0,
         "answered_accuracy": float(right.mean()) if right.size else 0.0,
     }
 
 
-def _logits(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    return np.log(np.maximum(np.asarray(probabilities, np.float64), _TINY))
+def _logits(
+    probabilities: npt.ArrayLike, absent: npt.ArrayLike | None
+) -> npt.NDArray[np.float64]:
+    logits = np.log(np.maximum(np.asarray(probabilities, np.float64), _TINY))
+    return logits if absent is None else np.where(absent, _NEVER, logits)
 
 
 def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -43,9 +43,7 @@ def expected_calibration_error(
 
     Args and errors are those of `reliability`; as in Guo et al. 2017, equation 3.
     """
-    bins = reliability(labels, probabilities, num_bins=num_bins)
-    gaps = [abs(b["accuracy"] - b["confidence"]) * b["support"] for b in bins]
-    return float(sum(gaps) / sum(b["support"] for b in bins))
+    return _mean_gap(reliability(labels, probabilities, num_bins=num_bins))
 
 
 def reliability(
@@ -71,7 +69,38 @@ def reliability(
     true, p = check_probabilities(labels, probabilities)
     if num_bins < 1:
         raise BertKerasError(f"`num_bins` must be at least 1; received {num_bins}")
-    confidence, correct = p.max(axis=1), p.argmax(axis=1) == true
+    return _bins(p.max(axis=1), p.argmax(axis=1) == true, num_bins)
+
+
+def confidence_scores(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, num_bins: int = 15
+) -> dict[str, Any]:
+    """Return what `confidence` is worth, of answers that are no classes.
+
+    Args:
+        confidence: float [N], from 0 to 1, one an answer.
+        correct: bool [N], whether the answer is right.
+        num_bins: number of bins from 0 to 1.
+
+    Returns:
+        `expected_calibration_error` and `reliability`, as for classes; nothing where
+        there is no answer.
+
+    Example:
+        >>> found = confidence_scores([0.9, 0.8], [True, False])
+        >>> round(found["expected_calibration_error"], 3)  # 0.1 and 0.8 beside it
+        0.45
+    """
+    sure = np.asarray(confidence, np.float64)
+    if not sure.size:
+        return {}
+    bins = _bins(sure, np.asarray(correct, bool), num_bins)
+    return {"expected_calibration_error": _mean_gap(bins), "reliability": bins}
+
+
+def _bins(
+    confidence: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_], num_bins: int
+) -> list[dict[str, Any]]:
     edges = np.linspace(0, 1, num_bins + 1)[1:-1]
     bins = np.digitize(confidence, edges, right=True)
     return [
@@ -82,6 +111,11 @@ def reliability(
         }
         for number in np.unique(bins)
     ]
+
+
+def _mean_gap(bins: list[dict[str, Any]]) -> float:
+    gaps = [abs(b["accuracy"] - b["confidence"]) * b["support"] for b in bins]
+    return float(sum(gaps) / sum(b["support"] for b in bins))
 
 
 def check_integers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:

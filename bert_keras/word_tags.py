@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from bert_keras.entity_metrics import entities_of, parse_tag, tags_of
 from bert_keras.rows import bad_lines
 from bert_keras.table import Columns
-from bert_keras.tagged import WORD_LINES, tag_problem
+from bert_keras.tagged import WORD_LINES, tag_problem, to_bio
 
 
 def split_cells(columns: Columns, role: str) -> list[list[str]]:
@@ -97,6 +98,49 @@ def _problems(
     if "" in sentence:
         problems.append((columns.lines[row], "`text` must not hold empty words"))
     return problems
+
+
+def tag_facts(columns: Columns) -> dict[str, Any]:
+    """Return how many words and entities there are, and of which types."""
+    labels = split_cells(columns, "label")
+    counts = collections.Counter(
+        entity.type for tags in labels for entity in entities_of(tags)
+    )
+    return {
+        "rows": len(columns),
+        "words": sum(map(len, labels)),
+        "entities": sum(counts.values()),
+        "classes": dict(sorted(counts.items())),
+    }
+
+
+def wrong_sentences(
+    columns: Columns, predictions: list[list[str]], scores: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the sentences whose entities are not right, most confident first.
+
+    Args:
+        columns: N labelled sentences.
+        predictions: the tags given to each.
+        scores: float [N, W], the probability of each of these.
+    """
+    found = []
+    sentences, labels = split_cells(columns, "text"), split_cells(columns, "label")
+    for row, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
+        if entities_of(label) == entities_of(prediction):
+            continue
+        pairs = zip(to_bio(label), to_bio(prediction), strict=True)
+        wrong = [place for place, (a, b) in enumerate(pairs) if a != b]
+        found.append(
+            {
+                "line": columns.lines[row],
+                "text": " ".join(sentences[row]),
+                "label": entities_told(sentences[row], label),
+                "prediction": entities_told(sentences[row], prediction),
+                "probability": float(scores[row, wrong].max()),
+            }
+        )
+    return sorted(found, key=lambda mistake: -mistake["probability"])
 
 
 def entities_told(sentence: list[str], tags: list[str]) -> str:

@@ -166,28 +166,14 @@ def find_entities(
         `starts` and `ends` int32 [B, E], in characters, and `scores` float32 [B, E],
         the mean over the words; filled with empty strings, -1 and 0.
     """
-    parsed = [parse_tag(tag) for tag in classes]
-    kinds = sorted({kind for _, kind in parsed})
-    prefix = tf.gather(tf.constant([ord(prefix) for prefix, _ in parsed]), tags)
-    prefix = tf.where(pieces.mask, prefix, ord("O"))
-    kind = tf.gather(tf.constant([kinds.index(kind) for _, kind in parsed]), tags)
-    before = tf.pad(prefix, [[0, 0], [1, 0]], constant_values=ord("O"))[:, :-1]
-    changes = tf.not_equal(kind, tf.pad(kind, [[0, 0], [1, 0]])[:, :-1])
-    inside = tf.not_equal(prefix, ord("O"))
-    first = inside & (_is_one_of(prefix, "BS") | _is_one_of(before, "OES") | changes)
-    goes_on = tf.pad(inside & ~first, [[0, 0], [0, 1]])[:, 1:]
-    begin, end = tf.where(first), tf.where(inside & ~goes_on)
-    number = tf.cumsum(tf.cast(tf.reshape(first, [-1]), tf.int32)) - 1
-    member = tf.reshape(inside, [-1])
-    mean = tf.math.segment_mean(
-        tf.boolean_mask(tf.reshape(scores, [-1]), member),
-        tf.boolean_mask(number, member),
-    )
+    found = _runs(classes, tags, pieces.mask)
+    begin, end = tf.where(found.first), tf.where(found.last)
+    mean = found.means(scores)
     decoded = tf.strings.unicode_decode(texts, "UTF-8")
     starts = tf.gather_nd(pieces.starts, begin)
     ends = tf.gather_nd(pieces.ends, end)
     ends = _over_marks(decoded, begin[:, 0], ends)
-    names = tf.gather(tf.constant(kinds), tf.gather_nd(kind, begin))
+    names = tf.gather(tf.constant(found.kinds), tf.gather_nd(found.kind, begin))
 
     def dense(values: Any, fill: Any) -> Any:
         rows = tf.shape(texts, out_type=tf.int64)[0]
@@ -201,6 +187,65 @@ def find_entities(
         "ends": dense(ends, -1),
         "scores": dense(mean, 0.0),
     }
+
+
+def sure_tags(
+    classes: Sequence[str], tags: Any, scores: Any, mask: Any, *, below: float
+) -> Any:
+    """Return the tags with `O` for entities whose score is too low, int [B, W].
+
+    Args:
+        classes: the tags by their numbers; `O` is one of them.
+        tags, scores: as for `find_entities`.
+        mask: bool [B, W], of `Pieces`.
+        below: the least mean score of an entity that stays.
+    """
+    found = _runs(classes, tags, mask)
+    means = tf.concat([found.means(scores), [0.0]], 0)  # of the words of no entity
+    mean = tf.gather(means, tf.where(found.inside, found.number, -1 + tf.size(means)))
+    outside = tf.constant(list(classes).index("O"), tags.dtype)
+    return tf.where(found.inside & (mean < below), outside, tags)
+
+
+class _Runs(NamedTuple):
+    """Which words of B sentences make an entity together.
+
+    Args:
+        kinds: the types of the classes, sorted.
+        kind: int32 [B, W], the type of each word's tag.
+        inside, first, last: bool [B, W], words of an entity, and its ends.
+        number: int32 [B, W], at the words of an entity its number in the batch.
+    """
+
+    kinds: list[str]
+    kind: Any
+    inside: Any
+    first: Any
+    last: Any
+    number: Any
+
+    def means(self, scores: Any) -> Any:
+        """Return the mean score of each entity, float32 [E]."""
+        return tf.math.segment_mean(
+            tf.boolean_mask(scores, self.inside),
+            tf.boolean_mask(self.number, self.inside),
+        )
+
+
+def _runs(classes: Sequence[str], tags: Any, mask: Any) -> _Runs:
+    parsed = [parse_tag(tag) for tag in classes]
+    kinds = sorted({kind for _, kind in parsed})
+    prefix = tf.gather(tf.constant([ord(prefix) for prefix, _ in parsed]), tags)
+    prefix = tf.where(mask, prefix, ord("O"))
+    kind = tf.gather(tf.constant([kinds.index(kind) for _, kind in parsed]), tags)
+    before = tf.pad(prefix, [[0, 0], [1, 0]], constant_values=ord("O"))[:, :-1]
+    changes = tf.not_equal(kind, tf.pad(kind, [[0, 0], [1, 0]])[:, :-1])
+    inside = tf.not_equal(prefix, ord("O"))
+    first = inside & (_is_one_of(prefix, "BS") | _is_one_of(before, "OES") | changes)
+    goes_on = tf.pad(inside & ~first, [[0, 0], [0, 1]])[:, 1:]
+    counts = tf.cumsum(tf.cast(tf.reshape(first, [-1]), tf.int32))
+    number = tf.reshape(counts, tf.shape(first)) - 1
+    return _Runs(kinds, kind, inside, first, inside & ~goes_on, number)
 
 
 def _is_one_of(prefix: Any, letters: str) -> Any:

@@ -37,9 +37,10 @@ FLOORS = {
     " checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"
     " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
-    " choice_file contrastive corpus_arguments corpus_reader data_sets"
-    " feature_arguments masking packing pairs pretrain_config pretraining_manifest"
-    " squad tagged task_rows train_arguments vocabulary_learning",
+    " choice_file confidence contrastive corpus_arguments corpus_reader data_sets"
+    " entity_confidence feature_arguments masking packing pairs pretrain_config"
+    " pretraining_manifest squad tagged task_rows train_arguments"
+    " vocabulary_learning",
     4: "asked_questions checkpoints.bundle checkpoints.huggingface"
     " checkpoints.keras_hub corpus hub_preprocessor masked_texts preprocessor"
     " pretrain_arguments pretraining_files pretraining_rows pretraining_shard"

@@ -102,6 +102,64 @@ def test_scores_by_hand() -> None:
     assert (mistake["line"], mistake["label"], mistake["prediction"]) == (2, "b", "a")
 
 
+ROWS = as_columns(
+    context=["x"] * 4,
+    choices=[["a", "b"], ["a", "b"], ["a", "b"], ["a", "b", "c"]],
+    label=["0", "1", "0", "0"],
+)
+LOGITS = tf.constant([[2.2, 0, -1e9], [2.2, 0, -1e9], [2.2, 0, -1e9], [9, 0, 0.0]])
+TEXTS = {"choices": tf.constant([["a", "b", ""]] * 3 + [["a", "b", "c"]])}
+
+
+def answered(task: MultipleChoice) -> dict[str, Any]:
+    return {key: value.numpy() for key, value in task.answer(LOGITS, TEXTS).items()}
+
+
+def test_confidence_of_rows_with_fewer_choices() -> None:
+    task = MultipleChoice(calibration="temperature", temperature=0.5)
+    found = answered(task)
+    tuned = task.tune(ROWS, found)
+
+    def loss(temperature: float) -> float:
+        return task.score(ROWS, answered(MultipleChoice(temperature=temperature)))[
+            "loss"
+        ]
+
+    assert tuned.temperature > 1
+    best = tuned.temperature
+    assert loss(best) < min(loss(0.97 * best), loss(1.03 * best))
+    scores = tuned.score(ROWS, answered(tuned))
+    before = task.score(ROWS, answered(MultipleChoice()))
+    error = before["expected_calibration_error"]
+    assert scores["uncalibrated_calibration_error"] == pytest.approx(error, abs=1e-5)
+    assert scores["uncalibrated_loss"] == pytest.approx(before["loss"], abs=1e-5)
+    assert scores["expected_calibration_error"] < error
+
+
+def test_a_row_that_is_not_sure_is_not_answered(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    task = MultipleChoice(answered_accuracy=0.9)
+    tuned = task.tune(ROWS, answered(task))  # the surest is right, of the others 2 of 3
+    found = answered(tuned)
+    assert found["abstained"].tolist() == [True, True, True, False]
+    assert found["choice"].tolist() == [b"", b"", b"", b"a"]
+    assert found["index"].tolist() == [-1, -1, -1, 0]
+    scores = tuned.score(ROWS, found)
+    assert (scores["coverage"], scores["answered_accuracy"]) == (0.25, 1.0)
+    assert scores["accuracy"] == 0.75  # of all rows, answered or not
+    assert len(tuned.mistakes(ROWS, found)) == 1
+    model = make_model(MultipleChoice(temperature=2.0, abstain_below=0.45))
+    rows = Predictor(model).predict(ITEMS)
+    assert {row["abstained"] for row in rows} == {True, False}
+    served = tf.saved_model.load(export_model(model, tmp_path)).signatures
+    choices = tf.ragged.constant([choices for _, choices in ITEMS]).to_tensor("")
+    contexts = tf.constant([context for context, _ in ITEMS])
+    given = served["serving_default"](context=contexts, choices=choices)
+    assert given["choice"].numpy().tolist() == [row["choice"].encode() for row in rows]
+    assert given["abstained"].numpy().tolist() == [row["abstained"] for row in rows]
+
+
 @pytest.mark.parametrize(
     "item", ["text", ("a", "b"), ("a", []), ("a", ["b", ""]), ("a", ["b", 1]), ("a",)]
 )

@@ -96,6 +96,22 @@ def test_the_temperature_is_learned_from_dev_rows() -> None:
     assert task.tune(rows, answers).temperature == pytest.approx(2.2 / np.log(3), 1e-5)
 
 
+def test_a_pair_that_is_not_sure_is_abstained() -> None:
+    task = NextSentence(answered_accuracy=1.0)
+    logits = tf.constant([[3.0, 0.0], [0.0, 2.0], [1.0, 0.0], [0.0, 0.5]])
+    labels = ["next", "not_next", "not_next", "next"]
+    rows = as_columns(text=["a"] * 4, text_pair=["b"] * 4, label=labels)
+    tuned = task.tune(
+        rows, {key: value.numpy() for key, value in task.answer(logits, {}).items()}
+    )
+    answers = {key: value.numpy() for key, value in tuned.answer(logits, {}).items()}
+    assert answers["abstained"].tolist() == [False, False, True, True]
+    assert answers["is_next"].tolist() == [True, False, True, False]
+    scores = tuned.score(rows, answers)
+    assert (scores["coverage"], scores["answered_accuracy"]) == (0.5, 1.0)
+    assert "abstained" not in NextSentence().answer(logits, {})
+
+
 def pretrained(model: Any, folder: Path) -> Path:
     """Write a folder as it comes from pretraining: both heads."""
     save_model(model, folder)

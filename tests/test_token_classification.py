@@ -181,7 +181,12 @@ def test_mistakes_are_told_as_entities() -> None:
             "probability": 0.7,
         }
     ]
-    assert task.score(columns, answers)["f1"] == 0
+    p = np.full((2, 3, len(CLASSES)), 0.1)
+    p[..., 0] = p[0, 0, 1] = 0.6
+    p[0, 0, 0] = 0.1
+    scores = task.score(columns, {**answers, "probabilities": p})
+    assert scores["f1"] == 0
+    assert scores["expected_calibration_error"] == pytest.approx(0.6)
     assert task.describe(columns) == {
         "rows": 2,
         "words": 5,
@@ -234,3 +239,92 @@ def test_training_from_a_file(task: str, encoder_folder: Path, tmp_path: Path) -
     scores = json.loads((tmp_path / "model/scores.json").read_text(encoding="utf-8"))
     assert scores["dev"]["f1"] > 0.9
     assert "deal" in (tmp_path / "model/report.html").read_text(encoding="utf-8")
+
+
+def sure_model(make_model: Callable[..., Any], **settings: Any) -> Any:
+    return make_model(TokenClassification(CLASSES, **settings))
+
+
+def nearly_right(model: Any) -> Columns:
+    """Return sentences with the tags that a model gives them, but for each fourth."""
+    texts, _ = rows(5)
+    labels = [row["tags"] for row in Predictor(model).predict(texts)]
+    for label in labels[::4]:
+        label.insert(0, label.pop())
+    return as_columns(text=texts, label=labels)
+
+
+def test_entities_that_are_not_sure_are_left_out(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    found = Predictor(sure_model(make_model)).predict(TEXTS)
+    sure = [entity["score"] for row in found for entity in row["entities"]]
+    below = float(np.median(sure))
+    model = sure_model(make_model, abstain_below=below)
+    kept = Predictor(model).predict(TEXTS)
+    for row, fewer in zip(found, kept, strict=True):
+        wanted = [each for each in row["entities"] if each["score"] >= below]
+        assert [each["text"] for each in fewer["entities"]] == [
+            each["text"] for each in wanted
+        ]
+        scores = [each["score"] for each in fewer["entities"]]
+        assert scores == pytest.approx([each["score"] for each in wanted], abs=1e-6)
+    assert 0 < sum(len(row["entities"]) for row in kept) < len(sure)
+    tagged = Predictor(model).predict([words_of(text) for text in TEXTS])
+    for row, answer in zip(kept, tagged, strict=True):
+        assert len(entities_of(answer["tags"])) == len(row["entities"])
+    served = tf.saved_model.load(export_model(model, tmp_path / "served")).signatures
+    names = served["serving_default"](text=tf.constant(TEXTS))["entities"].numpy()
+    assert [[n.decode() for n in row if n] for row in names] == [
+        [each["text"] for each in row["entities"]] for row in kept
+    ]
+
+
+def test_the_temperature_is_fitted_to_words(make_model: Callable[..., Any]) -> None:
+    task = TokenClassification(CLASSES, calibration="temperature", temperature=0.2)
+    model = make_model(task)
+    columns = nearly_right(model)
+    answers = Predictor(model).answers(columns)
+    tuned = task.tune(columns, answers)
+    targets = task.targets(columns)
+    known = targets >= 0
+    losses = {}
+    for temperature in (0.2, tuned.temperature, tuned.temperature * 1.1):
+        model.task = TokenClassification(CLASSES, temperature=temperature)
+        p = Predictor(model).answers(columns)["probabilities"][known]
+        losses[temperature] = -np.log(p[np.arange(len(p)), targets[known]]).mean()
+    assert min(losses, key=losses.__getitem__) == tuned.temperature != 0.2
+    model.task = tuned
+    scores = tuned.score(columns, Predictor(model).answers(columns))
+    before = task.score(columns, answers)
+    assert scores["uncalibrated_calibration_error"] != pytest.approx(
+        scores["expected_calibration_error"]
+    )
+    assert scores["f1"] == before["f1"]  # a temperature changes no tag
+
+
+def test_the_threshold_keeps_entities_right(make_model: Callable[..., Any]) -> None:
+    p = np.full((2, 3, 3), 0.1)  # of O, B-x and I-x
+    p[0, :, 1] = 0.8, 0.1, 0.7
+    p[0, 1, 0] = 0.8
+    p[1, :, 0] = 0.1, 0.8, 0.8
+    p[1, 0, 1] = 0.6
+    p /= p.sum(axis=-1, keepdims=True)
+    columns = as_columns(text=["a b c", "d e f"], label=["B-x O B-x", "O O O"])
+    task = TokenClassification(("O", "B-x", "I-x"), answered_accuracy=1.0)
+    tuned = task.tune(columns, {"probabilities": p})
+    assert tuned.abstain_below == pytest.approx((p[0, 2, 1] + p[1, 0, 1]) / 2)
+    scores = tuned.score(
+        columns,
+        {
+            "probabilities": p,
+            "tags": np.array([[b"B-x", b"O", b"B-x"], [b"O"] * 3], object),
+            "scores": p.max(axis=-1),
+        },
+    )
+    assert scores["precision"] == scores["answered_accuracy"] == 1.0
+    assert scores["coverage"] == pytest.approx(2 / 3)  # of the entities found
+
+
+def test_abstaining_needs_a_tag_for_no_entity() -> None:
+    refused(lambda: TokenClassification(("B-x", "I-x"), abstain_below=0.5), "`O`")

@@ -15,16 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.calibration import (
-    abstention_scores,
-    abstention_threshold,
-    check_calibration,
-    check_share,
-    fit_temperature,
-    scaled,
-    uncalibrated_scores,
-)
+from bert_keras.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.class_names import class_entries, class_names, sorted_names
+from bert_keras.confidence import Confidence
 from bert_keras.errors import ConfigError
 from bert_keras.metrics import classification_scores
 from bert_keras.table import Columns
@@ -35,7 +28,7 @@ CLASS_WEIGHTS = ("none", "balanced")
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class Classification(PooledTask):
+class Classification(Confidence, PooledTask):
     """One class for each text or pair.
 
     Args:
@@ -45,11 +38,8 @@ class Classification(PooledTask):
         pairs: whether a row is a pair of texts.
         positive_class: the class whose F1 is among the scores; by default the second
             of two.
-        calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
-        temperature: divides the logits; above 1 the model is less sure.
-        abstain_below: a text whose score is below it gets the label "" and `abstained`.
-        answered_accuracy: above 0, `abstain_below` is the lowest threshold with which
-            the answers to dev rows are right so often; 0 keeps it as it is.
+        **confidence: those of `Confidence`. A text whose score is below
+            `abstain_below` gets the label "" and `abstained`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -59,18 +49,15 @@ class Classification(PooledTask):
     summary = "one class for a text or a pair of texts (spam, sentiment, paraphrase …)"
     problem_type = "single_label_classification"
     best_score = "accuracy"
-    free_settings = ("temperature", "abstain_below", "positive_class")
+    free_settings = (*Confidence.free_settings, "positive_class")
 
     classes: tuple[str, ...]
     class_weights: str = "none"
     pairs: bool = False
     positive_class: str = ""
-    calibration: str = "none"
-    temperature: float = 1.0
-    abstain_below: float = 0.0
-    answered_accuracy: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "classes", tuple(self.classes))
         # The command line gives the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
@@ -89,9 +76,6 @@ class Classification(PooledTask):
                 f"`positive_class` must be one of {_shown(self.classes)}; "
                 f"received {self.positive_class!r}"
             )
-        check_calibration(self.calibration, self.temperature)
-        check_share("abstain_below", self.abstain_below)
-        check_share("answered_accuracy", self.answered_accuracy)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
@@ -164,8 +148,7 @@ class Classification(PooledTask):
         `probabilities` float32 [B, C] and `classes` string [B, C] beside them; where
         the task may abstain also `abstained` bool [B].
         """
-        logits = tf.cast(outputs, tf.float32) / self.temperature
-        probabilities = tf.nn.softmax(logits)
+        probabilities = tf.nn.softmax(self.scaled_logits(outputs))
         names = tf.constant(self.classes)
         answers = {
             "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
@@ -174,7 +157,7 @@ class Classification(PooledTask):
             # Tiled: server-side batching wants the batch first in every output.
             "classes": tf.tile(names[tf.newaxis], [tf.shape(outputs)[0], 1]),
         }
-        if self.abstain_below or self.answered_accuracy:
+        if self.may_abstain:
             abstained = answers["score"] < self.abstain_below
             answers["label"] = tf.where(abstained, "", answers["label"])
             answers["abstained"] = abstained
@@ -213,20 +196,7 @@ class Classification(PooledTask):
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> Classification:
         """Return the task with the temperature and the threshold that dev rows tell."""
-        labels, p = self.targets(columns), answers["probabilities"]
-        task = self
-        if self.calibration == "temperature":
-            factor = fit_temperature(labels, p)
-            p = scaled(p, factor)
-            task = dataclasses.replace(task, temperature=self.temperature * factor)
-        if self.answered_accuracy:
-            below = abstention_threshold(
-                p.max(axis=1),
-                p.argmax(axis=1) == labels,
-                accuracy=self.answered_accuracy,
-            )
-            task = dataclasses.replace(task, abstain_below=below)
-        return task
+        return self.fitted(self.targets(columns), answers["probabilities"])
 
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

@@ -47,7 +47,7 @@ class FeatureTagging(TaggingTask):
     units: int | None = None
 
     def __post_init__(self) -> None:
-        self.check_classes()
+        super().__post_init__()
         if self.layers not in FEATURES:
             raise ConfigError(
                 f"`layers` must be one of {', '.join(FEATURES)}; "

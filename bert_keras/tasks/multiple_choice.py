@@ -16,13 +16,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.choice_file import LAYOUTS, read_choices
 from bert_keras.choice_head import ChoiceRows, ChoiceScores, choice_inputs
+from bert_keras.confidence import Confidence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import DataError
 from bert_keras.heads import PooledHead
 from bert_keras.metrics import accuracy
 from bert_keras.preprocessor import Preprocessor
+from bert_keras.probability_metrics import confidence_scores
 from bert_keras.table import Columns
 from bert_keras.tasks.base import Task
 
@@ -31,11 +34,15 @@ _LEAST = 1e-37  # of a choice's probability: 0 means that there is no such choic
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class MultipleChoice(Task):
+class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
     Files: see `choice_file.read_choices`. In memory: `context`, `choices` (a list of
     strings a row) and `label`, the number of the right one from 0, as a string.
+
+    Args:
+        **confidence: those of `Confidence`. A row whose score is below `abstain_below`
+            gets the choice "", the index -1 and `abstained`.
     """
 
     name = "multiple-choice"
@@ -188,18 +195,25 @@ class MultipleChoice(Task):
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `choice` string [B], its `index` int32 [B] and its `score`, and
-        `probabilities` float32 [B, C], 0 where a row has no such choice.
+        `probabilities` float32 [B, C], 0 where a row has no such choice; where the
+        task may abstain also `abstained` bool [B].
         """
         choices = batch["choices"]
-        probabilities = tf.nn.softmax(tf.cast(outputs, tf.float32))
+        probabilities = tf.nn.softmax(self.scaled_logits(outputs))
         best = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         there = tf.maximum(probabilities, _LEAST)
-        return {
+        answers = {
             "choice": tf.gather(choices, best, batch_dims=1),
             "index": best,
             "score": tf.reduce_max(probabilities, axis=-1),
             "probabilities": tf.where(choices != "", there, 0.0),
         }
+        if self.may_abstain:
+            abstained = answers["score"] < self.abstain_below
+            answers["choice"] = tf.where(abstained, "", answers["choice"])
+            answers["index"] = tf.where(abstained, -1, best)
+            answers["abstained"] = abstained
+        return answers
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers with as many probabilities as there are choices."""
@@ -211,28 +225,36 @@ class MultipleChoice(Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        targets = self.targets(columns)
-        right = np.take_along_axis(
-            answers["probabilities"], targets[:, np.newaxis], axis=1
-        )
+        targets, p = self.targets(columns), answers["probabilities"]
+        best, right = p.argmax(axis=1), p[np.arange(len(targets)), targets]
         return {
-            "accuracy": accuracy(targets, answers["index"]),
+            "accuracy": accuracy(targets, best),
             "loss": float(-np.log(right.astype("float64")).mean()),
+            **confidence_scores(answers["score"], best == targets),
+            **uncalibrated_scores(targets, p, self.temperature, absent=p == 0),
+            **abstention_scores(answers["score"], best == targets, self.abstain_below),
             "num_examples": len(columns),
         }
+
+    def tune(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> MultipleChoice:
+        """Return the task with the temperature and the threshold that dev rows tell."""
+        p = answers["probabilities"]
+        return self.fitted(self.targets(columns), p, absent=p == 0)
 
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        targets = self.targets(columns)
-        wrong = np.flatnonzero(answers["index"] != targets)
+        targets, best = self.targets(columns), answers["probabilities"].argmax(axis=1)
+        wrong = np.flatnonzero(best != targets)
         wrong = wrong[np.argsort(-answers["score"][wrong], kind="stable")]
         return [
             {
                 "line": columns.lines[row],
                 "text": columns["context"][row],
                 "label": columns["choices"][row][targets[row]],
-                "prediction": columns["choices"][row][answers["index"][row]],
+                "prediction": columns["choices"][row][best[row]],
                 "probability": float(answers["score"][row]),
             }
             for row in wrong

@@ -17,11 +17,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.calibration import (
-    check_calibration,
-    fit_temperature,
-    uncalibrated_scores,
-)
+from bert_keras.calibration import abstention_scores, uncalibrated_scores
+from bert_keras.confidence import Confidence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.heads import PooledHead
@@ -37,7 +34,7 @@ Sentence = tuple[int, str]  # its line in the file, and the text
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class NextSentence(PooledTask):
+class NextSentence(Confidence, PooledTask):
     """Whether the second text of a pair follows the first.
 
     Output 0 means that it does, as in Google's code and Hugging Face's
@@ -45,8 +42,8 @@ class NextSentence(PooledTask):
 
     Args:
         labels: how the file writes the two cases: follows, does not follow.
-        calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
-        temperature: divides the logits.
+        **confidence: those of `Confidence`. A pair whose answer is less probable than
+            `abstain_below` is `abstained`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -57,16 +54,14 @@ class NextSentence(PooledTask):
     architecture = "BertForNextSentencePrediction"
     optional_roles = ()
     best_score = "accuracy"
-    free_settings = ("temperature",)
     pretrained_scopes = ("cls/seq_relationship/",)
     passed_scopes = ("cls/predictions/",)  # of the masked-LM head of the pretraining
     pairs = True
 
     labels: tuple[str, str] = (NEXT, NOT_NEXT)
-    calibration: str = "none"
-    temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # The command line gives the label `1` as a number.
         object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
         if len(self.labels) != 2 or len(set(self.labels)) != 2:
@@ -74,7 +69,6 @@ class NextSentence(PooledTask):
                 "`labels` must be two different words, for a pair that follows and one "
                 f"that does not; received {list(self.labels)}"
             )
-        check_calibration(self.calibration, self.temperature)
 
     @classmethod
     def read(
@@ -155,28 +149,32 @@ class NextSentence(PooledTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `is_next` bool [B] and `probability` float32 [B] that it is so."""
-        logits = tf.cast(outputs, tf.float32) / self.temperature
-        probability = tf.nn.softmax(logits)[:, 0]
-        return {"is_next": probability >= 0.5, "probability": probability}
+        """Return `is_next` bool [B] and `probability` float32 [B] that it is so; where
+        the task may abstain also `abstained` bool [B].
+        """
+        probability = tf.nn.softmax(self.scaled_logits(outputs))[:, 0]
+        answers = {"is_next": probability >= 0.5, "probability": probability}
+        if self.may_abstain:
+            score = tf.maximum(probability, 1 - probability)
+            answers["abstained"] = score < self.abstain_below
+        return answers
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
         labels, p = self.targets(columns), _both(answers["probability"])
+        correct = p.argmax(axis=1) == labels
         return {
             **classification_scores(
                 labels, p, class_names=self.labels, positive_class=self.labels[0]
             ),
             **uncalibrated_scores(labels, p, self.temperature),
+            **abstention_scores(p.max(axis=1), correct, self.abstain_below),
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> NextSentence:
-        """Return the task with the temperature that dev rows tell."""
-        if self.calibration == "none":
-            return self
-        factor = fit_temperature(self.targets(columns), _both(answers["probability"]))
-        return dataclasses.replace(self, temperature=self.temperature * factor)
+        """Return the task with the temperature and the threshold that dev rows tell."""
+        return self.fitted(self.targets(columns), _both(answers["probability"]))
 
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

@@ -6,7 +6,6 @@ they differ in the model alone.
 
 from __future__ import annotations
 
-import collections
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,21 @@ import tensorflow as tf
 
 from bert_keras import words
 from bert_keras.class_names import class_entries, class_names
-from bert_keras.entity_metrics import entities_of, entity_scores
+from bert_keras.confidence import Confidence
+from bert_keras.entity_confidence import FoundEntities
+from bert_keras.entity_metrics import entity_scores
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.table import Columns
-from bert_keras.tagged import read_tagged, read_words, to_bio
+from bert_keras.tagged import read_tagged, read_words
 from bert_keras.tasks.base import Task, plain_values
-from bert_keras.word_tags import classes_of, entities_told, split_cells, tag_numbers
+from bert_keras.word_tags import (
+    classes_of,
+    split_cells,
+    tag_facts,
+    tag_numbers,
+    wrong_sentences,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
-class TaggingTask(Task):
+class TaggingTask(Confidence, Task):
     """A task of one tag for each word; a subclass says what stands on the encoder.
 
     A row holds a list of words, or a text that is split at spaces, and as many tags. A
@@ -40,7 +47,9 @@ class TaggingTask(Task):
     at its first piece; its other pieces carry no loss. Sentences longer than
     `max_length` are read in windows (`words.lay_windows`).
 
-    Settings of each: `classes`, the tags in the order of the outputs.
+    Settings of each: `classes`, the tags in the order of the outputs, and those of
+    `Confidence`: the temperature is fitted to words, the threshold to the entities that
+    are found; an entity whose score is below `abstain_below` is left out.
     """
 
     columns = {"text": "text", "label": "label"}
@@ -51,13 +60,18 @@ class TaggingTask(Task):
     ignored_target = -1
     classes: tuple[str, ...]
 
-    def check_classes(self) -> None:
-        """Raise unless `classes` are two or more different tags, and keep a tuple."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "classes", tuple(self.classes))
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise ConfigError(
                 "`classes` must be two or more different tags; "
                 f"received {', '.join(map(repr, self.classes)) or 'none'}"
+            )
+        if self.may_abstain and "O" not in self.classes:
+            raise ConfigError(
+                "`abstain_below` and `answered_accuracy` need `O` among the classes; "
+                f"received {', '.join(self.classes)}"
             )
 
     # Data.
@@ -162,11 +176,12 @@ class TaggingTask(Task):
         `scores` float32 [B, W], their probabilities; empty and 0 where no word is.
         """
         mask = batch["word_mask"]
-        logits = words.values_of_words(
-            tf.cast(outputs, tf.float32), batch["words"], mask
-        )
-        tags = tf.argmax(logits, axis=-1)
-        scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+        p = self._probabilities(outputs, batch)
+        tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)
+        if self.may_abstain:
+            below = self.abstain_below
+            tags = words.sure_tags(self.classes, tags, scores, mask, below=below)
+            scores = tf.gather(p, tags, batch_dims=2)
         if "texts" in batch:
             pieces = words.Pieces(None, None, mask, batch["starts"], batch["ends"])
             return words.find_entities(
@@ -177,6 +192,22 @@ class TaggingTask(Task):
             "tags": tf.where(mask, names, ""),
             "scores": tf.where(mask, scores, 0.0),
         }
+
+    def _probabilities(self, outputs: Any, batch: Mapping[str, Any]) -> Any:
+        """Return those of the tags of each word, float32 [B, W, C]."""
+        logits = self.scaled_logits(outputs)
+        at = words.values_of_words(logits, batch["words"], batch["word_mask"])
+        return tf.nn.softmax(at)
+
+    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the answers; of words also `probabilities` float32 [B, W, C], 0 where
+        no word is.
+        """
+        answers = self.answer(outputs, batch)
+        if "texts" not in batch:
+            p = self._probabilities(outputs, batch)
+            answers["probabilities"] = tf.where(batch["word_mask"][..., None], p, 0.0)
+        return answers
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `entities` of each text, a dict each, or `tags` and `scores`."""
@@ -208,10 +239,27 @@ class TaggingTask(Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return the scores of entities, see `entity_metrics.entity_scores`."""
-        return entity_scores(
-            split_cells(columns, "label"), self._predicted(columns, answers)
-        )
+        """Return the scores of the entities that are answered, and how far the scores
+        of those that are found can be trusted.
+        """
+        labels = split_cells(columns, "label")
+        found = FoundEntities(labels, self.classes, answers["probabilities"])
+        return {
+            **entity_scores(labels, self._predicted(columns, answers)),
+            **found.scores(
+                temperature=self.temperature, abstain_below=self.abstain_below
+            ),
+        }
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+        """Return the task with the temperature and the threshold that dev rows tell."""
+        labels = split_cells(columns, "label")
+        found = FoundEntities(labels, self.classes, answers["probabilities"])
+        task, factor = self, 1.0
+        if self.calibration == "temperature":
+            factor = found.fit_temperature(self.targets(columns))
+            task = task.with_temperature(factor)
+        return task.with_threshold(*found.confidence(factor))
 
     def _predicted(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
@@ -223,45 +271,18 @@ class TaggingTask(Task):
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """Return the sentences whose entities are not right, most confident first."""
-        found = []
-        sentences, labels = split_cells(columns, "text"), split_cells(columns, "label")
         predictions = self._predicted(columns, answers)
-        for row, (label, prediction) in enumerate(
-            zip(labels, predictions, strict=True)
-        ):
-            if entities_of(label) == entities_of(prediction):
-                continue
-            pairs = zip(to_bio(label), to_bio(prediction), strict=True)
-            wrong = [place for place, (a, b) in enumerate(pairs) if a != b]
-            found.append(
-                {
-                    "line": columns.lines[row],
-                    "text": " ".join(sentences[row]),
-                    "label": entities_told(sentences[row], label),
-                    "prediction": entities_told(sentences[row], prediction),
-                    "probability": float(answers["scores"][row, wrong].max()),
-                }
-            )
-        return sorted(found, key=lambda mistake: -mistake["probability"])
+        return wrong_sentences(columns, predictions, answers["scores"])
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        labels = split_cells(columns, "label")
-        counts = collections.Counter(
-            e.type for tags in labels for e in entities_of(tags)
-        )
-        return {
-            "rows": len(columns),
-            "words": sum(map(len, labels)),
-            "entities": sum(counts.values()),
-            "classes": dict(sorted(counts.items())),
-        }
+        return tag_facts(columns)
 
     # What is saved.
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        return cls(**{"classes": class_names(config)})
+        learned: dict[str, Any] = {"classes": class_names(config)}
+        return cls(**learned)
 
     def model_config(self) -> dict[str, Any]:
         return class_entries(self.classes)

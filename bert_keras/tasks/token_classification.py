@@ -40,9 +40,6 @@ class TokenClassification(TaggingTask):
 
     classes: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        self.check_classes()
-
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:

@@ -18,7 +18,7 @@ CONTEXTS, CHOICES, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 
 CASES = {
     "counts": Case(
-        MultipleChoice(),
+        MultipleChoice(temperature=1.5, abstain_below=0.4),
         as_columns(context=CONTEXTS, choices=CHOICES, label=LABELS),
         outputs=(6, 4),
         loss=0.2,

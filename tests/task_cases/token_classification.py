@@ -32,10 +32,10 @@ def rows(words: int) -> tuple[list[list[str]], list[list[str]]]:
 OTHERS = [[], ["\u200b", "U.S.", "é日本", "🎉"], ["WIN"] * 40, ["see", "you"], ["zzz"]]
 
 
-def _case(words: int, steps: int) -> Case:
+def _case(words: int, steps: int, **settings: float) -> Case:
     texts, tags = rows(words)
     return Case(
-        TokenClassification(CLASSES),
+        TokenClassification(CLASSES, **settings),
         as_columns(text=texts, label=tags),
         outputs=(None, None, len(CLASSES)),
         loss=0.2,
@@ -46,4 +46,7 @@ def _case(words: int, steps: int) -> Case:
     )
 
 
-CASES = {"rows": _case(5, steps=40), "windows": _case(35, steps=80)}
+CASES = {
+    "rows": _case(5, steps=40),
+    "windows": _case(35, steps=80, temperature=1.5, abstain_below=0.4),
+}

@@ -17,10 +17,10 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "argument_types beam_files characters choice_head drawing dropout errors"
-    " encoder_inputs fixed_shapes function_name heads initialization lstm page"
-    " pair_merging progress quiet ragged replicas run_facts score_table silent_run"
-    " stop_signal wanted_tokens whole_file",
+    0: "argument_types beam_files characters checkpoints.name_table choice_head"
+    " drawing dropout encoder_inputs errors fixed_shapes function_name heads"
+    " initialization lstm page pair_merging progress quiet ragged replicas run_facts"
+    " score_table silent_run stop_signal wanted_tokens whole_file",
     1: "beam_runner block checkpoints.names checkpoints.wire checks class_names"
     " column_names config correlation counts_file entity_metrics folder"
     " given_texts layer_choice layers masked_metrics multi_label_metrics normalization"
@@ -44,9 +44,10 @@ FLOORS = {
     " checkpoints.keras_hub corpus hub_preprocessor masked_texts preprocessor"
     " pretrain_arguments pretraining_files pretraining_rows pretraining_shard"
     " pseudo_likelihood windows word_tags",
-    5: "arguments beam_steps checkpoints.google checkpoints.keras_hub_objects"
-    " checkpoints.model_garden checkpoints.model_garden_writer checkpoints.tf_hub"
-    " pretraining_data pretraining_records sentence_windows spans words",
+    5: "arguments beam_steps checkpoints.google checkpoints.huggingface_writer"
+    " checkpoints.keras_hub_objects checkpoints.model_garden"
+    " checkpoints.model_garden_writer checkpoints.tf_hub pretraining_data"
+    " pretraining_records sentence_windows spans words",
     6: "beam_pretraining checkpoints checkpoints.keras_hub_writer pretraining_input",
     7: "encoder info training_state",
     8: "fewer_weights hub_encoder pretrainer task_model tasks.base",

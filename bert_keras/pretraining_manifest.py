@@ -7,7 +7,6 @@ each finished shard, so that a run that was killed goes on where it stood.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from bert_keras import __version__
 from bert_keras.errors import DataError
 from bert_keras.function_name import name_of
 from bert_keras.pretraining_data_config import PretrainingDataConfig
+from bert_keras.vocabulary import vocabulary_hash
 from bert_keras.whole_file import written_beside
 
 if TYPE_CHECKING:  # this module does not need TensorFlow
@@ -29,12 +29,6 @@ JOURNAL = "unfinished.jsonl"
 _OURS = re.compile(r"part-\d{5,}\.tfrecord\.gz|manifest\.json|unfinished\.jsonl")
 _PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
 _FORMAT = "bert_keras pretraining data 1"
-
-
-def vocabulary_hash(tokenizer: WordPieceTokenizer) -> str:
-    """Return the SHA-256 of the vocabulary, that of a vocab.txt with LF line ends."""
-    text = "".join(f"{token}\n" for token in tokenizer.vocabulary)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def job_of(
@@ -54,7 +48,7 @@ def job_of(
         "settings": settings,
         "tokenizer": text,
         "vocabulary_size": tokenizer.vocab_size,
-        "vocabulary_sha256": vocabulary_hash(tokenizer),
+        "vocabulary_sha256": vocabulary_hash(tokenizer.vocabulary),
         "sentences_by": name_of(to_sentences),
     }
 

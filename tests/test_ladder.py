@@ -25,12 +25,12 @@ FLOORS = {
     " column_names config correlation counts_file entity_metrics folder given_texts"
     " layer_choice layers masked_metrics multi_label_metrics normalization optimizers"
     " pretraining_blocks probability_metrics process_pool record_file recurrent_head"
-    " replica_input report rouge rows sentence_rules sentences span_metrics"
-    " summed_update task_objective text_streams train_config vocabulary word_pieces"
-    " worker_watch",
+    " replica_input rouge rows sentence_rules sentences shown_scores span_metrics"
+    " summed_update task_objective text_streams token_choice train_config vocabulary"
+    " word_pieces worker_watch",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
     " corpus_files feature_file masked_lm_head metrics operation_count pooling"
-    " pretraining_data_config pretraining_objective record_lanes replicated_fit"
+    " pretraining_data_config pretraining_objective record_lanes replicated_fit report"
     " row_arguments run_folder similarity strategy table tokenizer_files train_step"
     " wikipedia word_counter",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
@@ -42,7 +42,8 @@ FLOORS = {
     " tagged task_rows tokenizer train_arguments word_counts",
     4: "asked_questions checkpoints.bundle checkpoints.huggingface"
     " checkpoints.keras_hub corpus hub_preprocessor masking preprocessor"
-    " pretrain_arguments pretraining_files vocabulary_learning windows word_tags",
+    " pretrain_arguments pretraining_files pretraining_journal vocabulary_learning"
+    " windows word_tags",
     5: "arguments checkpoints.google checkpoints.huggingface_writer"
     " checkpoints.keras_hub_objects checkpoints.model_garden"
     " checkpoints.model_garden_writer checkpoints.tf_hub masked_texts"

@@ -39,18 +39,18 @@ FLOORS = {
     " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
     " choice_file contrastive corpus_arguments corpus_reader data_sets"
     " feature_arguments packing pairs pretrain_config pretraining_manifest squad"
-    " tagged task_rows tokenizer train_arguments word_counts",
+    " tagged task_rows text_pairs tokenizer train_arguments word_counts",
     4: "asked_questions checkpoints.bundle checkpoints.huggingface"
     " checkpoints.keras_hub corpus hub_preprocessor masking preprocessor"
     " pretrain_arguments pretraining_files pretraining_journal vocabulary_learning"
     " windows word_tags",
     5: "arguments checkpoints.google checkpoints.huggingface_writer"
     " checkpoints.keras_hub_objects checkpoints.model_garden"
-    " checkpoints.model_garden_writer checkpoints.tf_hub masked_texts"
+    " checkpoints.model_garden_writer checkpoints.tf_hub hidden_tokens masked_texts"
     " pretraining_records pretraining_rows pretraining_shard pseudo_likelihood"
     " sentence_windows spans words",
     6: "beam_steps checkpoints checkpoints.keras_hub_writer pretraining_data"
-    " pretraining_input",
+    " pretraining_input question_windows",
     7: "beam_pretraining encoder info training_state",
     8: "fewer_weights hub_encoder pretrainer task_model tasks.base",
     9: "divergence export finetuning_run tasks tasks.embedding tasks.masked_lm"
@@ -128,7 +128,7 @@ def test_imports_go_down(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_file_is_short_and_asserts_nothing(name: str) -> None:
     source = MODULES[name].read_text(encoding="utf-8")
-    assert source.count("\n") <= 360
+    assert source.count("\n") <= 300
     assert not [
         node for node in ast.walk(ast.parse(source)) if type(node) is ast.Assert
     ]

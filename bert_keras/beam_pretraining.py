@@ -29,6 +29,7 @@ from bert_keras.corpus import CorpusReport
 from bert_keras.corpus_files import check_form, corpus_files
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.pretraining_data_config import PretrainingDataConfig
+from bert_keras.pretraining_journal import whole_lines
 from bert_keras.pretraining_manifest import (
     JOURNAL,
     MANIFEST,
@@ -39,7 +40,6 @@ from bert_keras.pretraining_manifest import (
     is_partial,
     job_of,
     manifest_of,
-    whole_lines,
 )
 from bert_keras.text_streams import check_errors
 from bert_keras.tokenizer import WordPieceTokenizer

@@ -8,30 +8,27 @@ the user's is one line and exit code 2.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.arguments import parse
-from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.errors import BertKerasError
 from bert_keras.given_texts import batches, given_texts, lines, words
 from bert_keras.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.quiet import load_tensorflow
+from bert_keras.row_arguments import chosen_columns
 from bert_keras.score_table import score_table
 from bert_keras.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.train_config import GRIDS, TrainConfig
+from bert_keras.train_arguments import check_free, named_tests, train_config
 
 if TYPE_CHECKING:
     from bert_keras.task_model import TaskModel
     from bert_keras.tasks.base import Task
-
-_ROLES = ("text", "text_pair", "label")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,37 +76,27 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _check_free(grid: str, given: Mapping[str, Any]) -> None:
-    """Raise where an option is given that a search is to choose."""
-    for name in GRIDS[grid]:
-        if name in given:
-            raise ConfigError(
-                f"`--search {grid}` chooses {name}: leave out "
-                f"--{name.replace('_', '-')} {given[name]}"
-            )
-
-
 def _train(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras import several_runs, training
 
     task = find_task(options.task)
-    given = vars(options)
-    fields = [field.name for field in dataclasses.fields(TrainConfig)]
-    config = TrainConfig(**{name: given[name] for name in fields if name in given})
-    read = {"columns": _columns(options), "header": options.header}
+    config = train_config(options)
+    read = {"columns": chosen_columns(options), "header": options.header}
     train: Any = training.train
     if options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
     elif options.search:
-        _check_free(options.search, given)
+        check_free(options)
         train = functools.partial(several_runs.search_settings, grid=options.search)
     result = train(
         task,
         encoder=options.encoder,
         train=task.read(options.train, **read),
         dev=task.read(options.dev, **read) if options.dev else None,
-        test={name: task.read(path, **read) for name, path in _tests(options.test)},
+        test={
+            name: task.read(path, **read) for name, path in named_tests(options.test)
+        },
         output=options.output,
         config=config,
         task_settings=task.parse_settings(options.settings),
@@ -123,26 +110,6 @@ def _train(options: argparse.Namespace) -> None:
     print(f"report:       {result.folder / 'report.html'}")
 
 
-def _tests(given: list[str]) -> list[tuple[str, str]]:
-    """Return name and path of each test file; the name of one alone is `test`.
-
-    A file is given as NAME=FILE or as FILE, whose name is that of the file.
-    """
-    found: dict[str, str] = {}
-    for item in given:
-        name, equals, path = item.partition("=")
-        if not equals or os.path.exists(item):
-            stem = os.path.basename(item).split(".")[0]
-            name, path = ("test" if len(given) == 1 else stem), item
-        if not name or not path or name in found:
-            raise ConfigError(
-                f"`--test` must be FILE, or NAME=FILE with a name of its own; "
-                f"received {item!r}"
-            )
-        found[name] = path
-    return list(found.items())
-
-
 def _evaluate(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.inference import load
@@ -150,7 +117,8 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     predictor = load(options.model, task=options.task, precision=options.precision)
     task = _with_settings(predictor.model, options)
-    columns = task.read(options.file, columns=_columns(options), header=options.header)
+    chosen = chosen_columns(options)
+    columns = task.read(options.file, columns=chosen, header=options.header)
     scores = evaluate(predictor, columns, batch_size=options.batch_size)
     print(json.dumps(scores) if options.json else score_table(scores))
 
@@ -163,7 +131,7 @@ def _predict(options: argparse.Namespace) -> None:
     task = _with_settings(predictor.model, options)
     _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
-    given = given_texts(options, task, _columns(options))
+    given = given_texts(options, task, chosen_columns(options))
     for batch in batches(given, 32 * options.batch_size):
         items = [item for _, item in batch]
         answers = predictor.predict(items, batch_size=options.batch_size)
@@ -278,18 +246,6 @@ def _answer_in_utf8() -> None:
     """Let standard output be UTF-8, as JSON is, whatever the terminal."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
-
-
-def _columns(options: argparse.Namespace) -> dict[str, str]:
-    """Return the columns that the user chose."""
-    chosen = {role: getattr(options, role, None) for role in _ROLES}
-    found = {role: column for role, column in chosen.items() if column is not None}
-    for given in options.column:
-        role, equals, column = given.partition("=")
-        if not role or not equals or not column:
-            raise ConfigError(f"`--column` must be ROLE=COLUMN; received {given!r}")
-        found[role] = column
-    return found
 
 
 _VERBS = {

@@ -1,16 +1,50 @@
-"""Where the selected columns of a table stand, and whether its first row names them."""
+"""The selected columns of a table: where they stand, if its first row names them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from bert_keras.errors import DataError
+from bert_keras.errors import ConfigError, DataError
 
+HEADER = ("auto", "yes", "no")
 # A first row with one of these in a column selected by number is probably a header.
 _HEADER_WORDS = frozenset(
     "text text_a text_b text_pair sentence sentence1 sentence2 question "
     "label labels class category target score".split()
 )
+
+
+def wanted_columns(
+    columns: Mapping[str, str | int | None], optional: Sequence[str], header: str
+) -> dict[str, str | int]:
+    """Return the roles that are asked for, each with the name or number of its column.
+
+    Args:
+        columns: role to its column; a role of `None` is left out.
+        optional: roles whose column may be missing.
+        header: `auto`, `yes` or `no`.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
+    if header not in HEADER:
+        raise ConfigError(
+            f"`header` must be one of {', '.join(HEADER)}; received {header!r}"
+        )
+    wanted = {role: column for role, column in columns.items() if column is not None}
+    if not set(wanted) - set(optional):
+        raise ConfigError("`columns` must select a column that is not optional")
+    for role, column in wanted.items():
+        if isinstance(column, bool) or not isinstance(column, str | int):
+            raise ConfigError(
+                f"the column of `{role}` must be a name or a number; "
+                f"received {column!r}"
+            )
+        if isinstance(column, int) and column < 0:
+            raise ConfigError(
+                f"the column of `{role}` must be a number from 0; received {column}"
+            )
+    return wanted
 
 
 def names_a_column(

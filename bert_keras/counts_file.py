@@ -29,7 +29,7 @@ class Kept:
         documents: that were read.
         blake2b: a hash of them.
         whole: whether there were no more.
-        texts, too_long, forgotten, missed: as of `word_counts.WordCounts`.
+        texts, too_long, forgotten, missed: as of `word_counter.WordCounts`.
         words: UTF-8 word to how often it was met.
     """
 

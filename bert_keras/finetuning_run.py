@@ -20,12 +20,12 @@ import keras
 
 from bert_keras.checks import check_choice
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining_manifest import vocabulary_hash
 from bert_keras.run_folder import SETTINGS, RunFolder
 from bert_keras.table import Columns
 from bert_keras.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.train_config import RESUME, TrainConfig
+from bert_keras.vocabulary import vocabulary_hash
 
 FINISHED = ".finished.json"  # ends the names of what is told of runs that are over
 # What may differ when a run goes on: the weights do not follow from it.
@@ -124,7 +124,7 @@ def model_settings(model: TaskModel) -> dict[str, Any]:
         found.update(keras.ops.convert_to_numpy(weight).tobytes())
     return {
         "preprocessing": model.preprocessor.settings(),
-        "vocabulary": vocabulary_hash(model.preprocessor.tokenizer),
+        "vocabulary": vocabulary_hash(model.preprocessor.tokenizer.vocabulary),
         "weights of the encoder": found.hexdigest(),
     }
 

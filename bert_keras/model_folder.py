@@ -20,10 +20,10 @@ from bert_keras.checkpoints import (
     check_encoder,
     head_config,
     match,
-    names,
     read_checkpoint,
     write_huggingface,
 )
+from bert_keras.checkpoints.name_table import TIED
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.encoder import BertEncoder, assign
@@ -190,7 +190,7 @@ def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
     Raises:
         CheckpointError: names the weight.
     """
-    untied = set(names.TIED) & set(checkpoint.unrecognized)
+    untied = set(TIED) & set(checkpoint.unrecognized)
     if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
         raise CheckpointError(
             f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_keras import characters
+from bert_keras.errors import ConfigError
 from bert_keras.ragged import rows_begun, segment_ids
 
 # Private-use characters are dropped from every text, so these can stand for something
@@ -225,6 +226,32 @@ class WordSplitter(tf.Module):
             ),
             lambda: codes,
         )
+
+
+def as_strings(texts: Any) -> Any:
+    """Return `texts`, string [B] or a list of str or bytes, as a tensor.
+
+    Raises:
+        ConfigError: they are something else.
+    """
+    if isinstance(texts, list | tuple):
+        # A lone surrogate has no UTF-8; its bytes are dropped like other broken ones.
+        texts = [
+            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+            for text in texts
+        ]
+    try:
+        strings = tf.convert_to_tensor(texts, tf.string)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"`texts` must be strings; received {error}") from None
+    if strings.shape.rank is None:
+        return tf.ensure_shape(strings, [None])
+    if strings.shape.rank != 1:
+        raise ConfigError(
+            f"`texts` must be a list or a 1-D tensor of strings; "
+            f"received shape {strings.shape}"
+        )
+    return strings
 
 
 def _unpack(cells: Any) -> tuple[Any, Any]:

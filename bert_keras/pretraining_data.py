@@ -22,7 +22,8 @@ from typing import Any
 from bert_keras.checks import check_whole_number
 from bert_keras.pretraining_blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining_data_config import PretrainingDataConfig
-from bert_keras.pretraining_manifest import Journal, job_of
+from bert_keras.pretraining_journal import Journal
+from bert_keras.pretraining_manifest import job_of
 from bert_keras.pretraining_shard import ShardWriter, totals_of
 from bert_keras.process_pool import map_unordered
 from bert_keras.tokenizer import WordPieceTokenizer

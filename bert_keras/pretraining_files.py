@@ -16,9 +16,10 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.errors import DataError
-from bert_keras.pretraining_manifest import JOURNAL, read_manifest, vocabulary_hash
+from bert_keras.pretraining_manifest import JOURNAL, read_manifest
 from bert_keras.record_file import first_example
 from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.vocabulary import vocabulary_hash
 
 LABEL = "next_sentence_labels"
 TOKENS = ("input_ids", "input_mask", "segment_ids")
@@ -130,7 +131,7 @@ def _settings_of(
         DataError: another vocabulary made the data, or several folders are of different
             kinds.
     """
-    hash_ = vocabulary_hash(tokenizer)
+    hash_ = vocabulary_hash(tokenizer.vocabulary)
     for folder, manifest in manifests.items():
         if manifest is not None and manifest["vocabulary_sha256"] != hash_:
             raise DataError(

@@ -20,9 +20,9 @@ from bert_keras.model_folder import check_vocabulary
 from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.pretraining_data_config import PretrainingDataConfig
 from bert_keras.pretraining_files import PretrainingFiles, find_files
-from bert_keras.pretraining_manifest import vocabulary_hash
 from bert_keras.pretraining_shard import masking_of
 from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.vocabulary import vocabulary_hash
 
 # Settings that may change when a run goes on: the weights do not follow from them.
 _FREE = (
@@ -95,7 +95,7 @@ class PretrainingPlan:
             "encoder": self.sizes.to_dict(),
             "start": start,
             "data": [phase.facts() for phase in self.phases],
-            "vocabulary_sha256": vocabulary_hash(self.tokenizer),
+            "vocabulary_sha256": vocabulary_hash(self.tokenizer.vocabulary),
         }
 
 

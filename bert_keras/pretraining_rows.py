@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_keras.masking import Masking
 from bert_keras.packing import locate, pack_rows
-from bert_keras.ragged import put
+from bert_keras.ragged import laid_like
 from bert_keras.tokenizer import WordPieceTokenizer
 
 Features = Mapping[str, Any]
@@ -81,10 +81,8 @@ def packed_rows(
         row_tokens=None,
     )
     positions, slots = locate(ragged(given, lengths=counts), rows)
-    flat = tf.fill([tf.size(positions)], _NONE)
     labels = ragged(targets, lengths=counts)
-    flat = put(flat, slots.flat_values, labels.flat_values)
-    laid = tf.reshape(flat, tf.shape(positions))
+    laid = laid_like(positions, slots.flat_values, labels.flat_values)
     return {**rows, "masked_positions": positions}, laid
 
 

@@ -12,7 +12,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.pretrain_arguments import model_sizes, pretrain_config
 from bert_keras.quiet import load_tensorflow
 from bert_keras.score_table import score_table
-from bert_keras.vocabulary import read_folder
+from bert_keras.tokenizer_files import read_folder
 
 if TYPE_CHECKING:
     from bert_keras.corpus import CorpusReport

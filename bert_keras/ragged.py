@@ -58,6 +58,18 @@ def put(flat: Any, places: Any, values: Any) -> Any:
     return tf.tensor_scatter_nd_update(flat, places[:, tf.newaxis], values)
 
 
+def laid_like(grid: Any, places: Any, values: Any) -> Any:
+    """Return int32 [R, P] like the grid with values [M] at their places, else -1.
+
+    Args:
+        grid: int32 [R, P].
+        places: int32 [M], counted row by row.
+        values: int32 [M].
+    """
+    flat = put(tf.fill([tf.size(grid)], -1), places, values)
+    return tf.reshape(flat, tf.shape(grid))
+
+
 def count_true(where: Any, row_splits: Any) -> Any:
     """Return how many of each row are true, int32 [B], of bool [N]."""
     total = tf.cumsum(tf.cast(where, tf.int32))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 
 from bert_keras.argument_types import positive
+from bert_keras.column_names import HEADER
+from bert_keras.errors import ConfigError
 from bert_keras.train_config import PRECISIONS
 
 MODEL = "model folder or hf://owner/name"
 ROWS = "TSV, CSV or JSONL"
+_ROLES = ("text", "text_pair", "label")  # those with an option of their own
 _WHERE = "name, or number from 0, of the column"
 
 
@@ -33,6 +36,22 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add_header(parser)
 
 
+def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
+    """Return the columns that the user chose, by role.
+
+    Raises:
+        ConfigError: a `--column` is not ROLE=COLUMN.
+    """
+    chosen = {role: getattr(options, role, None) for role in _ROLES}
+    found = {role: column for role, column in chosen.items() if column is not None}
+    for given in options.column:
+        role, equals, column = given.partition("=")
+        if not role or not equals or not column:
+            raise ConfigError(f"`--column` must be ROLE=COLUMN; received {given!r}")
+        found[role] = column
+    return found
+
+
 def add_text_column(
     parser: argparse.ArgumentParser, *, default: str | None = None
 ) -> None:
@@ -49,7 +68,7 @@ def add_header(parser: argparse.ArgumentParser) -> None:
     """Add whether the first row names the columns."""
     parser.add_argument(
         "--header",
-        choices=("auto", "yes", "no"),
+        choices=HEADER,
         default="auto",
         help="whether the first row names the columns; default: auto",
     )

@@ -1,4 +1,4 @@
-"""The numbered rows of a user's TSV, CSV or JSONL file, and `write_jsonl`.
+"""The numbered rows of a user's TSV, CSV or JSONL file.
 
 Formats, by the ending of the file (each also gzipped, which is seen by its bytes):
 
@@ -21,8 +21,8 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NoReturn, TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
 
 from bert_keras.errors import DataError
 
@@ -245,55 +245,6 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def write_jsonl(
-    target: str | os.PathLike[str] | TextIO, rows: Iterable[Mapping[str, Any]]
-) -> int:
-    """Write one JSON object a line and return how many; a file appears whole or not.
-
-    Args:
-        target: a text stream, or a path. A path is written beside and then renamed,
-            unless it is something other than a plain file, such as `/dev/stdout`.
-        rows: the objects; NumPy numbers and arrays become numbers and lists.
-
-    Raises:
-        DataError: the file cannot be written.
-        ValueError: a number is not finite, which JSON cannot say.
-    """
-    if not isinstance(target, str | os.PathLike):
-        return _write_rows(target, rows)
-    path = os.path.realpath(target)  # the file behind a link, never the link itself
-    plain = not os.path.exists(path) or os.path.isfile(path)
-    beside = f"{path}.{os.getpid()}.partial" if plain else path
-    try:
-        with open(beside, "w", encoding="utf-8", newline="\n") as file:
-            count = _write_rows(file, rows)
-        if plain:
-            os.replace(beside, path)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise DataError(message, path=os.fspath(target)) from None
-    finally:
-        if plain and os.path.exists(beside):
-            os.remove(beside)
-    return count
-
-
-def _write_rows(file: TextIO, rows: Iterable[Mapping[str, Any]]) -> int:
-    count = 0
-    for row in rows:
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
-        file.write(line + "\n")
-        count += 1
-    return count
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy number or array as Python's own."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"JSON has no {type(value).__name__}; received {value!r}")
 
 
 def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:

@@ -12,8 +12,8 @@ import tensorflow as tf
 from bert_keras.packing import locate
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.ragged import (
+    laid_like,
     never_empty,
-    put,
     segment_ids,
     sizes_of,
     starts_of,
@@ -57,8 +57,7 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
     first = with_sizes(first, tf.math.segment_sum(tf.ones_like(windows), windows))
     multiple = preprocessor.length_multiple
     positions, slots = locate(first, batch, multiple=multiple)
-    found = put(tf.fill([tf.size(positions)], -1), slots.flat_values, numbers)
-    found = tf.reshape(found, tf.shape(positions))
+    found = laid_like(positions, slots.flat_values, numbers)
     return {**batch, "sentence_positions": positions, "numbers": found}
 
 

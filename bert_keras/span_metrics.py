@@ -12,6 +12,7 @@ Sources: Rajpurkar et al. 2016 (arXiv:1606.05250), section 6.1; Rajpurkar et al.
 from __future__ import annotations
 
 import collections
+import math
 import re
 import string
 from collections.abc import Iterator, Sequence
@@ -139,6 +140,28 @@ def squad2_scores(
         scores[f"best_{name}"] = best
         scores[f"best_{name}_thresh"] = where
     return scores
+
+
+def squad_scores(
+    golds: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    null_scores: Sequence[float],
+    *,
+    threshold: float | None,
+) -> dict[str, Any]:
+    """Return `squad1_scores` where each question has and gets an answer, else 2.0's.
+
+    Args:
+        golds, predictions, null_scores: as of `squad2_scores`.
+        threshold: questions whose null score is above it are not answered; `None`: all
+            are.
+    """
+    if threshold is None and all(golds):
+        return squad1_scores(golds, predictions)
+    threshold = math.inf if threshold is None else threshold
+    return squad2_scores(
+        golds, predictions, null_scores=null_scores, threshold=threshold
+    )
 
 
 def best_threshold(

@@ -19,8 +19,9 @@ from bert_keras.column_names import (
     names_a_column,
     quote,
     refuse_hidden_header,
+    wanted_columns,
 )
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import DataError
 from bert_keras.rows import (
     bad_lines,
     csv_rows,
@@ -31,8 +32,6 @@ from bert_keras.rows import (
     stream_lines,
     tsv_rows,
 )
-
-HEADER = ("auto", "yes", "no")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +135,7 @@ def read_columns(
             first ten named.
     """
     place = os.fspath(path)
-    wanted = _check_arguments(columns, optional, header)
+    wanted = wanted_columns(columns, optional, header)
     text = read_text(place)
     kind = format_of(place, text)
     if kind == "jsonl":
@@ -162,7 +161,7 @@ def stream_columns(
         rows_at_once: rows of a part; the first may have one more.
     """
     place = os.fspath(path)
-    wanted = _check_arguments(columns, (), header)
+    wanted = wanted_columns(columns, (), header)
     lines = stream_lines(place)
     first = next(lines)
     kind = format_of(place, first)
@@ -195,30 +194,6 @@ def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(lines, 1):
         for _, row in tsv_rows(line.removesuffix("\n")):
             yield number, row
-
-
-def _check_arguments(
-    columns: Mapping[str, str | int | None], optional: Sequence[str], header: str
-) -> dict[str, str | int]:
-    """Return the roles that are asked for."""
-    if header not in HEADER:
-        raise ConfigError(
-            f"`header` must be one of {', '.join(HEADER)}; received {header!r}"
-        )
-    wanted = {role: column for role, column in columns.items() if column is not None}
-    if not set(wanted) - set(optional):
-        raise ConfigError("`columns` must select a column that is not optional")
-    for role, column in wanted.items():
-        if isinstance(column, bool) or not isinstance(column, str | int):
-            raise ConfigError(
-                f"the column of `{role}` must be a name or a number; "
-                f"received {column!r}"
-            )
-        if isinstance(column, int) and column < 0:
-            raise ConfigError(
-                f"the column of `{role}` must be a number from 0; received {column}"
-            )
-    return wanted
 
 
 def _select_cells(

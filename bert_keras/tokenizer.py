@@ -14,21 +14,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras import vocabulary as files
+from bert_keras import tokenizer_files as files
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.normalization import (
     FIRST_SPECIAL,
     WordSplitter,
+    as_strings,
     utf8_bytes,
 )
 from bert_keras.ragged import segment_ids, sizes_of, slices, starts_of
-from bert_keras.word_pieces import (
-    PLAIN_TOKEN,
-    WORD_TOKEN,
-    pieces_of,
-    replaced,
-    word_piece_model,
-)
+from bert_keras.vocabulary import REQUIRED_TOKENS, SPECIAL_TOKENS, check_tokens
+from bert_keras.word_pieces import pieces_of, plain_model, word_model
 
 # Text of these characters alone needs no table: tf-text itself splits it alike.
 _PLAIN = r"[\t\n\r -~]*"
@@ -86,7 +82,7 @@ class WordPieceTokenizer(tf.Module):
                 f"`max_word_characters` must be at least 1; "
                 f"received {max_word_characters}"
             )
-        self._vocabulary = _Untracked(files.check_tokens(vocabulary))
+        self._vocabulary = _Untracked(check_tokens(vocabulary))
         self.notes: tuple[str, ...] = ()
         self.lowercase = lowercase
         self.strip_accents = lowercase if strip_accents is None else strip_accents
@@ -96,10 +92,10 @@ class WordPieceTokenizer(tf.Module):
         self.max_word_characters = max_word_characters
         ids = {token: i for i, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
-            ids[token] for token in files.REQUIRED_TOKENS
+            ids[token] for token in REQUIRED_TOKENS
         )
         self.mask_id: int | None = ids.get("[MASK]")
-        parsed = [token for token in files.SPECIAL_TOKENS if token in ids]
+        parsed = [token for token in SPECIAL_TOKENS if token in ids]
         if special_tokens_in_text == "literal":
             parsed = []
         self._splitter = WordSplitter(
@@ -109,23 +105,21 @@ class WordPieceTokenizer(tf.Module):
             special_tokens=parsed,
             max_word_characters=max_word_characters,
         )
-        words = replaced(WORD_TOKEN, self.vocabulary)
-        for i, token in enumerate(parsed):
-            words[ids[token]] = chr(FIRST_SPECIAL + i)
         # As variables, so that a graph does not carry them as constants; on the CPU,
         # where the string ops and tf.data run.
         with tf.device("CPU:0"):
-            self._plain_model = word_piece_model(
-                replaced(PLAIN_TOKEN, self.vocabulary),
+            self._plain_model = plain_model(
+                self.vocabulary,
                 unk_id=self.unk_id,
-                max_bytes=max_word_characters,
-                split=True,
+                max_characters=max_word_characters,
             )
-            self._word_model = word_piece_model(
-                words,
+            self._word_model = word_model(
+                self.vocabulary,
+                specials={
+                    ids[token]: chr(FIRST_SPECIAL + i) for i, token in enumerate(parsed)
+                },
                 unk_id=self.unk_id,
-                max_bytes=4 * max_word_characters,
-                split=False,
+                max_characters=max_word_characters,
             )
 
     @property
@@ -145,7 +139,7 @@ class WordPieceTokenizer(tf.Module):
         Bytes that are not UTF-8 are dropped.
         """
         with tf.device("CPU:0"):  # int32 would go to and fro between CPU and GPU
-            return self._tokenize(_as_strings(texts), self._plain_ids, self._ids)
+            return self._tokenize(as_strings(texts), self._plain_ids, self._ids)
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(
@@ -166,7 +160,7 @@ class WordPieceTokenizer(tf.Module):
             raise ConfigError(f"`unit` must be bytes or characters; received {unit!r}")
         with tf.device("CPU:0"):
             cells = self._tokenize(
-                _as_strings(texts),
+                as_strings(texts),
                 self._plain_offsets,
                 lambda strings: self._offsets(strings, unit),
             )
@@ -296,25 +290,3 @@ class _Untracked:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-
-
-def _as_strings(texts: Any) -> Any:
-    """Return `texts` as a string tensor [B]."""
-    if isinstance(texts, list | tuple):
-        # A lone surrogate has no UTF-8; its bytes are dropped like other broken ones.
-        texts = [
-            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-            for text in texts
-        ]
-    try:
-        strings = tf.convert_to_tensor(texts, tf.string)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"`texts` must be strings; received {error}") from None
-    if strings.shape.rank is None:
-        return tf.ensure_shape(strings, [None])
-    if strings.shape.rank != 1:
-        raise ConfigError(
-            f"`texts` must be a list or a 1-D tensor of strings; "
-            f"received shape {strings.shape}"
-        )
-    return strings

@@ -1,10 +1,13 @@
-"""The arguments of `train`."""
+"""The arguments of `train`, and the settings that they give."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
 
 from bert_keras.argument_types import field_adder, positive
+from bert_keras.errors import ConfigError
 from bert_keras.row_arguments import ROWS, add_columns, add_settings
 from bert_keras.train_config import (
     GRIDS,
@@ -125,3 +128,41 @@ def add_train(train: argparse.ArgumentParser) -> None:
         choices=tuple(GRIDS),
         help="train at each point of a grid (paper: 18 of batch size, rate, epochs)",
     )
+
+
+def train_config(options: argparse.Namespace) -> TrainConfig:
+    """Return the settings that a command line gives."""
+    given = vars(options)
+    fields = [field.name for field in dataclasses.fields(TrainConfig)]
+    return TrainConfig(**{name: given[name] for name in fields if name in given})
+
+
+def check_free(options: argparse.Namespace) -> None:
+    """Raise ConfigError where an option is given that the search is to choose."""
+    given = vars(options)
+    for name in GRIDS[options.search]:
+        if name in given:
+            raise ConfigError(
+                f"`--search {options.search}` chooses {name}: leave out "
+                f"--{name.replace('_', '-')} {given[name]}"
+            )
+
+
+def named_tests(given: list[str]) -> list[tuple[str, str]]:
+    """Return name and path of each test file; the name of one alone is `test`.
+
+    A file is given as NAME=FILE or as FILE, whose name is that of the file.
+    """
+    found: dict[str, str] = {}
+    for item in given:
+        name, equals, path = item.partition("=")
+        if not equals or os.path.exists(item):
+            stem = os.path.basename(item).split(".")[0]
+            name, path = ("test" if len(given) == 1 else stem), item
+        if not name or not path or name in found:
+            raise ConfigError(
+                f"`--test` must be FILE, or NAME=FILE with a name of its own; "
+                f"received {item!r}"
+            )
+        found[name] = path
+    return list(found.items())

@@ -31,7 +31,8 @@ from bert_keras.normalization import WordSplitter
 from bert_keras.pair_merging import MARK, merge_pairs
 from bert_keras.tokenizer import WordPieceTokenizer
 from bert_keras.vocabulary import SPECIAL_TOKENS, check_tokens
-from bert_keras.word_counts import WordCounts, count_words
+from bert_keras.word_counter import WordCounts
+from bert_keras.word_counts import count_words
 
 LEARNERS = ("merges", "tf-text")
 _CHARACTERS_A_COUNT = 10_000_000

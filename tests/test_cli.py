@@ -24,6 +24,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.pretrain_arguments import pretrain_config
 from bert_keras.pretrain_config import PretrainConfig
 from bert_keras.tasks import TASKS
+from bert_keras.train_arguments import named_tests
 from bert_keras.train_config import TrainConfig
 
 Run = Callable[..., str]
@@ -317,18 +318,18 @@ def test_train_with_a_bad_dev_file(
     ],
 )
 def test_names_of_test_files(given: list[str], wanted: dict[str, str]) -> None:
-    assert dict(cli._tests(given)) == wanted
+    assert dict(named_tests(given)) == wanted
 
 
 def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
     (tmp_path / "lr=1.tsv").touch()
     path = str(tmp_path / "lr=1.tsv")
-    assert cli._tests([path]) == [("test", path)]
+    assert named_tests([path]) == [("test", path)]
 
 
 @pytest.mark.parametrize("given", [["a.tsv", "b/a.tsv"], ["=a.tsv"], ["a="]])
 def test_names_of_test_files_that_are_none(given: list[str]) -> None:
-    refused(lambda: cli._tests(given), "`--test`", given[-1])
+    refused(lambda: named_tests(given), "`--test`", given[-1])
 
 
 @pytest.fixture

@@ -17,39 +17,42 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 FLOORS = {
-    0: "argument_types beam_files characters choice_head drawing dropout errors"
-    " encoder_inputs fixed_shapes function_name heads initialization lstm page"
-    " pair_merging progress quiet ragged replicas run_facts score_table silent_run"
-    " stop_signal wanted_tokens whole_file",
+    0: "argument_types beam_files characters checkpoints.name_table choice_head"
+    " drawing dropout encoder_inputs errors fixed_shapes function_name heads"
+    " initialization lstm page pair_merging progress quiet ragged replicas run_facts"
+    " score_table silent_run stop_signal wanted_tokens whole_file",
     1: "beam_runner block checkpoints.names checkpoints.wire checks class_names"
-    " column_names config correlation counts_file entity_metrics folder"
-    " given_texts layer_choice layers masked_metrics multi_label_metrics normalization"
-    " optimizers pretraining_blocks probability_metrics process_pool record_file"
-    " recurrent_head replica_input report rouge rows sentence_rules sentences"
-    " span_metrics summed_update task_objective text_streams train_config"
-    " vocabulary word_pieces worker_watch",
+    " column_names config correlation counts_file entity_metrics folder given_texts"
+    " layer_choice layers masked_metrics multi_label_metrics normalization optimizers"
+    " pretraining_blocks probability_metrics process_pool record_file recurrent_head"
+    " replica_input rouge rows sentence_rules sentences shown_scores span_metrics"
+    " summed_update task_objective text_streams token_choice train_config vocabulary"
+    " word_pieces worker_watch",
     2: "calibration checkpoints.base checkpoints.hub_names checkpoints.object_graph"
-    " corpus_files feature_file masked_lm_head metrics operation_count"
-    " pooling pretraining_data_config pretraining_objective record_lanes"
-    " replicated_fit row_arguments run_folder similarity strategy table tokenizer"
-    " train_step wikipedia word_counts",
+    " corpus_files feature_file masked_lm_head metrics operation_count pooling"
+    " pretraining_data_config pretraining_objective record_lanes replicated_fit report"
+    " row_arguments run_folder similarity strategy table tokenizer_files train_step"
+    " wikipedia word_counter",
     3: "checkpoints.architecture checkpoints.assign checkpoints.bert_config_file"
     " checkpoints.h5_file checkpoints.model_garden_config"
     " checkpoints.model_garden_objects checkpoints.pickled_file"
     " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
     " choice_file confidence contrastive corpus_arguments corpus_reader data_sets"
-    " entity_confidence feature_arguments masking packing pairs pretrain_config"
-    " pretraining_manifest squad tagged task_rows train_arguments"
-    " vocabulary_learning",
+    " entity_confidence feature_arguments packing pairs pretrain_config"
+    " pretraining_manifest squad tagged task_rows text_pairs tokenizer"
+    " train_arguments word_counts",
     4: "asked_questions checkpoints.bundle checkpoints.huggingface"
-    " checkpoints.keras_hub corpus hub_preprocessor masked_texts preprocessor"
-    " pretrain_arguments pretraining_files pretraining_rows pretraining_shard"
-    " pseudo_likelihood windows word_tags",
-    5: "arguments beam_steps checkpoints.google checkpoints.keras_hub_objects"
-    " checkpoints.model_garden checkpoints.model_garden_writer checkpoints.tf_hub"
-    " pretraining_data pretraining_records sentence_windows spans words",
-    6: "beam_pretraining checkpoints checkpoints.keras_hub_writer pretraining_input",
-    7: "encoder info training_state",
+    " checkpoints.keras_hub corpus hub_preprocessor masking preprocessor"
+    " pretrain_arguments pretraining_files pretraining_journal vocabulary_learning"
+    " windows word_tags",
+    5: "arguments checkpoints.google checkpoints.huggingface_writer"
+    " checkpoints.keras_hub_objects checkpoints.model_garden"
+    " checkpoints.model_garden_writer checkpoints.tf_hub hidden_tokens masked_texts"
+    " pretraining_records pretraining_rows pretraining_shard pseudo_likelihood"
+    " sentence_windows spans words",
+    6: "beam_steps checkpoints checkpoints.keras_hub_writer pretraining_data"
+    " pretraining_input question_windows",
+    7: "beam_pretraining encoder info training_state",
     8: "fewer_weights hub_encoder pretrainer task_model tasks.base",
     9: "divergence export finetuning_run tasks tasks.embedding tasks.masked_lm"
     " tasks.multiple_choice tasks.pooled tasks.question_answering"
@@ -126,7 +129,7 @@ def test_imports_go_down(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_file_is_short_and_asserts_nothing(name: str) -> None:
     source = MODULES[name].read_text(encoding="utf-8")
-    assert source.count("\n") <= 360
+    assert source.count("\n") <= 300
     assert not [
         node for node in ast.walk(ast.parse(source)) if type(node) is ast.Assert
     ]

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import VOCABULARY, refused
 
-from bert_keras.masking import Masking, _run_lengths
+from bert_keras.masking import Masking
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -142,12 +142,6 @@ def test_runs_of_words() -> None:
     # in 14 of its 16 places.
     assert mean_runs["word"] == pytest.approx(4 - 4 * 3 * 14 / (16 * 15), abs=0.05)
     assert mean_runs["ngram"] < 0.8 * mean_runs["word"]
-
-
-def test_lengths_of_runs() -> None:
-    numbers = tf.linspace(0.0, 1.0, 11_001)[:-1]
-    counts = np.bincount(_run_lengths(numbers).numpy())
-    np.testing.assert_allclose(counts, [0, 6000, 3000, 2000], atol=1)
 
 
 def test_a_run_ends_where_a_word_does_not_fit() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from bert_keras.checkpoints import names
+from bert_keras.checkpoints.name_table import TABLE
 from bert_keras.errors import CheckpointError
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-CANONICAL = [name.replace("#", n) for name in names.TABLE for n in ("0", "7", "23")]
+CANONICAL = [name.replace("#", n) for name in TABLE for n in ("0", "7", "23")]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_windows_in_parts_are_as_windows_at_once(model: TaskModel, layout: str) 
     contexts = ["see you at six. " * 60, "", "win cash now " * 20, "lunch at home"]
     texts = as_tensors([[QUESTION] * 4, contexts])
     batch = model.task.features(preprocessor, texts)
-    assert batch["windows"].ids.nrows() > 70
+    assert batch["asked"].windows.ids.nrows() > 70
     once = model.task.answer(model(batch, training=False), batch)
     parts = model.answer(texts, preprocessor=preprocessor)
     assert set(once) == set(parts)

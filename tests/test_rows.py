@@ -1,12 +1,8 @@
-"""Rows of files: bytes to text, formats, line numbers, and writing JSONL."""
+"""Rows of files: bytes to text, formats and line numbers."""
 
 import csv
 import gzip
-import io
-import json
-import os
 
-import numpy as np
 import pytest
 
 from bert_keras.errors import DataError
@@ -17,7 +13,6 @@ from bert_keras.rows import (
     json_rows,
     read_text,
     tsv_rows,
-    write_jsonl,
 )
 
 
@@ -143,40 +138,3 @@ def test_bad_lines_are_sorted_joined_and_at_most_ten():
     many = str(bad_lines("a", [(line, "x") for line in range(1, 13)]))
     assert many.startswith("a:1: 12 bad lines: ")
     assert many.endswith("line 10: x; and 2 more")
-
-
-def test_jsonl_round_trip(tmp_path):
-    rows = [
-        {"text": "süß \u2028 \"quoted\"\n", "score": np.float32(0.5)},
-        {"text": "b", "ids": np.arange(2)},
-    ]  # fmt: skip
-    path = tmp_path / "out.jsonl"
-    assert write_jsonl(path, rows) == 2
-    lines = path.read_text(encoding="utf-8").split("\n")
-    assert [json.loads(line) for line in lines[:-1]] == [
-        {"text": "süß \u2028 \"quoted\"\n", "score": 0.5},
-        {"text": "b", "ids": [0, 1]},
-    ]  # fmt: skip
-    assert lines[-1] == "" and "süß" in lines[0]
-    stream = io.StringIO()
-    assert write_jsonl(stream, []) == 0 and stream.getvalue() == ""
-
-
-def test_jsonl_appears_whole_or_not(tmp_path):
-    path = tmp_path / "out.jsonl"
-    path.write_text("old\n")
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_jsonl(path, [{"a": 1}, {"a": float("nan")}])
-    assert path.read_text() == "old\n" and os.listdir(tmp_path) == ["out.jsonl"]
-    with pytest.raises(DataError, match="cannot be written: No such file"):
-        write_jsonl(tmp_path / "no" / "out.jsonl", [])
-
-
-def test_jsonl_follows_links_and_writes_to_devices(tmp_path):
-    real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
-    real.write_text("old\n")
-    link.symlink_to(real)
-    write_jsonl(link, [{"a": 1}])
-    assert link.is_symlink() and real.read_text() == '{"a": 1}\n'
-    write_jsonl("/dev/null", [{"a": 1}])
-    assert not os.path.isfile("/dev/null")

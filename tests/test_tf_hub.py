@@ -20,7 +20,7 @@ from test_export import op_libraries
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.checkpoints.hub_names import from_hub, head_axis, to_hub
-from bert_keras.checkpoints.names import TABLE
+from bert_keras.checkpoints.name_table import TABLE
 from bert_keras.config import BertConfig
 from bert_keras.convert import convert
 from bert_keras.encoder import BertEncoder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from bert_keras.checkpoints import names as known
 from bert_keras.checkpoints.base import Checkpoint, Shape, listed
+from bert_keras.checkpoints.name_table import TABLE
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 
@@ -118,7 +118,7 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
         "token_type_embeddings": config.type_vocab_size,
     }
     shapes: dict[str, Shape] = {}
-    for template in known.TABLE:
+    for template in TABLE:
         if not template.startswith(_ENCODER):
             continue
         scope, _, kind = template.rpartition("/")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 
 from bert_keras.checkpoints import names
-from bert_keras.checkpoints.names import TABLE
+from bert_keras.checkpoints.name_table import TABLE
 from bert_keras.errors import CheckpointError
 
 CONFIG = "assets.extra/config.json"  # ours: what a hub's other files cannot say

@@ -1,13 +1,11 @@
-"""Read and write a Hugging Face folder: `config.json` and `model.safetensors`.
+"""Read a Hugging Face folder: `config.json` and `model.safetensors`.
 
-Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`. What
-is written is safetensors; `pytorch_model.bin` is read as data alone (`pickled_file`).
+Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`.
+`pytorch_model.bin` is read as data alone (`pickled_file`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,17 +19,12 @@ from bert_keras.checkpoints.base import (
     LazyArrays,
     StoredTensor,
     bert_config,
-    check_finite,
     listed,
     one_line,
     read_json,
-    written,
 )
-from bert_keras.checkpoints.tensor_file import (
-    opened,
-    stored_tensors,
-    write_tensors,
-)
+from bert_keras.checkpoints.name_table import TIED
+from bert_keras.checkpoints.tensor_file import stored_tensors
 from bert_keras.errors import CheckpointError
 
 CONFIG = "config.json"
@@ -56,7 +49,7 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     """
     folder = Path(folder)
     raw = read_json(folder / CONFIG)
-    _check_is_bert(raw, place=str(folder / CONFIG))
+    check_is_bert(raw, place=str(folder / CONFIG))
     config = bert_config(raw, path=folder / CONFIG)
     chosen, unrecognized, notes = _sorted_out(_tensors(folder), folder=folder)
     types = sorted({tensor.dtype for tensor, _ in chosen.values()} - {"F32"})
@@ -82,81 +75,7 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     )
 
 
-def write_huggingface(
-    folder: str | os.PathLike[str],
-    arrays: Mapping[str, np.ndarray],
-    config: Mapping[str, Any],
-) -> None:
-    """Write `config.json` and `model.safetensors`; the old pair stays until both stand.
-
-    Arrays are taken from the mapping one by one, twice each (shape, then values), so
-    a mapping that makes them when asked keeps memory low.
-
-    Args:
-        folder: made if absent.
-        arrays: canonical name to float32 or float16 array, canonical shape.
-        config: the whole of `config.json`; `architectures` holds one name, and
-            encoder names get the prefix `bert.` unless it is `BertModel`.
-
-    Raises:
-        CheckpointError: a name, an array or the config cannot be stored, a value is
-            not finite, or the disk refuses.
-    """
-    folder = Path(folder)
-    text, prefix = _config_text({"model_type": "bert", **config})
-    origins: dict[str, tuple[str, bool]] = {}
-    tensors = []
-    for name in arrays:
-        array = arrays[name]
-        theirs, transpose = names.to_huggingface(name, prefix=prefix)
-        if transpose and array.ndim != 2:
-            raise CheckpointError(
-                f"`{name}` must have 2 axes; received {list(array.shape)}"
-            )
-        if array.size == 0:
-            raise CheckpointError(f"`{name}` is empty: {list(array.shape)}")
-        origins[theirs] = (name, transpose)
-        shape = array.shape[::-1] if transpose else array.shape
-        tensors.append((theirs, shape, array.dtype))
-
-    def values(theirs: str) -> np.ndarray:
-        name, transpose = origins[theirs]
-        array = arrays[name]
-        check_finite(array, name=name, place=str(folder))
-        return array.T if transpose else array
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as undo:
-            weights = written(
-                folder, undo, lambda file: write_tensors(file, tensors, values)
-            )
-            with opened(weights):  # what was written must open
-                pass
-            settings = written(folder, undo, lambda file: file.write(text.encode()))
-            os.replace(weights, folder / WEIGHTS)
-            os.replace(settings, folder / CONFIG)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
-
-
-def _config_text(config: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the text of `config.json`, and whether encoder names have a prefix."""
-    _check_is_bert(config, place="`config`")
-    architectures = config.get("architectures")
-    if not architectures or len(architectures) != 1:
-        raise CheckpointError(
-            "`config` must hold `architectures`, a list of one name such as "
-            f"BertForMaskedLM; received {one_line(architectures)}"
-        )
-    try:
-        text = json.dumps(config, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"`config` is no JSON: {one_line(error)}") from None
-    return text, architectures[0] != "BertModel"
-
-
-def _check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
+def check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
     """Raise unless a config is that of a BERT that this package computes."""
     architectures = raw.get("architectures")
     if architectures is None:
@@ -262,7 +181,7 @@ def _sorted_out(
     chosen: dict[str, tuple[StoredTensor, bool]] = {}
     unrecognized: list[str] = []
     for name, tensor in tensors.items():
-        if names.is_buffer(name) or name in names.TIED:
+        if names.is_buffer(name) or name in TIED:
             continue
         renamed = names.from_huggingface(name)
         if renamed is None:
@@ -282,7 +201,7 @@ def _sorted_out(
     notes = []
     for name in _untied(tensors, chosen):
         unrecognized.append(name)
-        kept = chosen[names.TIED[name]][0].name
+        kept = chosen[TIED[name]][0].name
         notes.append(f"{name} is not tied to {kept}: its values are left out")
     return chosen, unrecognized, notes
 
@@ -295,7 +214,7 @@ def _untied(
     Where a file holds the copy alone, the copy becomes the weight.
     """
     untied = []
-    for name, ours in names.TIED.items():
+    for name, ours in TIED.items():
         if name not in tensors:
             continue
         copy = tensors[name]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bert_keras.checkpoints import names
 from bert_keras.checkpoints.base import listed
+from bert_keras.checkpoints.name_table import MODEL_GARDEN
 from bert_keras.checkpoints.object_graph import ObjectGraph
 from bert_keras.errors import CheckpointError
 
@@ -131,7 +132,7 @@ def _places(graph: ObjectGraph, parts: int) -> Iterator[tuple[str, str]]:
     """Yield each canonical name and where its weight would be."""
     layers = graph.find(parts, f"encoder/{LAYERS}")
     numbers = [] if layers is None else list(graph.nodes[layers].children)
-    for theirs in names.MODEL_GARDEN.values():
+    for theirs in MODEL_GARDEN.values():
         for number in numbers if "#" in theirs else [""]:
             path = theirs.replace("#", number)
             if (name := names.from_model_garden(path)) is not None:

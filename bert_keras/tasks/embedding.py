@@ -20,10 +20,9 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.contrastive import RankingLoss, SimilarityOrderLoss
-from bert_keras.correlation import ranks
 from bert_keras.encoder import BertEncoder
 from bert_keras.encoder_inputs import batch_inputs
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError
 from bert_keras.layer_choice import (
     COMBINATIONS,
     POOLINGS,
@@ -33,17 +32,19 @@ from bert_keras.layer_choice import (
 )
 from bert_keras.pooling import LayerMix, TextPooling
 from bert_keras.preprocessor import Preprocessor
-from bert_keras.similarity import (
-    cosines,
-    pair_places,
-    retrieval_scores,
-    similarity_scores,
-)
+from bert_keras.similarity import retrieval_scores, similarity_scores
 from bert_keras.table import Columns
 from bert_keras.tasks.base import Task
+from bert_keras.text_pairs import (
+    far_pairs,
+    lost_pairs,
+    pairs_of,
+    places_of,
+    similarities,
+    text_numbers,
+)
 
 OBJECTIVES = ("ranking", "similarity")
-_FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
 _LAST = (-1,)
 
 
@@ -120,13 +121,7 @@ class Embedding(Task):
         return cls(**{"objective": objective, **settings})
 
     def training_texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        if "text_pair" not in columns:
-            raise DataError(
-                "training reads pairs of texts, the column of `text_pair` is missing: "
-                "name it",
-                path=columns.path,
-            )
-        return columns["text"], columns["text_pair"]
+        return pairs_of(columns)
 
     def scored_texts(self, columns: Columns) -> tuple[list[Any], ...]:
         """Return the first texts of all pairs, then the second ones."""
@@ -140,14 +135,8 @@ class Embedding(Task):
         for each text, the same for equal ones: they are no negatives of each other.
         """
         if self.objective == "similarity":
-            return _similarities(columns)
-        numbers: dict[str, int] = {}
-        first, second = self.training_texts(columns)
-        rows = [
-            [numbers.setdefault(text, len(numbers)) for text in pair]
-            for pair in zip(first, second, strict=True)
-        ]
-        return np.array(rows, np.int32).reshape(-1, 2)
+            return similarities(columns)
+        return text_numbers(columns)
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
@@ -215,48 +204,18 @@ class Embedding(Task):
         scores: dict[str, Any] = {}
         if "label" in columns:
             first, second = np.split(answers["embedding"], 2)
-            scores |= similarity_scores(first, second, _similarities(columns))
+            scores |= similarity_scores(first, second, similarities(columns))
         if self.objective == "ranking" or not scores:
-            scores |= retrieval_scores(self._places(columns, answers)[0])
+            scores |= retrieval_scores(places_of(columns, answers["embedding"])[0])
         return scores
 
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
         """Return texts whose pair is not the nearest, or pairs that are far off."""
-        first, second = np.split(answers["embedding"], 2)
-        found = cosines(first, second)
-        texts, pairs = self.training_texts(columns)
         if self.objective == "similarity":
-            gold = _similarities(columns)
-            off = (ranks(found) - ranks(gold)) / len(gold)
-            rows = np.flatnonzero(abs(off) > _FAR)
-            return [
-                {
-                    "line": columns.lines[row],
-                    "text": f"{texts[row]}  |  {pairs[row]}",
-                    "label": columns["label"][row],
-                    "cosine": float(found[row]),
-                }
-                for row in rows[np.argsort(-abs(off[rows]), kind="stable")]
-            ]
-        places, nearest = self._places(columns, answers)
-        rows = np.flatnonzero(places > 1)
-        return [
-            {
-                "line": columns.lines[row],
-                "text": texts[row],
-                "label": pairs[row],
-                "place": int(places[row]),
-                "prediction": pairs[nearest[row]],
-            }
-            for row in rows[np.argsort(-places[rows], kind="stable")]
-        ]
-
-    def _places(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Any:
-        first, second = np.split(answers["embedding"], 2)
-        texts, pairs = self.training_texts(columns)
-        return pair_places(first, second, texts=texts, pairs=pairs)
+            return far_pairs(columns, answers["embedding"])
+        return lost_pairs(columns, answers["embedding"])
 
     # What is saved.
 
@@ -287,23 +246,3 @@ class Embedding(Task):
                 normalize=self.normalize,
                 max_length=preprocessor.max_length,
             )
-
-
-def _similarities(columns: Columns) -> np.ndarray:
-    """Return the labels as numbers, float32 [N]; bad ones are named by line."""
-    if "label" not in columns:
-        raise DataError(
-            "the model learned similarities, the column of `label` is missing: name it",
-            path=columns.path,
-        )
-    values, wrong = [], []
-    for row, cell in enumerate(columns["label"]):
-        try:
-            values.append(float(cell))
-        except ValueError:
-            values.append(math.nan)
-        if not math.isfinite(values[-1]):
-            wrong.append((row, f"`label` must be a number; received {cell!r}"))
-    if wrong:
-        raise columns.error(wrong)
-    return np.array(values, np.float32)

@@ -19,6 +19,12 @@ import tensorflow as tf
 
 from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
+from bert_keras.hidden_tokens import (
+    hidden_batch,
+    hidden_scores,
+    logits_at,
+    measured,
+)
 from bert_keras.masked_lm_head import MaskedLMHead
 from bert_keras.masked_metrics import NO_LABEL, MaskedAccuracy
 from bert_keras.masked_texts import filled, parted, pieces_with_masks
@@ -26,7 +32,7 @@ from bert_keras.masking import Masking, mask_id_of
 from bert_keras.packing import locate
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.pseudo_likelihood import pseudo_log_likelihoods
-from bert_keras.ragged import keep, put, sizes_of
+from bert_keras.ragged import keep, sizes_of
 from bert_keras.table import Columns, read_lines
 from bert_keras.tasks.base import Task, plain_values
 
@@ -170,7 +176,7 @@ class MaskedLM(Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
-        batch = self._hidden(preprocessor, texts, targets)
+        batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
         del batch["slots"]  # for answers alone
         return batch, labels, None
@@ -180,25 +186,7 @@ class MaskedLM(Task):
         draws = tf.strings.to_hash_bucket_fast(
             tf.convert_to_tensor(texts, tf.string), 2**62
         )
-        return self._hidden(preprocessor, texts, draws)
-
-    def _hidden(
-        self, preprocessor: Preprocessor, texts: Any, draws: Any
-    ) -> dict[str, Any]:
-        ids, segments = preprocessor.join(texts)
-        masked = self.masking()(ids, draws, preprocessor.tokenizer)
-        batch = preprocessor.lay(masked.ids, segments)
-        multiple = preprocessor.length_multiple
-        positions, slots = locate(masked.offsets, batch, multiple=multiple)
-        flat = tf.fill([tf.size(positions)], NO_LABEL)
-        flat = put(flat, slots.flat_values, masked.labels.flat_values)
-        labels = tf.reshape(flat, tf.shape(positions))
-        return {
-            **batch,
-            "masked_positions": positions,
-            "slots": slots,
-            "labels": labels,
-        }
+        return hidden_batch(preprocessor, texts, draws, self.masking())
 
     # The model.
 
@@ -232,8 +220,7 @@ class MaskedLM(Task):
         of each mask filled in. A text with fewer masks than E is filled up with "", 0.
         """
         slots, tokens = batch["slots"], batch["tokens"]
-        flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
-        logits = tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
+        logits = logits_at(outputs, slots)
         # A table of embeddings may have more rows than the vocabulary has tokens.
         known = tf.nn.softmax(logits)[:, : tf.size(tokens)]
         best, ids = tf.math.top_k(known, min(self.top_k, tokens.shape[0]))
@@ -268,33 +255,13 @@ class MaskedLM(Task):
         """Return of each text the sum of its losses, float32 [B] (nats), the number of
         its hidden tokens and of those that were found, int32 [B].
         """
-        slots = batch["slots"]
-        flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
-        logits = tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
-        labels = tf.gather(tf.reshape(batch["labels"], [-1]), slots.flat_values)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        found = tf.argmax(logits, axis=-1, output_type=tf.int32) == labels
-        correct = slots.with_flat_values(tf.cast(found, tf.int32))
-        return {
-            "loss": tf.reduce_sum(slots.with_flat_values(losses), axis=1),
-            "predictions": sizes_of(slots),
-            "correct": tf.reduce_sum(correct, axis=1),
-        }
+        return measured(outputs, batch)
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
         """Return loss (nats a token), perplexity and accuracy at the hidden tokens."""
-        count = int(answers["predictions"].sum())
-        mean = float(answers["loss"].astype("float64").sum()) / max(count, 1)
-        return {
-            "loss": mean,
-            "log_likelihood": -mean,
-            "perplexity": float(np.exp(mean)),
-            "accuracy": int(answers["correct"].sum()) / max(count, 1),
-            "num_predictions": count,
-            "num_examples": len(columns),
-        }
+        return {**hidden_scores(answers), "num_examples": len(columns)}
 
     def further_scores(
         self, model: Any, columns: Columns, batch_size: int

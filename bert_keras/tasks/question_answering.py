@@ -22,16 +22,20 @@ from bert_keras.asked_questions import (
     question_facts,
     wrong_answers,
 )
+from bert_keras.checks import check_whole_number
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.heads import PooledHead
 from bert_keras.packing import unpack
 from bert_keras.preprocessor import Preprocessor
-from bert_keras.span_metrics import (
-    best_threshold,
-    squad1_scores,
-    squad2_scores,
+from bert_keras.question_windows import (
+    AskedWindows,
+    asked_windows,
+    marked_batch,
+    question_lengths,
+    spans_by_parts,
 )
+from bert_keras.span_metrics import best_threshold, squad_scores
 from bert_keras.spans import (
     NEVER,
     SpanAccuracy,
@@ -44,9 +48,7 @@ from bert_keras.spans import (
 from bert_keras.squad import is_squad, read_squad
 from bert_keras.table import Columns
 from bert_keras.tasks.base import Task, plain_values
-from bert_keras.windows import Windows, cut_windows, mark_windows
-
-_AT_ONCE = 32  # windows computed together, however long the texts are
+from bert_keras.windows import Windows
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -90,11 +92,7 @@ class QuestionAnswering(Task):
 
     def __post_init__(self) -> None:
         for name in ("stride", "max_answer_tokens", "max_question_tokens", "n_best"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ConfigError(
-                    f"`{name}` must be a whole number of at least 1; received {value!r}"
-                )
+            check_whole_number(name, getattr(self, name), least=1)
         if not isinstance(self.no_answer, bool):
             raise ConfigError(f"`no_answer` must be a bool; received {self.no_answer}")
         value = self.threshold
@@ -173,14 +171,9 @@ class QuestionAnswering(Task):
     # From strings to windows, in graph.
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        windows, starts, ends = self._windows(preprocessor, texts)
-        return {
-            **preprocessor.lay(windows.ids, windows.segments),
-            "windows": windows,
-            "texts": texts[1],
-            "token_starts": starts,
-            "token_ends": ends,
-        }
+        asked = self._windows(preprocessor, texts)
+        batch = preprocessor.lay(asked.windows.ids, asked.windows.segments)
+        return {**batch, "asked": asked}
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
@@ -188,39 +181,22 @@ class QuestionAnswering(Task):
         """Return windows, and for each token its window, and if it is start or end."""
         if weights is not None:
             raise ConfigError("`sample_weight` must be None for question answering")
-        windows, starts, ends = self._windows(preprocessor, texts)
-        start, end = mark_windows(windows, starts, ends, targets)
-        batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
-        marked = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
-        own = batch.get("sequence_ids", batch["padding_mask"])
-        return batch, tf.stack([own, *marked], axis=-1), None
+        asked = self._windows(preprocessor, texts)
+        batch, marked = marked_batch(preprocessor, asked, targets)
+        return batch, marked, None
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return tokens of question and context, and whether the question is cut."""
-        sizes = [preprocessor.tokenizer(text).row_lengths() for text in texts]
-        asked, size = (tf.cast(each, tf.int32) for each in sizes)
-        room = (preprocessor.max_length - 3) // 2
-        return asked + size + 3, asked > min(self.max_question_tokens, room)
+        most = self.max_question_tokens
+        return question_lengths(preprocessor, texts, max_question_tokens=most)
 
-    def _windows(
-        self, preprocessor: Preprocessor, texts: Any
-    ) -> tuple[Windows, Any, Any]:
-        """Return windows, and where each context token starts and ends, [B, None]."""
-        question, context = texts
-        tokenizer = preprocessor.tokenizer
-        pieces, starts, ends = tokenizer.tokenize_with_offsets(
-            context, unit="characters"
-        )
-        windows = cut_windows(
-            tokenizer(question),
-            pieces,
-            max_length=preprocessor.max_length,
+    def _windows(self, preprocessor: Preprocessor, texts: Any) -> AskedWindows:
+        return asked_windows(
+            preprocessor,
+            texts,
             stride=self.stride,
             max_question_tokens=self.max_question_tokens,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
         )
-        return windows, starts, ends
 
     # The model.
 
@@ -252,32 +228,19 @@ class QuestionAnswering(Task):
         run: Callable[[dict[str, Any]], Any],
     ) -> dict[str, tf.Tensor]:
         """Return the answers of texts; some windows at a time, those of one length."""
-        windows, starts, ends = self._windows(preprocessor, texts)
-        order = tf.argsort(windows.ids.row_lengths(), stable=True)
+        asked = self._windows(preprocessor, texts)
 
-        def more(done: Any, found: Spans) -> tuple[Any, Spans]:
-            part = windows.take(order[done : done + _AT_ONCE])
+        def find(part: Windows) -> Spans:
             batch = preprocessor.lay(part.ids, part.segments)
-            spans = self._spans(run(batch), batch, part)
-            return done + _AT_ONCE, found.followed_by(spans)
+            return self._spans(run(batch), batch, part)
 
-        none = Spans.none(self.n_best)
-        _, spans = tf.while_loop(
-            lambda done, _: done < tf.size(order),
-            more,
-            (0, none),
-            shape_invariants=(tf.TensorShape([]), none.shapes()),
-            parallel_iterations=1,
-        )
-        spans = spans.take(tf.math.invert_permutation(order))
-        return self._answers(spans, windows.text, texts[1], starts, ends)
+        spans = spans_by_parts(asked.windows, find, n_best=self.n_best)
+        return self._answers(spans, asked)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers of windows computed at once, see `spans.answers_of`."""
-        windows = batch["windows"]
-        spans = self._spans(outputs, batch, windows)
-        places = batch["token_starts"], batch["token_ends"]
-        return self._answers(spans, windows.text, batch["texts"], *places)
+        asked = batch["asked"]
+        return self._answers(self._spans(outputs, batch, asked.windows), asked)
 
     def _spans(self, outputs: Any, batch: Mapping[str, Any], windows: Windows) -> Spans:
         logits = unpack(outputs, batch).to_tensor(NEVER)
@@ -285,10 +248,9 @@ class QuestionAnswering(Task):
             logits, windows, max_tokens=self.max_answer_tokens, n_best=self.n_best
         )
 
-    def _answers(
-        self, spans: Spans, text: Any, contexts: Any, starts: Any, ends: Any
-    ) -> dict[str, tf.Tensor]:
-        best = text_spans(spans, text, texts=tf.size(contexts))
+    def _answers(self, spans: Spans, asked: AskedWindows) -> dict[str, tf.Tensor]:
+        windows, contexts, starts, ends = asked
+        best = text_spans(spans, windows.text, texts=tf.size(contexts))
         threshold = self.threshold if self.no_answer else None
         return answers_of(best, contexts, starts, ends, threshold=threshold)
 
@@ -306,11 +268,8 @@ class QuestionAnswering(Task):
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
         """Return the scores of the official script: 2.0 where some have no answer."""
-        golds, best, null_scores = _judged(columns, answers)
-        if not self.no_answer and all(golds):
-            return squad1_scores(golds, best)
-        threshold = self.threshold if self.no_answer else math.inf
-        return squad2_scores(golds, best, null_scores=null_scores, threshold=threshold)
+        threshold = self.threshold if self.no_answer else None
+        return squad_scores(*_judged(columns, answers), threshold=threshold)
 
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

@@ -107,7 +107,7 @@ SCRIPT = """
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a model folder with random weights, made without any backend."""
-    from bert_keras.checkpoints.names import TABLE
+    from bert_keras.checkpoints.name_table import TABLE
 
     rng = np.random.default_rng(0)
     arrays = {}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bert_keras.checks import check_choice, check_number
 from bert_keras.errors import ConfigError
 from bert_keras.probability_metrics import cross_entropy, expected_calibration_error
 
@@ -27,27 +28,10 @@ _NEVER = -1e9  # the logit of what cannot be, at any temperature
 
 def check_calibration(calibration: str, temperature: float) -> None:
     """Raise a ConfigError unless these settings of a task are in their range."""
-    if calibration not in CALIBRATIONS:
-        raise ConfigError(
-            f"`calibration` must be one of {', '.join(CALIBRATIONS)}; "
-            f"received {calibration!r}"
-        )
+    check_choice("calibration", calibration, CALIBRATIONS)
     check_number("temperature", temperature)
     if not 0 < temperature < math.inf:
         raise ConfigError(f"`temperature` must be above 0; received {temperature}")
-
-
-def check_share(name: str, value: float) -> None:
-    """Raise a ConfigError unless a setting is a number from 0 to 1."""
-    check_number(name, value)
-    if not 0 <= value <= 1:
-        raise ConfigError(f"`{name}` must be from 0 to 1; received {value}")
-
-
-def check_number(name: str, value: object) -> None:
-    """Raise a ConfigError unless a setting is a number, as JSON has them."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"`{name}` must be a number; received {value!r}")
 
 
 def fit_temperature(

@@ -16,6 +16,12 @@ def check_whole_number(name: str, value: Any, *, least: int) -> None:
         )
 
 
+def check_number(name: str, value: Any) -> None:
+    """Raise ConfigError unless a setting is a number, as JSON has them."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"`{name}` must be a number; received {value!r}")
+
+
 def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
     """Raise ConfigError unless a setting is a number from 0, or above it, to 1."""
     fits = isinstance(value, int | float) and not isinstance(value, bool)

@@ -15,10 +15,10 @@ import tensorflow as tf
 from bert_keras.calibration import (
     abstention_threshold,
     check_calibration,
-    check_share,
     fit_temperature,
     scaled,
 )
+from bert_keras.checks import check_share
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11

@@ -53,6 +53,25 @@ class PooledHead(keras.layers.Dense):
             dropout_rate, seed=seed, dtype=self.dtype_policy
         )
 
+    @classmethod
+    def on(
+        cls, encoder: Any, units: int, *, seed: int | None, **settings: Any
+    ) -> PooledHead:
+        """Return a head with dropout, initializer and dtype of an encoder.
+
+        Args:
+            encoder: a `BertEncoder`.
+            units, seed: of the head.
+            **settings: other arguments of the head, in place of the encoder's.
+        """
+        config = encoder.config
+        given = {
+            "dropout_rate": config.hidden_dropout_prob,
+            "initializer_range": config.initializer_range,
+            "dtype": encoder.dtype_policy,
+        }
+        return cls(units, seed=seed, **{**given, **settings})
+
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         logits = super().call(self.dropout(inputs, training=training))
         return ops.cast(logits, "float32")

@@ -77,7 +77,8 @@ class Predictor:
 
         self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
         # Mostly scores are of the answers, and one graph serves both.
-        same = type(model.task).measure is Task.measure
+        task = type(model.task)
+        same = (task.measure, task.assess) == (Task.measure, Task.assess)
         self._measure = self._answer if same else self._graphs(measure)
 
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:

@@ -59,7 +59,6 @@ class BertPretrainer(ReplicatedFit, keras.Model):
                 f"True; received pooler={encoder.pooler is not None} and "
                 f"next_sentence={next_sentence}"
             )
-        config = encoder.config
         inputs = batch_inputs(cls_positions=next_sentence)
         positions = keras.Input((None,), dtype="int32", name="masked_positions")
         head = MaskedLMHead.on(encoder, seed=seed)
@@ -68,13 +67,12 @@ class BertPretrainer(ReplicatedFit, keras.Model):
         outputs = {"masked_lm": head(encoded["sequence_output"], table)}
         if next_sentence:
             with keras.name_scope("cls"):
-                pair_head = PooledHead(
+                pair_head = PooledHead.on(
+                    encoder,
                     2,
-                    dropout_rate=0.0,
-                    initializer_range=config.initializer_range,
                     # The initializers of the two heads draw apart.
                     seed=None if seed is None else seed + 1,
-                    dtype=encoder.dtype_policy,
+                    dropout_rate=0.0,
                     name="seq_relationship",
                 )
                 outputs["next_sentence"] = pair_head(encoded["pooled_output"])

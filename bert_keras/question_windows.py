@@ -99,14 +99,14 @@ def marked_batch(
 
 
 def spans_by_parts(
-    windows: Windows, find: Callable[[Windows], Spans], *, n_best: int
+    windows: Windows, find: Callable[[Windows], Spans], none: Spans
 ) -> Spans:
     """Return the best spans of windows; some at a time, those of one length together.
 
     Args:
         windows: S of them.
         find: returns the best spans of some windows.
-        n_best: spans of a window.
+        none: those of no window.
     """
     order = tf.argsort(windows.ids.row_lengths(), stable=True)
 
@@ -114,7 +114,6 @@ def spans_by_parts(
         part = windows.take(order[done : done + _AT_ONCE])
         return done + _AT_ONCE, found.followed_by(find(part))
 
-    none = Spans.none(n_best)
     _, spans = tf.while_loop(
         lambda done, _: done < tf.size(order),
         more,

@@ -7,6 +7,7 @@ end at `[CLS]`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -83,21 +84,23 @@ class Spans(NamedTuple):
         scores: float32 [N, n], logit of the start plus logit of the end.
         starts, ends: int32 [N, n], first and last context token.
         null: float32 [N], the score of no answer.
-        total: float32 [N], the logarithm of the sum of exp(score) of all spans.
+        totals: float32 [N, K], the logarithm of the sum of exp(score / temperature) of
+            all spans, at each of K temperatures.
     """
 
     scores: Any
     starts: Any
     ends: Any
     null: Any
-    total: Any
+    totals: Any
 
     @classmethod
-    def none(cls, n_best: int) -> Spans:
-        """Return those of no window at all."""
+    def none(cls, n_best: int, temperatures: int) -> Spans:
+        """Return those of no window at all, at so many temperatures."""
         scores = tf.zeros([0, n_best])
         places = tf.zeros([0, n_best], tf.int32)
-        return cls(scores, places, places, tf.zeros([0]), tf.zeros([0]))
+        totals = tf.zeros([0, temperatures])
+        return cls(scores, places, places, tf.zeros([0]), totals)
 
     def shapes(self) -> Spans:
         """Return the shapes of any number of windows."""
@@ -114,7 +117,12 @@ class Spans(NamedTuple):
 
 
 def window_spans(
-    logits: Any, windows: Windows, *, max_tokens: int, n_best: int
+    logits: Any,
+    windows: Windows,
+    *,
+    max_tokens: int,
+    n_best: int,
+    temperatures: Sequence[float] = (1.0,),
 ) -> Spans:
     """Return the best spans of each window.
 
@@ -126,6 +134,7 @@ def window_spans(
         windows: the S windows.
         max_tokens: most tokens of a span.
         n_best: spans of a window.
+        temperatures: K that divide the scores in `totals`.
     """
     width = tf.reduce_max(tf.concat([windows.count, [n_best]], 0))
     tokens = tf.range(width)
@@ -144,12 +153,13 @@ def window_spans(
     flat = tf.reshape(scores, [-1, width * max_tokens])
     best, index = tf.math.top_k(flat, n_best)
     start = windows.first[:, tf.newaxis] + index // max_tokens
+    totals = [tf.reduce_logsumexp(flat / each, axis=1) for each in temperatures]
     return Spans(
         best,
         start,
         start + index % max_tokens,
         null=tf.reduce_sum(logits[:, 0], axis=-1),
-        total=tf.reduce_logsumexp(flat, axis=1),
+        totals=tf.stack(totals, axis=1),
     )
 
 
@@ -181,86 +191,5 @@ def text_spans(spans: Spans, text: Any, *, texts: Any) -> Spans:
         tf.gather(row_by_row(spans.starts, 0), index, batch_dims=1),
         tf.gather(row_by_row(spans.ends, 0), index, batch_dims=1),
         null=-tf.reduce_max(by_text(-spans.null, NEVER), axis=1),
-        total=tf.reduce_logsumexp(by_text(spans.total, NEVER), axis=1),
+        totals=tf.reduce_logsumexp(by_text(spans.totals, NEVER), axis=1),
     )
-
-
-def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """Return spans of tokens as parts of the texts that they stand in.
-
-    Marks that combine with the last character, which uncased models drop, belong to it.
-
-    Args:
-        spans: those of B texts.
-        texts: string [B].
-        starts, ends: RaggedTensor int32 [B, None], the characters of the tokens.
-
-    Returns:
-        The parts, string [B, n], their first characters and their ends, int32 [B, n];
-        "" and -1 where there is no span.
-    """
-    there = spans.scores > NEVER / 2
-    shape = tf.shape(there)
-    rows = tf.cast(starts.row_starts(), tf.int32)[:, tf.newaxis]
-
-    def characters(offsets: Any, tokens: Any) -> Any:
-        places = tf.where(there, rows + tokens, tf.size(offsets))
-        return tf.reshape(tf.gather(tf.pad(offsets, [[0, 1]]), places), [-1])
-
-    first = characters(starts.values, spans.starts)
-    end = characters(ends.values, spans.ends)
-    # As Python decodes: a sign for each part that is no UTF-8.
-    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    texts = tf.repeat(texts, shape[1])
-    following = tf.strings.substr(texts, end, tf.fill(tf.shape(end), 32), "UTF8_CHAR")
-    marks = tf.strings.regex_replace(following, r"^(\pM*)(?s:.*)$", r"\1")
-    end += tf.where(end > 0, tf.strings.length(marks, "UTF8_CHAR"), 0)
-    parts = tf.strings.substr(texts, first, end - first, "UTF8_CHAR")
-    return (
-        tf.reshape(parts, shape),
-        tf.where(there, tf.reshape(first, shape), -1),
-        tf.where(there, tf.reshape(end, shape), -1),
-    )
-
-
-def answers_of(
-    best: Spans, contexts: Any, starts: Any, ends: Any, *, threshold: float | None
-) -> dict[str, tf.Tensor]:
-    """Return what is answered to B questions.
-
-    Args:
-        best: the best spans of each context, of `text_spans`.
-        contexts: string [B].
-        starts, ends: RaggedTensor int32 [B, None], first character and end of each
-            token of the contexts.
-        threshold: "no answer" is given where its score is above that of the best span
-            by more than this, in logits; `None`: some span is always an answer.
-
-    Returns:
-        `answer` string [B], an exact part of the context, empty for none; `start` and
-        `end` int32 [B], its characters as Python counts them, -1 for none; `score`
-        float32 [B], its probability among all spans; `null_score` float32 [B], by how
-        much no answer scores above the best span, in logits. `n_best_answers`,
-        `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best spans, best
-        first; where there are fewer: "", -1, -1 and 0.
-    """
-    there = best.scores > NEVER / 2
-    answers, start, end = cut_out(best, contexts, starts, ends)
-    null_score = best.null - best.scores[:, 0]
-    total, none, null = best.total, ~there[:, 0], tf.zeros_like(best.total)
-    if threshold is not None:
-        total = tf.reduce_logsumexp(tf.stack([total, best.null], 1), axis=1)
-        none |= null_score > threshold
-        null = tf.exp(best.null - total)
-    scores = tf.where(there, tf.exp(best.scores - total[:, tf.newaxis]), 0.0)
-    return {
-        "answer": tf.where(none, "", answers[:, 0]),
-        "start": tf.where(none, -1, start[:, 0]),
-        "end": tf.where(none, -1, end[:, 0]),
-        "score": tf.where(none, null, scores[:, 0]),
-        "null_score": null_score,
-        "n_best_answers": answers,
-        "n_best_starts": start,
-        "n_best_ends": end,
-        "n_best_scores": scores,
-    }

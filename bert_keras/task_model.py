@@ -143,8 +143,9 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
-        batch = self.task.probe(preprocessor, texts)
-        return self.task.measure(self(batch, training=False), batch)
+        return self.task.assess(
+            texts, preprocessor, lambda batch: self(batch, training=False)
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {

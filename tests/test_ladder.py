@@ -39,7 +39,7 @@ FLOORS = {
     " checkpoints.sentence_files checkpoints.tensor_file checkpoints.variable"
     " choice_file confidence contrastive corpus_arguments corpus_reader data_sets"
     " entity_confidence feature_arguments packing pairs pretrain_config"
-    " pretraining_manifest squad tagged task_rows text_pairs tokenizer"
+    " pretraining_manifest span_confidence squad tagged task_rows text_pairs tokenizer"
     " train_arguments word_counts",
     4: "asked_questions checkpoints.bundle checkpoints.huggingface"
     " checkpoints.keras_hub corpus hub_preprocessor masking preprocessor"
@@ -52,7 +52,7 @@ FLOORS = {
     " sentence_windows spans words",
     6: "beam_steps checkpoints checkpoints.keras_hub_writer pretraining_data"
     " pretraining_input question_windows",
-    7: "beam_pretraining encoder info training_state",
+    7: "beam_pretraining encoder info span_answers training_state",
     8: "fewer_weights hub_encoder pretrainer task_model tasks.base",
     9: "divergence export finetuning_run tasks tasks.embedding tasks.masked_lm"
     " tasks.multiple_choice tasks.pooled tasks.question_answering"

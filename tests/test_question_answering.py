@@ -15,6 +15,7 @@ import tensorflow as tf
 from conftest import refused, write_encoder, write_tsv
 
 from bert_keras.cli import main
+from bert_keras.export import export_model
 from bert_keras.inference import Predictor, load
 from bert_keras.model_folder import save_model
 from bert_keras.preprocessor import Preprocessor
@@ -288,13 +289,17 @@ def test_lengths_are_those_of_the_whole(model: TaskModel) -> None:
 # Scores.
 
 
-def given_answers(texts: list[str], nulls: list[float]) -> dict[str, np.ndarray]:
+def given_answers(
+    texts: list[str], nulls: list[float], probabilities: Any = 0.5
+) -> dict[str, np.ndarray]:
     column = np.array([[text.encode()] for text in texts], object)
     return {
         "answer": column[:, 0],
         "n_best_answers": column,
         "score": np.full(len(texts), 0.5, "float32"),
         "null_score": np.array(nulls, "float32"),
+        "span_probabilities": np.full((len(texts), 1), probabilities, "float32"),
+        "null_probabilities": np.full((len(texts), 1), 0.25, "float32"),
     }
 
 
@@ -306,8 +311,10 @@ def test_the_script_is_that_of_the_data() -> None:
     )
     answers = given_answers(["six", "you", "six"], [9.0, 9.0, 9.0])
     task = QuestionAnswering()
-    wanted = {"exact_match": 100 / 3, "f1": 500 / 9}
-    assert task.score(columns, answers) == pytest.approx(wanted)
+    scores = task.score(columns, answers)
+    assert scores["exact_match"] == pytest.approx(100 / 3)
+    assert scores["f1"] == pytest.approx(500 / 9)
+    assert scores["expected_calibration_error"] == pytest.approx(1 / 2 - 1 / 3)
     assert task.tune(columns, answers) == task
     assert [m["prediction"] for m in task.mistakes(columns, answers)] == ["you", "six"]
     two = QuestionAnswering(no_answer=True).score(columns, answers)
@@ -327,7 +334,70 @@ def test_tuned_on_dev() -> None:
     answers = given_answers(["six"] * 4, [-3.0, 1.0, 2.0, 4.0])
     task = QuestionAnswering(no_answer=True).tune(columns, answers)
     assert task.threshold == 1.5
-    assert task.score(columns, answers)["f1"] == 100.0
+    scores = task.score(columns, answers)
+    assert scores["f1"] == 100.0
+    # Two spans of 0.5 and two times none of 0.25, all right.
+    assert scores["expected_calibration_error"] == pytest.approx(0.625)
+
+
+def test_an_answer_that_is_not_sure_is_not_given() -> None:
+    columns = as_columns(
+        question=["?"] * 4,
+        context=["six"] * 4,
+        answers=[[("six", 0)], [("six", 0)], [("at", 0)], [("six", 0)]],
+    )
+    sure = np.array([[0.9], [0.6], [0.5], [0.4]])
+    answers = given_answers(["six"] * 4, [0.0] * 4, sure)
+    task = QuestionAnswering(answered_accuracy=1.0).tune(columns, answers)
+    assert task.abstain_below == pytest.approx(0.55)
+    scores = task.score(columns, answers)
+    assert scores["exact_match"] == 75.0  # of all questions, answered or not
+    assert (scores["coverage"], scores["answered_accuracy"]) == (0.5, 1.0)
+
+
+def test_the_temperature_makes_scores_as_sure_as_right(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    contexts = [text for text in TEXTS.values() if "six" in text or "see" in text]
+    task = QuestionAnswering(stride=5, calibration="temperature")
+    model = make_model(task)
+    # A model that is far too sure: its answers are right in every second row.
+    kernel = model.get_layer("qa_outputs").kernel
+    kernel.assign(kernel * 300)
+    given = [row["answer"] for row in asked(model, contexts)]
+    golds = [[(text, 0)] for text in given]
+    golds[::2] = [[("not in it", 0)]] * len(golds[::2])
+    columns = as_columns(
+        question=[QUESTION] * len(contexts), context=contexts, answers=golds
+    )
+    answers = Predictor(model).answers(columns)
+    tuned = task.tune(columns, answers)
+    assert 1 < tuned.temperature <= 10
+    right = np.array([text != "not in it" for ((text, _),) in golds])
+
+    def loss(task: QuestionAnswering) -> float:
+        model.task = task
+        sure = Predictor(model).answers(columns)["score"]
+        return float(-np.log(np.where(right, sure, 1 - sure)).mean())
+
+    best = tuned.temperature
+    losses = [loss(with_task(model, temperature=t)) for t in (best, 0.8 * best, 1.0)]
+    assert losses[0] == min(losses)
+    model.task = dataclasses.replace(tuned, abstain_below=0.5)
+    after = model.task.score(columns, Predictor(model).answers(columns))
+    assert after["exact_match"] == task.score(columns, answers)["exact_match"]
+    rows = Predictor(model).predict([(QUESTION, context) for context in contexts])
+    assert [row["answer"] for row in rows] == [
+        "" if row["abstained"] else text for row, text in zip(rows, given, strict=True)
+    ]
+    assert all(row["abstained"] == (row["score"] < 0.5) for row in rows)
+    assert all(row["start"] == -1 for row in rows if row["abstained"])
+    served = tf.saved_model.load(export_model(model, tmp_path)).signatures
+    found = served["serving_default"](
+        question=tf.constant([QUESTION] * len(contexts)), context=tf.constant(contexts)
+    )
+    np.testing.assert_allclose(found["score"], [r["score"] for r in rows], atol=1e-5)
+    assert "span_probabilities" not in found
 
 
 # Settings, files and the command line.

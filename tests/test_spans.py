@@ -92,7 +92,13 @@ def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
     )
     count = windows.ids.nrows()
     logits = rng.normal(0, 3, (count, 16, 2)).astype("float32")
-    spans = window_spans(logits, windows, max_tokens=max_tokens, n_best=n_best)
+    spans = window_spans(
+        logits,
+        windows,
+        max_tokens=max_tokens,
+        n_best=n_best,
+        temperatures=(1.0, 2.0),
+    )
     found = text_spans(spans, windows.text, texts=len(sizes))
     fields = [part.numpy() for part in windows[2:]]
     for text in range(len(sizes)):
@@ -118,11 +124,13 @@ def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
         assert float(found.null[text]) == pytest.approx(min(null))
         if scores:
             total = np.log(np.sum(np.exp(list(scores.values()))))
-            assert float(found.total[text]) == pytest.approx(total, rel=1e-5)
+            assert float(found.totals[text, 0]) == pytest.approx(total, rel=1e-5)
+            total = np.log(np.sum(np.exp(np.array(list(scores.values())) / 2)))
+            assert float(found.totals[text, 1]) == pytest.approx(total, rel=1e-5)
 
 
 def test_no_texts_at_all() -> None:
-    none = Spans.none(3)
+    none = Spans.none(3, temperatures=2)
     found = text_spans(none, tf.zeros([0], tf.int32), texts=0)
     assert found.scores.shape == (0, 3)
     assert found.null.shape == (0,)

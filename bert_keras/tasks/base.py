@@ -52,8 +52,7 @@ class Task(TaskRows):
         max_length: most tokens of a text where the user does not say.
         compares: whether the loss compares the rows of a batch with each other, so
             that it cannot come in parts.
-        rows_per_text: rows of a text in the padded layout; `None` if it is cut into as
-            many windows as it needs.
+        rows_per_text: rows of a text in the padded layout; `None`: as many as it needs.
         ignored_target: what stands in the targets of windows where nothing is learned.
     """
 
@@ -149,7 +148,7 @@ class Task(TaskRows):
         return rows
 
     def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch dict of texts for `measure`, in graph."""
+        """Return the batch dict of texts for `measure`."""
         return self.features(preprocessor, texts)
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
@@ -197,10 +196,20 @@ class Task(TaskRows):
         """Return what a person or a program wants to know, in graph; [B, …] each."""
 
     def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return what `score` takes, in graph; [B, …] each: the answers, unless what is
-        scored is not what a person asks for; then this and `probe` stand together.
+        """Return what `score` takes, in graph; [B, …] each: the answers, unless more is
+        scored than a person asks for, or other texts, those of `probe`.
         """
         return self.answer(outputs, batch)
+
+    def assess(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return what `score` takes for texts, in graph; see `respond`."""
+        batch = self.probe(preprocessor, texts)
+        return self.measure(run(batch), batch)
 
     @abc.abstractmethod
     def score(

@@ -18,11 +18,11 @@ import tensorflow as tf
 
 from bert_keras.calibration import (
     check_calibration,
-    check_share,
     fit_temperature,
     scaled,
     uncalibrated_scores,
 )
+from bert_keras.checks import check_share
 from bert_keras.class_names import class_entries, class_names, sorted_names
 from bert_keras.errors import ConfigError
 from bert_keras.multi_label_metrics import best_thresholds, multi_label_scores

@@ -174,13 +174,7 @@ class MultipleChoice(Confidence, Task):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the scores of the choices, float32 [B, C]."""
-        head = PooledHead(
-            1,
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
+        head = PooledHead.on(encoder, 1, seed=seed)
         scores = head(encoder.pool(ChoiceRows(name="choice_rows")(inputs)))
         rows = ChoiceScores(name="choice_scores", dtype="float32")
         return rows(scores, inputs["padding_mask"], inputs["cls_positions"])

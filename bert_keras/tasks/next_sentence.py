@@ -132,12 +132,11 @@ class NextSentence(Confidence, PooledTask):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         with keras.name_scope("cls"):
-            head = PooledHead(
+            head = PooledHead.on(
+                encoder,
                 self.units,
-                dropout_rate=0.0,  # the pretraining has none here
-                initializer_range=encoder.config.initializer_range,
                 seed=seed,
-                dtype=encoder.dtype_policy,
+                dropout_rate=0.0,  # the pretraining has none here
                 name="seq_relationship",
             )
             return head(encoder.pool(inputs))

@@ -52,13 +52,7 @@ class PooledTask(Task):
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        head = PooledHead(
-            self.units,
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
+        head = PooledHead.on(encoder, self.units, seed=seed)
         return head(encoder.pool(inputs))
 
     @classmethod

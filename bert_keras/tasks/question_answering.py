@@ -22,38 +22,29 @@ from bert_keras.asked_questions import (
     question_facts,
     wrong_answers,
 )
-from bert_keras.checks import check_whole_number
+from bert_keras.checks import check_number, check_whole_number
+from bert_keras.confidence import Confidence
 from bert_keras.encoder import BertEncoder
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.heads import PooledHead
-from bert_keras.packing import unpack
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.question_windows import (
     AskedWindows,
     asked_windows,
     marked_batch,
     question_lengths,
-    spans_by_parts,
 )
-from bert_keras.span_metrics import best_threshold, squad_scores
-from bert_keras.spans import (
-    NEVER,
-    SpanAccuracy,
-    SpanLoss,
-    Spans,
-    answers_of,
-    text_spans,
-    window_spans,
-)
+from bert_keras.span_answers import AnswerFinder
+from bert_keras.span_confidence import FACTORS, ScoredAnswers
+from bert_keras.spans import SpanAccuracy, SpanLoss
 from bert_keras.squad import is_squad, read_squad
 from bert_keras.table import Columns
-from bert_keras.tasks.base import Task, plain_values
-from bert_keras.windows import Windows
+from bert_keras.tasks.base import Task
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(Task):
+class QuestionAnswering(Confidence, Task):
     """The answer to a question, cut out of a context of any length.
 
     A context that does not fit beside its question is read in windows that overlap.
@@ -67,6 +58,8 @@ class QuestionAnswering(Task):
         max_answer_tokens: longest answer.
         max_question_tokens: longer questions are cut.
         n_best: how many spans are listed.
+        **confidence: those of `Confidence`. A question whose score is below
+            `abstain_below` gets the answer "" and `abstained`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -82,6 +75,10 @@ class QuestionAnswering(Task):
     answers_ids = False
     rows_per_text = None
     max_length = 384
+    free_settings = (
+        *Confidence.free_settings,
+        *("threshold", "stride", "max_answer_tokens", "max_question_tokens", "n_best"),
+    )
 
     no_answer: bool = False
     threshold: float = 0.0
@@ -91,13 +88,14 @@ class QuestionAnswering(Task):
     n_best: int = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("stride", "max_answer_tokens", "max_question_tokens", "n_best"):
             check_whole_number(name, getattr(self, name), least=1)
         if not isinstance(self.no_answer, bool):
             raise ConfigError(f"`no_answer` must be a bool; received {self.no_answer}")
-        value = self.threshold
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ConfigError(f"`threshold` must be a finite number; received {value}")
+        check_number("threshold", self.threshold)
+        if not math.isfinite(self.threshold):
+            raise ConfigError(f"`threshold` must be finite; received {self.threshold}")
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -203,14 +201,7 @@ class QuestionAnswering(Task):
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        head = PooledHead(
-            2,
-            dropout_rate=0.0,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            name="qa_outputs",
-            dtype=encoder.dtype_policy,
-        )
+        head = PooledHead.on(encoder, 2, seed=seed, dropout_rate=0.0, name="qa_outputs")
         return head(encoder(inputs)["sequence_output"])
 
     def loss(self) -> keras.losses.Loss:
@@ -229,30 +220,40 @@ class QuestionAnswering(Task):
     ) -> dict[str, tf.Tensor]:
         """Return the answers of texts; some windows at a time, those of one length."""
         asked = self._windows(preprocessor, texts)
+        return self._finder().by_parts(asked, preprocessor, run)
 
-        def find(part: Windows) -> Spans:
-            batch = preprocessor.lay(part.ids, part.segments)
-            return self._spans(run(batch), batch, part)
-
-        spans = spans_by_parts(asked.windows, find, n_best=self.n_best)
-        return self._answers(spans, asked)
+    def assess(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers, and what their scores are fitted by."""
+        factors = FACTORS if self.calibration == "temperature" else (1.0,)
+        finder = dataclasses.replace(
+            self._finder(),
+            temperatures=tuple(self.temperature * factor for factor in factors),
+            for_scoring=True,
+        )
+        asked = self._windows(preprocessor, texts)
+        return finder.by_parts(asked, preprocessor, run)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return the answers of windows computed at once, see `spans.answers_of`."""
-        asked = batch["asked"]
-        return self._answers(self._spans(outputs, batch, asked.windows), asked)
+        """Return the answers of windows computed at once, see `AnswerFinder`."""
+        return self._finder().at_once(outputs, batch)
 
-    def _spans(self, outputs: Any, batch: Mapping[str, Any], windows: Windows) -> Spans:
-        logits = unpack(outputs, batch).to_tensor(NEVER)
-        return window_spans(
-            logits, windows, max_tokens=self.max_answer_tokens, n_best=self.n_best
+    def _finder(self) -> AnswerFinder:
+        return AnswerFinder(
+            max_tokens=self.max_answer_tokens,
+            n_best=self.n_best,
+            threshold=self._limit,
+            temperatures=(self.temperature,),
+            abstain_below=self.abstain_below if self.may_abstain else None,
         )
 
-    def _answers(self, spans: Spans, asked: AskedWindows) -> dict[str, tf.Tensor]:
-        windows, contexts, starts, ends = asked
-        best = text_spans(spans, windows.text, texts=tf.size(contexts))
-        threshold = self.threshold if self.no_answer else None
-        return answers_of(best, contexts, starts, ends, threshold=threshold)
+    @property
+    def _limit(self) -> float | None:
+        return self.threshold if self.no_answer else None
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
@@ -267,30 +268,32 @@ class QuestionAnswering(Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return the scores of the official script: 2.0 where some have no answer."""
-        threshold = self.threshold if self.no_answer else None
-        return squad_scores(*_judged(columns, answers), threshold=threshold)
+        """Return the scores of all questions, see `ScoredAnswers`."""
+        scored = self._scored(columns, answers)
+        return scored.scores(abstain_below=self.abstain_below)
 
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> QuestionAnswering:
-        """Return the task with the threshold that gives the best F1."""
-        if not self.no_answer:
-            return self
-        threshold = best_threshold(*_judged(columns, answers))
-        return dataclasses.replace(self, threshold=threshold)
+        """Return the task with the threshold for none of the best F1, the temperature
+        and the score to abstain below that dev rows tell.
+        """
+        task, found, factor = self, self._scored(columns, answers), 0
+        if self.no_answer:
+            task = dataclasses.replace(task, threshold=found.best_threshold())
+            found = task._scored(columns, answers)
+        if self.calibration == "temperature":
+            factor = found.best_factor()
+            task = task.with_temperature(FACTORS[factor])
+        return task.with_threshold(found.confidence[:, factor], found.right)
 
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        given = plain_values(answers["answer"])
+        given = self._scored(columns, answers).given
         return wrong_answers(columns, given, answers["score"])
 
-
-def _judged(
-    columns: Columns, answers: Mapping[str, np.ndarray]
-) -> tuple[list[list[str]], list[str], list[float]]:
-    """Return gold answers, the best span of each question, and its null score."""
-    golds = gold_texts(columns)
-    best = [spans[0] for spans in plain_values(answers["n_best_answers"])]
-    return golds, best, answers["null_score"].tolist()
+    def _scored(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> ScoredAnswers:
+        return ScoredAnswers(gold_texts(columns), answers, threshold=self._limit)

@@ -150,13 +150,7 @@ class Regression(PooledTask):
     ) -> (
         Any
     ):  # as of every pooled task, but in float32: it is a number that people read
-        head = PooledHead(
-            1,
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            dtype="float32",
-        )
+        head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         return head(encoder.pool(inputs))
 
     def loss(self) -> keras.losses.Loss:

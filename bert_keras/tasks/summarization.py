@@ -150,14 +150,7 @@ class Summarization(Task):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the logits of the sentences' [CLS]s, float32 [R, P, 1]."""
-        head = PooledHead(
-            1,
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            name="summarizer",
-            dtype=encoder.dtype_policy,
-        )
+        head = PooledHead.on(encoder, 1, seed=seed, name="summarizer")
         given = dict(inputs)
         positions = given.pop("sentence_positions")
         return head(encoder.read_at(given, positions)["sequence_output"])

@@ -44,11 +44,5 @@ class TokenClassification(TaggingTask):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the logits of each token, float32 [R, T, C]."""
-        head = PooledHead(
-            len(self.classes),
-            dropout_rate=encoder.config.hidden_dropout_prob,
-            initializer_range=encoder.config.initializer_range,
-            seed=seed,
-            dtype=encoder.dtype_policy,
-        )
+        head = PooledHead.on(encoder, len(self.classes), seed=seed)
         return head(encoder(inputs)["sequence_output"])

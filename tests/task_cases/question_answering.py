@@ -23,14 +23,16 @@ _ASKED = [
 ]
 
 
-def _case(asked: list[tuple[str, str, str]], *, no_answer: bool) -> Case:
+def _case(
+    asked: list[tuple[str, str, str]], *, no_answer: bool, **confidence: float
+) -> Case:
     questions, contexts, texts = (list(part) for part in zip(*asked, strict=True))
     answers = [
         [(text, context.index(text))] if text else []
         for context, text in zip(contexts, texts, strict=True)
     ]
     return Case(
-        QuestionAnswering(no_answer=no_answer, stride=4),
+        QuestionAnswering(no_answer=no_answer, stride=4, **confidence),
         as_columns(question=questions, context=contexts, answers=answers),
         outputs=(None, None, 2),
         loss=0.1,
@@ -42,5 +44,5 @@ def _case(asked: list[tuple[str, str, str]], *, no_answer: bool) -> Case:
 
 CASES = {
     "answered": _case(_ASKED[:-2], no_answer=False),
-    "unanswerable": _case(_ASKED, no_answer=True),
+    "unanswerable": _case(_ASKED, no_answer=True, temperature=1.5, abstain_below=0.3),
 }

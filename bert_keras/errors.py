@@ -46,3 +46,7 @@ class DataError(BertKerasError):
         if line is not None:
             place += f":{line}"
         super().__init__(f"{place}: {message}" if place else message)
+
+
+class NoRowsError(DataError):
+    """A data file is well-formed and holds no row."""

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, NoRowsError
+from bert_keras.progress import say
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -34,7 +35,13 @@ def given_texts(
     if options.texts:
         items = _row_words(words(options.texts), task)
     elif options.input:
-        rows = task.read_texts(options.input, columns=columns, header=options.header)
+        try:
+            rows = task.read_texts(
+                options.input, columns=columns, header=options.header
+            )
+        except NoRowsError as error:
+            say(f"{error}: nothing to answer")
+            return
         parts = task.texts(rows)
         items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
         names = rows["id"] if "id" in rows else names

@@ -61,7 +61,9 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             **(ours.get("settings") or {}),
             **(ours.get("preprocessing") or {}),
         }.items():
-            facts[key] = ", ".join(value) if isinstance(value, list) else value
+            facts[key] = (
+                ", ".join(map(str, value)) if isinstance(value, list) else value
+            )
     if checkpoint.unrecognized:
         facts["unrecognized"] = ", ".join(checkpoint.unrecognized)
     for number, note in enumerate(checkpoint.notes, 1):

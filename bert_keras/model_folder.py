@@ -33,7 +33,7 @@ from bert_keras.folder import replaced_folder
 from bert_keras.initialization import undrawn
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.task_model import TaskModel
-from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks import TASKS, find_task, name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tokenizer import WordPieceTokenizer
 
@@ -78,10 +78,6 @@ def write_model(
 def config_of(model: TaskModel) -> dict[str, Any]:
     """Return the whole of a model's `config.json`."""
     task, preprocessor = model.task, model.preprocessor
-    task_class = type(task)
-    name = task_class.name
-    if name not in TASKS:
-        name = f"{task_class.__module__}:{task_class.__qualname__}"
     return {
         "model_type": "bert",
         "architectures": [task.architecture],
@@ -90,7 +86,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
         "pad_token_id": preprocessor.tokenizer.pad_id,
         _OURS: {
             "format": _FORMAT,
-            "task": name,
+            "task": name_of(type(task)),
             "settings": task.settings(),
             "preprocessing": preprocessor.settings(),
         },
@@ -160,12 +156,23 @@ def task_of(
     task_class = find_task(task) if isinstance(task, str) else task
     if task_class is None:
         task_class = find_task(_task_name(checkpoint, ours, config))
+    if "settings" in ours:
+        _check_same(checkpoint, str(ours.get("task")), name_of(task_class))
     try:
         if "settings" in ours:
             return task_class(**ours["settings"])
         return task_class.from_model_config(config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+
+
+def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
+    """Raise if settings are of another task; a user's own may have moved."""
+    if held != given and (held in TASKS or given in TASKS):
+        raise CheckpointError(
+            f"{checkpoint.path}: holds a model of the task {held}; received `task` "
+            f"{given}"
+        )
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:

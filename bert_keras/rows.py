@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, NoRowsError
 
 FORMATS = {
     ".tsv": "tsv",
@@ -72,7 +72,7 @@ def read_text(path: str) -> str:
         raise DataError("holds a NUL character", path=path, line=line)
     text = text.rstrip("\r\n")
     if not text.strip():
-        raise DataError("is empty", path=path)
+        raise NoRowsError("is empty", path=path)
     return text
 
 
@@ -106,7 +106,7 @@ def stream_lines(path: str) -> Iterator[str]:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot be read: {reason}", path=path) from None
     if not found:
-        raise DataError("is empty", path=path)
+        raise NoRowsError("is empty", path=path)
 
 
 def _decoded(path: str, line: int, data: bytes) -> str:
@@ -186,6 +186,12 @@ def json_rows(
     """
     if first_line == 1 and text.lstrip().startswith("["):
         raise DataError("must hold one JSON object a line, not an array", path=path)
+    if first_line == 1 and _is_one_object(text):
+        raise DataError(
+            "must hold one JSON object a line, each a row; it is a single object, as "
+            "SQuAD's files are",
+            path=path,
+        )
     rows, problems = [], []
     for line, source in enumerate(text.split("\n"), first_line):
         try:
@@ -205,6 +211,20 @@ def json_rows(
     if problems:
         raise bad_lines(path, problems)
     return rows
+
+
+def _is_one_object(text: str) -> bool:
+    """Say whether a text is one object: of many lines, or of one with a list `data`."""
+    if not text.startswith("{"):
+        return False
+    first, _, more = text.partition("\n")
+    if more and first.rstrip().endswith("}"):
+        return False  # rows, or an object that is broken
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(more) or isinstance(found.get("data"), list)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -21,7 +21,7 @@ from bert_keras.column_names import (
     refuse_hidden_header,
     wanted_columns,
 )
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, NoRowsError
 from bert_keras.rows import (
     bad_lines,
     csv_rows,
@@ -215,7 +215,7 @@ def _select_cells(
     found = locate_columns(path, first, wanted, optional, named, header)
     data = rows[1:] if named else rows
     if not data:
-        raise DataError("holds a header but no rows", path=path)
+        raise NoRowsError("holds a header but no rows", path=path)
     width = len(first)
     problems = [
         (line, _width_problem(row, width, kind))

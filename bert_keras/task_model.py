@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_keras.encoder import BertEncoder, seed_behind
 from bert_keras.encoder_inputs import complete
+from bert_keras.errors import ConfigError
 from bert_keras.preprocessor import Preprocessor
 from bert_keras.replicated_fit import ReplicatedFit, replica_count
 
@@ -58,6 +59,8 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         # Of equal seeds head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
+        if preprocessor.layout == "packed" and "cls_positions" not in inputs:
+            _check_rows(task, outputs)
         super().__init__(
             inputs=inputs, outputs=outputs, compile=False, name=name or task.name
         )
@@ -165,6 +168,17 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
         return cls(**settings)
+
+
+def _check_rows(task: Task, outputs: Any) -> None:
+    """Raise a ConfigError where packed rows would have one output for several texts."""
+    if keras.utils.is_keras_tensor(outputs) and outputs.shape[0] is None:
+        if len(outputs.shape) == 2 and outputs.shape[1] is not None:
+            raise ConfigError(
+                f"`inputs` of the task {task.name} must have `cls_positions`, where "
+                "texts start in packed rows, for one output a text: return "
+                "batch_inputs(cls_positions=True)"
+            )
 
 
 def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:

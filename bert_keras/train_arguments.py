@@ -55,7 +55,12 @@ def add_train(train: argparse.ArgumentParser) -> None:
         "accumulation", "parts that they come in, to save memory", type=int, metavar="N"
     )
     setting("optimizer", "lamb is for very large batches", choices=OPTIMIZERS)
-    setting("learning-rate", "highest rate", type=float, metavar="RATE")
+    setting(
+        "learning-rate",
+        "highest rate; default: 5e-05, for feature-tagging 0.001",
+        type=float,
+        metavar="RATE",
+    )
     setting(
         "warmup-share",
         "share of the updates with a rising rate",

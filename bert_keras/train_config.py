@@ -37,7 +37,7 @@ class TrainConfig:
         accumulation: so many parts an update's rows come in, one after the other, to
             save memory; the result is that of one large batch.
         optimizer: `adamw` or `lamb` (for batches of many thousand rows).
-        learning_rate: highest rate.
+        learning_rate: highest rate; `None`: that of the task, 5e-5 for most.
         warmup_share: share of the updates during which the rate rises from 0.
         weight_decay: decoupled weight decay; not on LayerNorm and biases.
         global_clipnorm: largest norm of all gradients together.
@@ -75,7 +75,7 @@ class TrainConfig:
     batch_size: int = 32
     accumulation: int = 1
     optimizer: str = "adamw"
-    learning_rate: float = 5e-5
+    learning_rate: float | None = None
     warmup_share: float = 0.1
     weight_decay: float = 0.01
     global_clipnorm: float = 1.0
@@ -113,7 +113,7 @@ class TrainConfig:
             )
         for name in ("learning_rate", "global_clipnorm"):
             value = getattr(self, name)
-            if not 0 < value < math.inf:
+            if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"`{name}` must be above 0; received {value}")
         for name in ("warmup_share", "dev_share", "weight_decay"):
             if not 0 <= getattr(self, name) < 1:
@@ -137,6 +137,12 @@ class TrainConfig:
                     f"received {getattr(self, name)!r}"
                 )
 
+    def settled(self, learning_rate: float) -> TrainConfig:
+        """Return the config with a learning rate, which it keeps if it has one."""
+        if self.learning_rate is not None:
+            return self
+        return dataclasses.replace(self, learning_rate=learning_rate)
+
 
 def _check_type(name: str, kind: object, value: object) -> None:
     """Raise unless `value` has the field's type."""
@@ -147,6 +153,7 @@ def _check_type(name: str, kind: object, value: object) -> None:
         "str": ("a string", str),
         "str | None": ("a string", str | None),
         "int | None": ("a whole number", int | None),
+        "float | None": ("a number", int | float | None),
     }
     word, type_ = words[str(kind)]
     if not isinstance(value, type_) or isinstance(value, bool) != (kind == "bool"):

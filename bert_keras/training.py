@@ -108,6 +108,7 @@ def train(
     train, dev = with_dev(train, dev, config, tell=tell)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
+    config = config.settled(task.learning_rate)
     _check_accumulation(task, config)
     data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_keras.errors import ConfigError
 from bert_keras.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.replica_input import distributed
 from bert_keras.replicas import summed_function
@@ -102,6 +103,7 @@ def fit(
         config: how to train.
         after_update: called with the batches of each update.
     """
+    config = config.settled(model.task.learning_rate)
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps)
     optimizer.build(model.trainable_variables)
@@ -129,9 +131,14 @@ def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimi
     """Return the optimizer of a run with its schedule over so many updates.
 
     Args:
-        config: how to train.
+        config: how to train; has a learning rate, see `TrainConfig.settled`.
         steps: updates of the run.
+
+    Raises:
+        ConfigError: the config has none.
     """
+    if config.learning_rate is None:
+        raise ConfigError("`learning_rate` must be a number here; received None")
     schedule = WarmupLinearDecay(
         config.learning_rate,
         total_steps=steps,

@@ -55,7 +55,7 @@ def pieces_of_texts(tokenizer: WordPieceTokenizer, texts: Any) -> Pieces:
     ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="characters")
     inside = np.array([token.startswith("##") for token in tokenizer.vocabulary])
     first = ~tf.gather(tf.constant(inside), ids.flat_values)
-    last = tf.concat([first[1:], [True]], 0)  # of its word; a text ends with a word
+    last = tf.concat([first, [True]], 0)[1:]  # of its word; a text ends with a word
     starts = keep(starts, first).to_tensor(-1)
     ends = keep(ends, last).to_tensor(-1)
     return Pieces(ids, ids.with_values(_numbered(first)), starts >= 0, starts, ends)

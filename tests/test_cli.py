@@ -176,6 +176,19 @@ def test_predict_texts_of_the_command(run: Run, spam_folder: Path) -> None:
     assert sum(rows[1]["probabilities"].values()) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("data", [b"", b"text\tlabel\n"])
+def test_predict_a_file_without_rows(
+    capfd: pytest.CaptureFixture[str], spam_folder: Path, tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "none.tsv").write_bytes(data)
+    assert (
+        main(["predict", str(spam_folder), "--input", str(tmp_path / "none.tsv")]) == 0
+    )
+    output, errors = capfd.readouterr()
+    assert output == ""
+    assert "none.tsv: " in errors and "nothing to answer" in errors
+
+
 def test_predict_writes_letters_as_they_are(run: Run, spam_folder: Path) -> None:
     assert '"日本 é"' in run("predict", spam_folder, "日本 é")
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import SHARED, refused
 
 from bert_keras import export
 from bert_keras.info import describe
+from bert_keras.model_folder import save_model
+from bert_keras.tasks.embedding import Embedding
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,13 @@ def test_a_model_folder(spam_folder: Path) -> None:
     assert facts["max_length"] == 24
     assert facts["heads"] == "classifier"
     assert facts["pooler"] is True
+
+
+def test_settings_that_are_lists_of_numbers(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    save_model(make_model(Embedding(layers=(1, 2))), tmp_path / "model")
+    assert describe(tmp_path / "model")["layers"] == "1, 2"
 
 
 def test_an_encoder(encoder_folder: Path, vocabulary: list[str]) -> None:

@@ -95,6 +95,14 @@ def test_an_own_task_is_opened_only_where_it_is_given(
     assert type(load_model(tmp_path / "own", task=place).task) is OwnTask
 
 
+def test_another_task_than_that_of_the_folder_is_refused(spam_folder: Path) -> None:
+    refused(
+        lambda: load_model(spam_folder, task="regression"),
+        "holds a model of the task classification",
+        "received `task` regression",
+    )
+
+
 def test_no_code_is_imported_because_a_folder_says_so(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,15 @@ def test_json_array_is_refused():
         json_rows("a.json", '[\n{"a": 1}\n]')
 
 
+@pytest.mark.parametrize(
+    "text", ['{"version": "1.1", "data": []}', '{\n "a": 1,\n "b": [2]\n}']
+)
+def test_one_json_object_is_refused_as_a_whole(text):
+    with pytest.raises(DataError, match="it is a single object, as SQuAD's files are"):
+        json_rows("a.json", text)
+    assert len(json_rows("a.json", '{"a": "1"}')) == 1
+
+
 def test_bad_lines_are_sorted_joined_and_at_most_ten():
     error = bad_lines("a", [(3, "x"), (1, "y"), (3, "z")])
     assert str(error) == "a:1: 2 bad lines: line 1: y; line 3: x and z"

@@ -267,6 +267,17 @@ def test_an_export_gives_the_same_answers(trained: Trained, tmp_path: Path) -> N
         spec.name: feed for spec, feed in zip(signatures[name], feeds, strict=True)
     }
     assert_same(served[name](**inputs), trained.answers())
+    # What a server may be sent: texts without a word alone, and none at all.
+    for name, specs in signatures.items():
+        for texts, row in ((2, ""), (2, " \n"), (0, "")):
+            shapes = [[texts, *[1] * (spec.shape.rank - 1)] for spec in specs]
+            blank = {
+                spec.name: tf.fill(shape, row)
+                for spec, shape in zip(specs, shapes, strict=True)
+            }
+            for value in served[name](**blank).values():
+                assert value.shape[0] == texts
+                assert not value.dtype.is_floating or np.isfinite(value).all()
 
 
 def test_a_task_comes_back_from_its_config(trained: Trained) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import pytest
 from conftest import refused
 
 from bert_keras.class_names import class_names
+from bert_keras.encoder import BertEncoder
+from bert_keras.pooling import TextPooling
+from bert_keras.preprocessor import Preprocessor
+from bert_keras.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.regression import Regression
 
 THREE = {"0": "a", "1": "b", "2": "c"}
 CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
@@ -41,6 +47,28 @@ def test_several_numbers_are_no_regression_of_ours() -> None:
     config = {**CLASSIFIER, "problem_type": "regression", "id2label": THREE}
     read = find_task("regression").from_model_config
     refused(lambda: read(config), "one output (`id2label`); received 3")
+
+
+class Mean(Regression):
+    """A task of a user's own that forgets where texts start."""
+
+    name = "mean"
+    pooler = False
+
+    def outputs(self, encoder: BertEncoder, inputs: dict[str, Any], seed: Any) -> Any:
+        sequence = encoder(inputs)["sequence_output"]
+        pooled = TextPooling("mean")(sequence, inputs["padding_mask"])
+        return keras.layers.Dense(1, name="classifier")(pooled)
+
+
+def test_one_output_for_several_texts_of_a_row_is_refused(
+    spam_model: TaskModel,
+) -> None:
+    encoder, preprocessor = spam_model.backbone, spam_model.preprocessor
+    assert preprocessor.layout == "packed"
+    refused(lambda: TaskModel(encoder, Mean(), preprocessor), "`cls_positions`")
+    settings = {**preprocessor.settings(), "layout": "padded"}
+    TaskModel(encoder, Mean(), Preprocessor(preprocessor.tokenizer, **settings))
 
 
 def test_names_of_classes() -> None:

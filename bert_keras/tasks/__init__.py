@@ -90,3 +90,10 @@ def find_task(name: str) -> type[Task]:
             f"`task` {name!r} must be a subclass of bert_keras.tasks.Task"
         )
     return found
+
+
+def name_of(task_class: type[Task]) -> str:
+    """Return the name by which `find_task` finds a class."""
+    if task_class.name in TASKS:
+        return task_class.name
+    return f"{task_class.__module__}:{task_class.__qualname__}"

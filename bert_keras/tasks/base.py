@@ -49,7 +49,7 @@ class Task(TaskRows):
             label depends on them.
         answers_ids: whether the answers can be given without the texts, so that the
             signature `ids` of an export gives them; it gives `logits` if not.
-        max_length: most tokens of a text where the user does not say.
+        max_length, learning_rate: those of training where the user does not say.
         compares: whether the loss compares the rows of a batch with each other, so
             that it cannot come in parts.
         rows_per_text: rows of a text in the padded layout; `None`: as many as it needs.
@@ -66,6 +66,7 @@ class Task(TaskRows):
     free_settings: ClassVar[tuple[str, ...]] = ()
     answers_ids: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
+    learning_rate: ClassVar[float] = 5e-5
     compares: ClassVar[bool] = False
     rows_per_text: ClassVar[int | None] = 1
     ignored_target: ClassVar[int] = 0
@@ -158,7 +159,7 @@ class Task(TaskRows):
     # The model.
 
     def inputs(self) -> dict[str, Any]:
-        """Return the Keras inputs of the model."""
+        """Return the Keras inputs; one output a text needs `cls_positions`."""
         return batch_inputs(cls_positions=self.pooler)
 
     @abc.abstractmethod
@@ -294,7 +295,6 @@ class Task(TaskRows):
 def plain_values(values: np.ndarray) -> list[Any]:
     """Return an array as Python values; TensorFlow's strings as `str`."""
     if values.dtype == object:
-        values = np.vectorize(
-            lambda text: text.decode("utf-8", "replace"), otypes=[object]
-        )(values)
+        decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), [object])
+        values = decode(values)
     return values.tolist()

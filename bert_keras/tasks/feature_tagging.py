@@ -23,8 +23,8 @@ from bert_keras.tasks.tagging import TaggingTask
 class FeatureTagging(TaggingTask):
     """Tags of words by a small BiLSTM on a frozen encoder.
 
-    Only the head is trained, and from nothing: it wants a rate of about 1e-3, far above
-    that of fine-tuning.
+    Only the head is trained, and from nothing: its rate is far above that of
+    fine-tuning.
 
     Args:
         classes: the tags in the order of the outputs, such as `O`, `B-person`,
@@ -41,6 +41,7 @@ class FeatureTagging(TaggingTask):
     summary = "a tag for each word, by a BiLSTM on features of the frozen encoder"
     architecture = "BertModel"  # Hugging Face has the encoder, but no such head
     encoder_outputs = ("hidden_states",)
+    learning_rate = 1e-3
 
     classes: tuple[str, ...]
     layers: str = "concat_last_four"

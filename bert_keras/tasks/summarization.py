@@ -57,6 +57,7 @@ class Summarization(Task):
     max_length = 512
     answers_ids = False
     rows_per_text = None
+    free_settings = ("max_sentences", "trigram_blocking", "stemmer")
 
     max_sentences: int = 3
     trigram_blocking: bool = False

@@ -133,10 +133,10 @@ def abstention_scores(
         return {}
     answered = np.asarray(confidence) >= below
     right = np.asarray(correct)[answered]
-    return {
-        "coverage": float(answered.mean()) if answered.size else 0.0,
-        "answered_accuracy": float(right.mean()) if right.size else 0.0,
-    }
+    scores = {"coverage": float(answered.mean()) if answered.size else 0.0}
+    if right.size:
+        scores["answered_accuracy"] = float(right.mean())
+    return scores
 
 
 def _logits(

@@ -63,6 +63,27 @@ def entities_of(tags: Iterable[str]) -> list[Entity]:
     return found
 
 
+def stray_tags(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """Return sentence and word of each `I-` that begins an entity and should be `B-`.
+
+    In IOB1 entities begin so: there `B-` only parts two of one type that touch. Where
+    it begins others, too, an `I-` without a `B-` before is a slip of the data.
+
+    Example:
+        >>> stray_tags([["B-LOC", "O"], ["I-PER", "I-PER"]])
+        [(1, 0)]
+    """
+    strays, is_iob1 = [], True
+    for row, tags in enumerate(sentences):
+        before = ""  # the type of an entity that is open
+        for place, (prefix, kind) in enumerate(map(parse_tag, tags)):
+            if prefix == "I" and kind != before:
+                strays.append((row, place))
+            is_iob1 = is_iob1 and not (prefix in "BS" and kind != before)
+            before = "" if prefix in "OES" else kind
+    return [] if is_iob1 else strays
+
+
 def tags_of(
     entities: Iterable[Entity], size: int, *, prefixes: str = "BI"
 ) -> list[str]:

@@ -18,6 +18,7 @@ import numpy as np
 from bert_keras.checkpoints import (
     Checkpoint,
     check_encoder,
+    check_head,
     head_config,
     match,
     read_checkpoint,
@@ -131,6 +132,7 @@ def load_model(
             dtype=dtype,
         )
     model = TaskModel(encoder, found, preprocessor)
+    check_head([weight.path for weight in model.weights], checkpoint, found.name)
     check_tied(model, checkpoint)
     passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
     scopes = {weight.path.split("/")[0] for weight in model.weights}

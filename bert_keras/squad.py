@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, NoRowsError
 from bert_keras.rows import read_text
 from bert_keras.table import Columns
 
@@ -77,7 +77,7 @@ def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Co
         count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
         raise DataError(f"{count}{shown}", path=path)
     if not cells["id"]:
-        raise DataError("holds no questions", path=path)
+        raise NoRowsError("holds no questions", path=path)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
 
 

@@ -20,8 +20,16 @@ from typing import Any
 import numpy as np
 
 from bert_keras import characters
-from bert_keras.entity_metrics import PREFIXES, Entity, entities_of, parse_tag, tags_of
+from bert_keras.entity_metrics import (
+    PREFIXES,
+    Entity,
+    entities_of,
+    parse_tag,
+    stray_tags,
+    tags_of,
+)
 from bert_keras.errors import ConfigError, DataError
+from bert_keras.progress import say
 from bert_keras.rows import bad_lines, format_of, json_cell, json_rows, read_text
 from bert_keras.table import Columns
 
@@ -30,6 +38,7 @@ WORD_LINES = "word_lines"  # a role beside `text` and `label`: the line of each 
 _ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 _DOCUMENT = "-DOCSTART-"
 _MOST_COLUMNS = 4
+_MOST_SHOWN = 10
 
 
 def read_tagged(
@@ -157,10 +166,22 @@ def _read_conll(
         role: [[cells[place] for _, cells in sentence] for sentence in sentences]
         for role, place in places.items()
     }
+    word_lines = [[number for number, _ in sentence] for sentence in sentences]
     if "label" in found:
+        _tell_of_strays(path, found["label"], word_lines)
         found["label"] = [to_bio(tags) for tags in found["label"]]
-    found[WORD_LINES] = [[number for number, _ in sentence] for sentence in sentences]
+    found[WORD_LINES] = word_lines
     return Columns(path, found, [sentence[0][0] for sentence in sentences])
+
+
+def _tell_of_strays(
+    path: str, labels: list[list[str]], word_lines: list[list[int]]
+) -> None:
+    """Say which tags continue an entity that none has begun."""
+    if lines := [word_lines[row][place] for row, place in stray_tags(labels)]:
+        shown = ", ".join(map(str, lines[:_MOST_SHOWN]))
+        shown += ", …" if len(lines) > _MOST_SHOWN else ""
+        say(f"{path}: {len(lines):,} tags I-x begin entities, as B-x: lines {shown}")
 
 
 def _conll_places(

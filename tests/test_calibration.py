@@ -79,7 +79,7 @@ def test_an_accuracy_out_of_reach_answers_nothing() -> None:
     wrong = np.zeros(5, bool)
     assert abstention_threshold(CONFIDENCE, wrong, accuracy=0.5) == 1.0
     scores = abstention_scores(CONFIDENCE, wrong, 1.0)
-    assert scores == {"coverage": 0.0, "answered_accuracy": 0.0}
+    assert scores == {"coverage": 0.0}
     assert abstention_scores(CONFIDENCE, wrong, 0.0) == {}
 
 

@@ -12,6 +12,7 @@ from bert_keras.entity_metrics import (
     entities_of,
     entity_scores,
     parse_tag,
+    stray_tags,
     tags_of,
 )
 
@@ -106,3 +107,18 @@ def test_nothing_to_find_and_nothing_found_is_zero() -> None:
 
 def test_lengths_must_be_equal() -> None:
     refused(lambda: entity_scores([["O"]], [["O", "O"]]), "1 sentences of 1", "of 2")
+
+
+@pytest.mark.parametrize(
+    ("sentences", "strays"),
+    [
+        (["B-x I-x O B-x"], []),
+        (["I-x I-x O I-y"], []),  # IO
+        (["I-x B-x O I-y I-x", "I-x"], []),  # IOB1: B- parts two that touch
+        (["B-x I-y O I-x", "I-x I-x"], [(0, 1), (0, 3), (1, 0)]),
+        (["B-x E-x I-x", "S-y I-y"], [(0, 2), (1, 1)]),
+        (["O"], []),
+    ],
+)
+def test_tags_that_continue_nothing(sentences, strays) -> None:
+    assert stray_tags([sentence.split() for sentence in sentences]) == strays

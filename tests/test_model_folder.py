@@ -120,6 +120,10 @@ def test_no_code_is_imported_because_a_folder_says_so(
 
 def test_an_encoder_without_head_is_no_model(encoder_folder: Path) -> None:
     refused(lambda: load_model(encoder_folder), "no task's head", "BertModel")
+    refused(
+        lambda: load_model(encoder_folder, task="masked-lm"),
+        "holds no head of the task masked-lm: train one",
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,19 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert columns.take([1])["word_lines"] == [[7]]
 
 
+def test_tags_that_continue_nothing_are_told_by_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "a.conll", "a O\nb I-PER\nc I-PER\n\nd B-LOC\ne I-PER\n")
+    assert read_tagged(path)["label"] == [["O", "B-PER", "I-PER"], ["B-LOC", "B-PER"]]
+    assert (
+        capfd.readouterr().err
+        == f"{path}: 2 tags I-x begin entities, as B-x: lines 2, 6\n"
+    )
+    read_tagged(write(path, "a O\nb I-PER\nc I-PER\n"))  # IOB1
+    assert capfd.readouterr().err == ""
+
+
 def test_odd_words_stay_whole(tmp_path: Path) -> None:
     words = ["New York", "\u00a0", "a\u2028b", "#", "-", "\u200b"]
     text = "".join(f"{word}\tO\n" for word in words)

@@ -20,7 +20,12 @@ from bert_keras.checkpoints import (
     tf_hub,
 )
 from bert_keras.checkpoints.architecture import head_config
-from bert_keras.checkpoints.assign import MismatchError, check_encoder, match
+from bert_keras.checkpoints.assign import (
+    MismatchError,
+    check_encoder,
+    check_head,
+    match,
+)
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
 from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface
@@ -36,6 +41,7 @@ __all__ = [
     "LazyArrays",
     "MismatchError",
     "check_encoder",
+    "check_head",
     "head_config",
     "match",
     "read_checkpoint",

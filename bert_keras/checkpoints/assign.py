@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from bert_keras.checkpoints.base import Checkpoint, Shape, listed
 from bert_keras.checkpoints.name_table import TABLE
@@ -130,3 +130,22 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
         for number in range(config.num_hidden_layers if "#" in template else 1):
             shapes[template.replace("#", str(number))] = shape
     return shapes
+
+
+def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None:
+    """Raise if a checkpoint has no weight at all of a task's head.
+
+    Args:
+        wanted: the names of a model's weights.
+        checkpoint: what they are to come from.
+        task: the name of the task.
+
+    Raises:
+        CheckpointError: it has none.
+    """
+    head = {name for name in wanted if not name.startswith(_ENCODER)}
+    if head and not head & set(checkpoint.shapes):
+        raise CheckpointError(
+            f"{checkpoint.path}: holds no head of the task {task}: train one on it "
+            "first"
+        )

@@ -59,7 +59,6 @@ class MultiLabel(PooledTask):
     name = "multi-label"
     summary = "any number of classes for a text or a pair of texts (topics, emotions …)"
     problem_type = "multi_label_classification"
-    best_score = "micro_f1"
     free_settings = ("temperature", "thresholds")
     empty_roles = ("label",)
 
@@ -99,6 +98,12 @@ class MultiLabel(PooledTask):
                 f"received {self.threshold_tuning!r}"
             )
         check_calibration(self.calibration, self.temperature)
+
+    @property
+    def best_score(self) -> str:  # type: ignore[override]
+        # Thresholds that are found after training say nothing of an epoch yet.
+        finds = self.threshold_tuning == "f1" and not self.thresholds
+        return "mean_average_precision" if finds else "micro_f1"
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:

@@ -59,7 +59,9 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         # Of equal seeds head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
-        if preprocessor.layout == "packed" and "cls_positions" not in inputs:
+        # A model for batch dicts alone may have no preprocessor.
+        packs = getattr(preprocessor, "layout", None) == "packed"
+        if packs and "cls_positions" not in inputs:
             _check_rows(task, outputs)
         super().__init__(
             inputs=inputs, outputs=outputs, compile=False, name=name or task.name

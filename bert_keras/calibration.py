@@ -22,6 +22,10 @@ from bert_keras.probability_metrics import cross_entropy, expected_calibration_e
 CALIBRATIONS = ("none", "temperature")
 # Few dev rows that are all answered rightly would ask for a temperature of 0.
 LEAST, MOST = 0.1, 10.0
+# Temperatures tried where answers are more than classes, as multiples of the one there
+# is: 12% apart, 1 in the middle.
+FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
+_NEARLY = 1e-6  # a probability of 0 or 1 would make one wrong answer cost all
 _TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
 _NEVER = -1e9  # the logit of what cannot be, at any temperature
 
@@ -66,6 +70,23 @@ def fit_temperature(
         middle = (low + high) / 2
         low, high = (low, middle) if slope(math.exp(middle)) > 0 else (middle, high)
     return math.exp(-(low + high) / 2)
+
+
+def best_factor(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
+    """Return at which of K temperatures the scores of answers fit best.
+
+    Args:
+        confidence: float [N, K], the score of each answer at each of them.
+        correct: bool [N].
+
+    Returns:
+        The place of the least mean -log p of right and wrong; of no answers the middle.
+    """
+    p = np.asarray(confidence, np.float64).clip(_NEARLY, 1 - _NEARLY)
+    if not len(p):
+        return p.shape[1] // 2
+    of_case = np.where(np.asarray(correct)[:, np.newaxis], p, 1 - p)
+    return int(np.log(of_case).mean(axis=0).argmax())
 
 
 def scaled(

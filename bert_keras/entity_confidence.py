@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bert_keras.calibration import abstention_scores, fit_temperature, scaled
+from bert_keras.calibration import (
+    FACTORS,
+    abstention_scores,
+    best_factor,
+    scaled,
+)
 from bert_keras.entity_metrics import entities_of
 from bert_keras.probability_metrics import confidence_scores
 
@@ -64,16 +69,14 @@ class FoundEntities:
             first += len(label)
         return np.array(sure, np.float64), np.array(right, bool)
 
-    def fit_temperature(self, targets: npt.NDArray[np.integer]) -> float:
-        """Return the factor that gives the tags of words the least mean -log p.
+    def best_factor(self) -> float:
+        """Return which of `FACTORS` makes the scores of entities fit best.
 
-        Args:
-            targets: int [N, W], the tag of each word; -1 where it has none.
+        The tags stay as they are; so do the entities, and which are right.
         """
-        rows = [targets[row, : len(label)] for row, label in enumerate(self.labels)]
-        of_words = np.concatenate(rows)
-        known = of_words >= 0
-        return fit_temperature(of_words[known], self._of_words[known])
+        found = [self.confidence(factor) for factor in FACTORS]
+        sure = np.stack([scores for scores, _ in found], axis=1)
+        return FACTORS[best_factor(sure, found[0][1])]
 
     def scores(self, *, temperature: float, abstain_below: float) -> dict[str, Any]:
         """Return calibration error and diagram, and what temperature and threshold do.

@@ -2,8 +2,8 @@
 
 The score of an answer is its probability among all spans of its context, and no answer
 beside them. At another temperature that probability is another one, which the best
-spans alone do not tell; so the model gives it at each of `FACTORS`, and the best of
-these is taken.
+spans alone do not tell; so the model gives it at each of `calibration.FACTORS`, and the
+best of these is taken.
 """
 
 from __future__ import annotations
@@ -15,14 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bert_keras.calibration import LEAST, MOST, abstention_scores
+from bert_keras.calibration import abstention_scores
 from bert_keras.probability_metrics import confidence_scores
 from bert_keras.span_metrics import best_threshold, question_score, squad_scores
-
-# Temperatures that are tried, as multiples of the one there is: 12% apart, 1 in the
-# middle.
-FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
-_NEARLY = 1e-6  # a probability of 0 or 1 would make one wrong answer cost all
 
 
 class ScoredAnswers:
@@ -65,12 +60,6 @@ class ScoredAnswers:
     def best_threshold(self) -> float:
         """Return the threshold for none that gives the best F1."""
         return best_threshold(self._golds, self._best, self._nulls)
-
-    def best_factor(self) -> int:
-        """Return which of `FACTORS` gives the least mean -log p of right and wrong."""
-        p = self.confidence.clip(_NEARLY, 1 - _NEARLY)
-        of_case = np.where(self.right[:, np.newaxis], p, 1 - p)
-        return int(np.log(of_case).mean(axis=0).argmax())
 
     def scores(self, *, abstain_below: float) -> dict[str, Any]:
         """Return the scores of the official script, 2.0 where some have no answer, and

@@ -280,20 +280,27 @@ def test_entities_that_are_not_sure_are_left_out(
     ]
 
 
-def test_the_temperature_is_fitted_to_words(make_model: Callable[..., Any]) -> None:
+def test_the_temperature_is_fitted_to_entities(make_model: Callable[..., Any]) -> None:
     task = TokenClassification(CLASSES, calibration="temperature", temperature=0.2)
     model = make_model(task)
     columns = nearly_right(model)
     answers = Predictor(model).answers(columns)
     tuned = task.tune(columns, answers)
-    targets = task.targets(columns)
-    known = targets >= 0
-    losses = {}
-    for temperature in (0.2, tuned.temperature, tuned.temperature * 1.1):
+
+    def loss(temperature: float) -> float:
+        """Return the mean of -log p that an entity found is right, or is not."""
         model.task = TokenClassification(CLASSES, temperature=temperature)
-        p = Predictor(model).answers(columns)["probabilities"][known]
-        losses[temperature] = -np.log(p[np.arange(len(p)), targets[known]]).mean()
-    assert min(losses, key=losses.__getitem__) == tuned.temperature != 0.2
+        losses = []
+        found = Predictor(model).predict(columns["text"])
+        for label, row in zip(columns["label"], found, strict=True):
+            for entity in entities_of(row["tags"]):
+                score = np.mean(row["scores"][entity.start : entity.end])
+                right = entity in entities_of(label)
+                losses.append(-np.log(score if right else 1 - score))
+        return float(np.mean(losses))
+
+    best = tuned.temperature
+    assert loss(best) < min(loss(0.8 * best), loss(1.25 * best), loss(0.2))
     model.task = tuned
     scores = tuned.score(columns, Predictor(model).answers(columns))
     before = task.score(columns, answers)

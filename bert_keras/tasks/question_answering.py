@@ -22,6 +22,7 @@ from bert_keras.asked_questions import (
     question_facts,
     wrong_answers,
 )
+from bert_keras.calibration import FACTORS, best_factor
 from bert_keras.checks import check_number, check_whole_number
 from bert_keras.confidence import Confidence
 from bert_keras.encoder import BertEncoder
@@ -35,7 +36,7 @@ from bert_keras.question_windows import (
     question_lengths,
 )
 from bert_keras.span_answers import AnswerFinder
-from bert_keras.span_confidence import FACTORS, ScoredAnswers
+from bert_keras.span_confidence import ScoredAnswers
 from bert_keras.spans import SpanAccuracy, SpanLoss
 from bert_keras.squad import is_squad, read_squad
 from bert_keras.table import Columns
@@ -283,7 +284,7 @@ class QuestionAnswering(Confidence, Task):
             task = dataclasses.replace(task, threshold=found.best_threshold())
             found = task._scored(columns, answers)
         if self.calibration == "temperature":
-            factor = found.best_factor()
+            factor = best_factor(found.confidence, found.right)
             task = task.with_temperature(FACTORS[factor])
         return task.with_threshold(found.confidence[:, factor], found.right)
 

@@ -48,8 +48,8 @@ class TaggingTask(Confidence, Task):
     `max_length` are read in windows (`words.lay_windows`).
 
     Settings of each: `classes`, the tags in the order of the outputs, and those of
-    `Confidence`: the temperature is fitted to words, the threshold to the entities that
-    are found; an entity whose score is below `abstain_below` is left out.
+    `Confidence`, fitted to the entities that are found: one whose score is below
+    `abstain_below` is left out.
     """
 
     columns = {"text": "text", "label": "label"}
@@ -257,7 +257,7 @@ class TaggingTask(Confidence, Task):
         found = FoundEntities(labels, self.classes, answers["probabilities"])
         task, factor = self, 1.0
         if self.calibration == "temperature":
-            factor = found.fit_temperature(self.targets(columns))
+            factor = found.best_factor()
             task = task.with_temperature(factor)
         return task.with_threshold(*found.confidence(factor))
 

@@ -20,11 +20,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_keras.table import Columns
-from bert_keras.task_model import TaskModel
+from bert_keras.task_model import TaskModel, is_one_vector
 
 _MARGIN = 0.003
 _STEPS, _RATE, _MOMENTUM = 300, 0.1, 0.9
@@ -63,11 +62,11 @@ def divergence(
         history: the rows of its curves.
     """
     output = model.output
-    if not keras.utils.is_keras_tensor(output) or len(output.shape) != 2:
+    if not is_one_vector(output):
         return None
     targets = model.task.encode_targets(tf.convert_to_tensor(model.task.targets(train)))
     rows = len(train)
-    if output.shape[1] is None or tuple(targets.shape[:1]) != (rows,):
+    if tuple(targets.shape[:1]) != (rows,):
         return None
     if model.task.compares:
         return None

@@ -31,9 +31,13 @@ class FoundEntities:
         probabilities: float [N, W, C], those of the tags of each word; what fills up a
             sentence does not matter.
 
+    Attributes:
+        right: bool [E], whether each entity is right, at any temperature.
+
     Example:
         >>> p = [[[0.1, 0.9], [0.8, 0.2]]]
-        >>> FoundEntities([["B-x", "O"]], ("O", "B-x"), p).confidence()
+        >>> found = FoundEntities([["B-x", "O"]], ("O", "B-x"), p)
+        >>> found.confidence(), found.right
         (array([0.9]), array([ True]))
     """
 
@@ -43,40 +47,35 @@ class FoundEntities:
         classes: Sequence[str],
         probabilities: npt.ArrayLike,
     ) -> None:
-        self.labels = labels
-        self.classes = classes
         p = np.asarray(probabilities)
         rows = [p[row, : len(label)] for row, label in enumerate(labels)]
         self._of_words = np.concatenate(rows).astype(np.float64)  # [words, C]
-
-    def confidence(
-        self, factor: float = 1.0
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Return the score of each entity, float64 [E], and whether it is right.
-
-        Args:
-            factor: divides the logits before.
-        """
-        p = self._of_words if factor == 1 else scaled(self._of_words, factor)
-        best, scores = p.argmax(axis=-1), p.max(axis=-1)
-        sure, right, first = [], [], 0
-        for label in self.labels:
-            tags = [self.classes[number] for number in best[first : first + len(label)]]
+        best = self._of_words.argmax(axis=-1)
+        self._places: list[slice] = []  # of each entity among all words
+        right, first = [], 0
+        for label in labels:
+            tags = [classes[number] for number in best[first : first + len(label)]]
             real = set(entities_of(label))
             for entity in entities_of(tags):
-                sure.append(scores[first + entity.start : first + entity.end].mean())
+                self._places.append(slice(first + entity.start, first + entity.end))
                 right.append(entity in real)
             first += len(label)
-        return np.array(sure, np.float64), np.array(right, bool)
+        self.right = np.array(right, bool)
+
+    def confidence(self, factor: float = 1.0) -> npt.NDArray[np.float64]:
+        """Return the score of each entity, float64 [E].
+
+        Args:
+            factor: divides the logits before; the tags stay as they are.
+        """
+        p = self._of_words if factor == 1 else scaled(self._of_words, factor)
+        scores = p.max(axis=-1)
+        return np.array([scores[place].mean() for place in self._places], np.float64)
 
     def best_factor(self) -> float:
-        """Return which of `FACTORS` makes the scores of entities fit best.
-
-        The tags stay as they are; so do the entities, and which are right.
-        """
-        found = [self.confidence(factor) for factor in FACTORS]
-        sure = np.stack([scores for scores, _ in found], axis=1)
-        return FACTORS[best_factor(sure, found[0][1])]
+        """Return which of `FACTORS` makes the scores of entities fit best."""
+        sure = np.stack([self.confidence(factor) for factor in FACTORS], axis=1)
+        return FACTORS[best_factor(sure, self.right)]
 
     def scores(self, *, temperature: float, abstain_below: float) -> dict[str, Any]:
         """Return calibration error and diagram, and what temperature and threshold do.
@@ -85,13 +84,13 @@ class FoundEntities:
             temperature: by which the logits were divided already.
             abstain_below: the least score of an entity that is given.
         """
-        sure, right = self.confidence()
+        sure = self.confidence()
         found = {
-            **confidence_scores(sure, right),
-            **abstention_scores(sure, right, abstain_below),
+            **confidence_scores(sure, self.right),
+            **abstention_scores(sure, self.right, abstain_below),
         }
         if temperature != 1 and sure.size:
-            before = confidence_scores(*self.confidence(1 / temperature))
+            before = confidence_scores(self.confidence(1 / temperature), self.right)
             error = before["expected_calibration_error"]
             found["uncalibrated_calibration_error"] = error
         return found

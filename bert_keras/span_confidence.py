@@ -46,7 +46,8 @@ class ScoredAnswers:
         spans = answers["n_best_answers"][:, 0]
         self._best = [text.decode("utf-8", "replace") for text in spans]
         self._nulls = answers["null_score"].tolist()
-        none = np.array([null > _limit(threshold) for null in self._nulls], bool)
+        limit = math.inf if threshold is None else threshold
+        none = np.array(self._nulls) > limit
         pairs = zip(self._best, none, strict=True)
         self.given = ["" if is_none else text for text, is_none in pairs]
         scores = map(question_score, golds, self.given)
@@ -76,7 +77,3 @@ class ScoredAnswers:
             **confidence_scores(sure, self.right),
             **abstention_scores(sure, self.right, abstain_below),
         }
-
-
-def _limit(threshold: float | None) -> float:
-    return math.inf if threshold is None else threshold

@@ -61,8 +61,12 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         outputs = task.outputs(encoder, inputs, own)
         # A model for batch dicts alone may have no preprocessor.
         packs = getattr(preprocessor, "layout", None) == "packed"
-        if packs and "cls_positions" not in inputs:
-            _check_rows(task, outputs)
+        if packs and "cls_positions" not in inputs and is_one_vector(outputs):
+            raise ConfigError(
+                f"`inputs` of the task {task.name} must have `cls_positions`, where "
+                "texts start in packed rows, for one output a text: return "
+                "batch_inputs(cls_positions=True)"
+            )
         super().__init__(
             inputs=inputs, outputs=outputs, compile=False, name=name or task.name
         )
@@ -172,15 +176,11 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         return cls(**settings)
 
 
-def _check_rows(task: Task, outputs: Any) -> None:
-    """Raise a ConfigError where packed rows would have one output for several texts."""
-    if keras.utils.is_keras_tensor(outputs) and outputs.shape[0] is None:
-        if len(outputs.shape) == 2 and outputs.shape[1] is not None:
-            raise ConfigError(
-                f"`inputs` of the task {task.name} must have `cls_positions`, where "
-                "texts start in packed rows, for one output a text: return "
-                "batch_inputs(cls_positions=True)"
-            )
+def is_one_vector(outputs: Any) -> bool:
+    """Say whether a model's outputs are one vector a text, such as of classes."""
+    if not keras.utils.is_keras_tensor(outputs):
+        return False
+    return len(outputs.shape) == 2 and outputs.shape[1] is not None
 
 
 def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:

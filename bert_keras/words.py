@@ -201,8 +201,8 @@ def sure_tags(
         below: the least mean score of an entity that stays.
     """
     found = _runs(classes, tags, mask)
-    means = tf.concat([found.means(scores), [0.0]], 0)  # of the words of no entity
-    mean = tf.gather(means, tf.where(found.inside, found.number, -1 + tf.size(means)))
+    means = tf.concat([[0.0], found.means(scores)], 0)  # the first: of no entity
+    mean = tf.gather(means, tf.where(found.inside, found.number + 1, 0))
     outside = tf.constant(list(classes).index("O"), tags.dtype)
     return tf.where(found.inside & (mean < below), outside, tags)
 

@@ -175,8 +175,10 @@ class TaggingTask(Confidence, Task):
         For texts see `words.find_entities`. For words: `tags` string [B, W] and
         `scores` float32 [B, W], their probabilities; empty and 0 where no word is.
         """
+        return self._answers(self._probabilities(outputs, batch), batch)
+
+    def _answers(self, p: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         mask = batch["word_mask"]
-        p = self._probabilities(outputs, batch)
         tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)
         if self.may_abstain:
             below = self.abstain_below
@@ -203,9 +205,9 @@ class TaggingTask(Confidence, Task):
         """Return the answers; of words also `probabilities` float32 [B, W, C], 0 where
         no word is.
         """
-        answers = self.answer(outputs, batch)
+        p = self._probabilities(outputs, batch)
+        answers = self._answers(p, batch)
         if "texts" not in batch:
-            p = self._probabilities(outputs, batch)
             answers["probabilities"] = tf.where(batch["word_mask"][..., None], p, 0.0)
         return answers
 
@@ -259,7 +261,7 @@ class TaggingTask(Confidence, Task):
         if self.calibration == "temperature":
             factor = found.best_factor()
             task = task.with_temperature(factor)
-        return task.with_threshold(*found.confidence(factor))
+        return task.with_threshold(found.confidence(factor), found.right)
 
     def _predicted(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

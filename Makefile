@@ -53,7 +53,7 @@ $(BEAM)/.made: setup.cfg pyproject.toml
 	touch $@
 
 test-beam: $(BEAM)/.made
-	$(BEAM)/bin/python -m pytest tests/test_beam_pretraining.py
+	$(BEAM)/bin/python -m pytest tests/pretraining/test_beam.py
 
 # TF Model Garden wants TensorFlow 2.20, and much that its BERT never imports: without.
 $(GARDEN)/.made: setup.cfg pyproject.toml

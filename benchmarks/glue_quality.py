@@ -18,9 +18,9 @@ from pathlib import Path
 
 import seeded_runs
 
-from bert_keras.correlation import pearson, spearman
-from bert_keras.metrics import matthews_correlation, precision_recall_f1
-from bert_keras.table import Columns, read_columns
+from bert_keras.data.table import Columns, read_columns
+from bert_keras.scoring.classification import matthews_correlation, precision_recall_f1
+from bert_keras.scoring.correlation import pearson, spearman
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 BATCH, MAX_LENGTH = 32, 128
@@ -73,8 +73,8 @@ def predict_bert_keras(
     recipe: Recipe, train: Columns, dev: Columns, seed: int
 ) -> list[str]:
     from bert_keras import Classification, Predictor, Regression, TrainConfig
-    from bert_keras.pretrained_model import new_model
-    from bert_keras.updates import fit
+    from bert_keras.training.finetune import new_model
+    from bert_keras.training.updates import fit
 
     config = TrainConfig(
         epochs=recipe.epochs,

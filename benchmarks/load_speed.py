@@ -34,7 +34,7 @@ from bert_keras.config import BertConfig  # noqa: E402
 LOADERS = {
     "ours": """
 import keras
-from bert_keras.encoder import BertEncoder as model
+from bert_keras.model.encoder import BertEncoder as model
 keras.Variable(0.0)
 """,
     "transformers": """

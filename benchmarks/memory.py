@@ -38,13 +38,12 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     import tensorflow as tf
 
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
-    from bert_keras.fewer_weights import add_lora, freeze_layers
-    from bert_keras.preprocessor import Preprocessor
-    from bert_keras.task_model import TaskModel
-    from bert_keras.task_objective import TaskObjective
-    from bert_keras.tokenizer import WordPieceTokenizer
-    from bert_keras.train_step import TrainStep
-    from bert_keras.updates import new_optimizer
+    from bert_keras.model.lora import add_lora, freeze_layers
+    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.train_step import TrainStep
+    from bert_keras.training.updates import TaskObjective, new_optimizer
 
     config = TrainConfig(batch_size=batch, **way)  # type: ignore[arg-type]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]

@@ -27,7 +27,7 @@ EPOCHS, BATCH, RATE, MAX_LENGTH = 3, 32, 2e-4, 128
 
 def rows(data: Path, split: str, limit: int) -> Any:
     """Return the sentences of a file, as columns of words and tags."""
-    from bert_keras.tagged import read_tagged
+    from bert_keras.data.tagged import read_tagged
 
     columns = read_tagged(data / FILES[split])
     return columns.take(range(min(limit or len(columns), len(columns))))
@@ -35,8 +35,8 @@ def rows(data: Path, split: str, limit: int) -> Any:
 
 def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
     from bert_keras import Predictor, TokenClassification, TrainConfig
-    from bert_keras.pretrained_model import new_model
-    from bert_keras.updates import fit
+    from bert_keras.training.finetune import new_model
+    from bert_keras.training.updates import fit
 
     config = TrainConfig(
         epochs=EPOCHS,
@@ -123,7 +123,7 @@ def main() -> None:
         return
 
     def one(side: str, seed: int) -> dict[str, float]:
-        from bert_keras.entity_metrics import entity_scores
+        from bert_keras.scoring.entities import entity_scores
 
         train, test = (rows(options.data, split, options.limit) for split in FILES)
         predicted = globals()[f"predict_{side}"](train, test, seed)

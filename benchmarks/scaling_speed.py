@@ -42,20 +42,19 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
         (cpu,) = tf.config.list_physical_devices("CPU")
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, halves)
-    from bert_keras.strategy import find_strategy
+    from bert_keras.distribution.strategy import find_strategy
 
     devices = find_strategy(strategy)  # before anything is computed
     from bert_keras.config import BertConfig
-    from bert_keras.optimizers import AdamW
-    from bert_keras.pretrain_config import PretrainConfig
-    from bert_keras.pretrainer_folder import new_pretrainer
-    from bert_keras.pretraining_input import pretraining_dataset
-    from bert_keras.pretraining_objective import PretrainingObjective
-    from bert_keras.pretraining_progress import token_counts
-    from bert_keras.replica_input import distributed
-    from bert_keras.replicas import summed_function
-    from bert_keras.tokenizer import WordPieceTokenizer
-    from bert_keras.train_step import TrainStep
+    from bert_keras.distribution.replicas import distributed, summed_function
+    from bert_keras.pretraining.config import PretrainConfig
+    from bert_keras.pretraining.folder import new_pretrainer
+    from bert_keras.pretraining.input import pretraining_dataset
+    from bert_keras.pretraining.pretrainer import PretrainingObjective
+    from bert_keras.pretraining.progress import token_counts
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.optimizers import AdamW
+    from bert_keras.training.train_step import TrainStep
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")
     sizes = BertConfig.from_preset("4/256/4", vocab_size=tokenizer.vocab_size).replace(
@@ -142,7 +141,7 @@ def write_data(folder: Path) -> None:
     import numpy as np
 
     from bert_keras import WordPieceTokenizer, write_pretraining_data
-    from bert_keras.pretraining_data_config import PretrainingDataConfig
+    from bert_keras.pretraining.data_config import PretrainingDataConfig
 
     words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]

@@ -32,8 +32,8 @@ import tokenizers
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bert_keras.tokenizer import WordPieceTokenizer  # noqa: E402
-from bert_keras.vocabulary import SPECIAL_TOKENS  # noqa: E402
+from bert_keras.text.tokenizer import WordPieceTokenizer  # noqa: E402
+from bert_keras.text.vocabulary import SPECIAL_TOKENS  # noqa: E402
 
 
 def english(data: pathlib.Path, count: int) -> tuple[str, list[str], list[str]]:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from bert_keras import MaskedLM, Predictor, TrainConfig, load, pseudo_perplexity, train
-from bert_keras.pretrained_model import new_model
+from bert_keras.training.finetune import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "hospital" / "notes.txt"
 QUESTIONS = [

@@ -56,8 +56,8 @@ def write_encoder(folder: Path, **changes: Any) -> Path:
     """Write a pretrained encoder: 2 layers, hidden 16, random weights, no dropout."""
     from bert_keras.checkpoints import write_huggingface
     from bert_keras.config import BertConfig
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.tokenizer import WordPieceTokenizer
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 
     config = BertConfig(
         vocab_size=len(VOCABULARY),
@@ -87,10 +87,10 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def make_model(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that puts a task on the tiny encoder, untrained."""
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.preprocessor import Preprocessor
-    from bert_keras.task_model import TaskModel
-    from bert_keras.tokenizer import WordPieceTokenizer
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 
     def make(task: Any, *, layout: str = "packed", dtype: Any = None) -> Any:
         encoder = BertEncoder.from_pretrained(
@@ -109,10 +109,10 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def train_spam(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that trains a classifier of single texts, with changes."""
-    from bert_keras.table import as_columns
+    from bert_keras.data.table import as_columns
     from bert_keras.tasks.classification import Classification
-    from bert_keras.train_config import TrainConfig
-    from bert_keras.training import train
+    from bert_keras.training.config import TrainConfig
+    from bert_keras.training.finetune import train
 
     texts, labels = zip(*ROWS, strict=True)
     few = as_columns(text=texts, label=labels)
@@ -152,7 +152,7 @@ def spam_folder(spam_run: Any) -> Path:
 @pytest.fixture(scope="session")
 def spam_model(spam_folder: Path) -> Any:
     """Return the model of `spam_folder`; tests leave it as it is."""
-    from bert_keras.model_folder import load_model
+    from bert_keras.inference.model_folder import load_model
 
     return load_model(spam_folder)
 
@@ -160,7 +160,7 @@ def spam_model(spam_folder: Path) -> Any:
 @pytest.fixture(scope="session")
 def spam_export(spam_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the first version of `spam_folder`'s SavedModel; it stays as it is."""
-    from bert_keras.export import export_model
+    from bert_keras.inference.export import export_model
 
     return export_model(spam_model, tmp_path_factory.mktemp("served") / "spam")
 
@@ -170,7 +170,7 @@ def pair_folder(
     make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Return the model folder of a classifier of pairs, untrained."""
-    from bert_keras.model_folder import save_model
+    from bert_keras.inference.model_folder import save_model
     from bert_keras.tasks.classification import Classification
 
     task = Classification(("different", "same"), pairs=True)
@@ -181,7 +181,7 @@ def pair_folder(
 @pytest.fixture(scope="session")
 def pair_model(pair_folder: Path) -> Any:
     """Return the model of `pair_folder`; tests leave it as it is."""
-    from bert_keras.model_folder import load_model
+    from bert_keras.inference.model_folder import load_model
 
     return load_model(pair_folder)
 

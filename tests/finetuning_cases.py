@@ -45,7 +45,7 @@ def classes(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """
     from conftest import ROWS
 
-    from bert_keras.table import as_columns
+    from bert_keras.data.table import as_columns
     from bert_keras.tasks.classification import Classification
 
     class Weighed(Classification):
@@ -76,8 +76,8 @@ def classes(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
 
 def stopped(run: Callable[[], object]) -> None:
     """Stop a run by SIGTERM in its second epoch of three steps."""
-    from bert_keras.stop_signal import RunStopped
-    from bert_keras.training_progress import TrainingProgress
+    from bert_keras.runs.stop_signal import RunStopped
+    from bert_keras.training.progress import TrainingProgress
 
     add = TrainingProgress.add
 
@@ -108,7 +108,7 @@ def resumed(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """Train with dropout, whole and stopped by SIGTERM in the second epoch."""
     from conftest import ROWS
 
-    from bert_keras.table import as_columns
+    from bert_keras.data.table import as_columns
     from bert_keras.tasks.classification import Classification
 
     texts, labels = zip(*ROWS[:11], strict=True)
@@ -151,8 +151,8 @@ def trained(
     encoder: Path, output: Path, devices: Any, task: Any, rows: Any, **changes: Any
 ) -> dict[str, Any]:
     """Return weights, curves and scores of a run of `train`."""
-    from bert_keras.train_config import TrainConfig
-    from bert_keras.training import train
+    from bert_keras.training.config import TrainConfig
+    from bert_keras.training.finetune import train
 
     settings = {"epochs": 2, "batch_size": 4, "learning_rate": 3e-3, "save_every": 3}
     settings |= {"global_clipnorm": 0.1, "weight_decay": 0.1, "max_length": 24}
@@ -185,12 +185,17 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.preprocessor import Preprocessor
-    from bert_keras.task_model import TaskModel
-    from bert_keras.tokenizer import WordPieceTokenizer
-    from bert_keras.train_config import TrainConfig
-    from bert_keras.updates import new_optimizer, own_metrics, training_rows, updates
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.config import TrainConfig
+    from bert_keras.training.updates import (
+        new_optimizer,
+        own_metrics,
+        training_rows,
+        updates,
+    )
 
     task_name, form, layout = name.split(",")
     cases = importlib.import_module(f"task_cases.{task_name.replace('-', '_')}").CASES

@@ -22,12 +22,12 @@ def classifier(folder: Path) -> tuple[Any, Any]:
     import tensorflow as tf
     from conftest import ROWS
 
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.optimizers import AdamW
-    from bert_keras.preprocessor import Preprocessor
-    from bert_keras.task_model import TaskModel
+    from bert_keras.model.encoder import BertEncoder
     from bert_keras.tasks.classification import Classification
-    from bert_keras.tokenizer import WordPieceTokenizer
+    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.optimizers import AdamW
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
     encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
@@ -44,15 +44,15 @@ def classifier(folder: Path) -> tuple[Any, Any]:
 
 def pretrainer(folder: Path) -> tuple[Any, Any]:
     """Return a pretrainer and batches; those of an epoch end with one example."""
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.optimizers import AdamW
-    from bert_keras.pretrainer import (
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.pretraining.input import pretraining_dataset
+    from bert_keras.pretraining.pretrainer import (
         BertPretrainer,
         pretraining_loss,
         pretraining_metrics,
     )
-    from bert_keras.pretraining_input import pretraining_dataset
-    from bert_keras.tokenizer import WordPieceTokenizer
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.optimizers import AdamW
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
     encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
@@ -76,7 +76,7 @@ def main(folder: str, output: str, strategy: str) -> None:
         (cpu,) = tf.config.list_physical_devices("CPU")
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, halves)
-    from bert_keras.strategy import find_strategy
+    from bert_keras.distribution.strategy import find_strategy
 
     devices = find_strategy(strategy)
     for make in (classifier, pretrainer):

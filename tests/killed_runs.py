@@ -18,10 +18,10 @@ from pathlib import Path
 
 from conftest import ROWS, write_encoder
 
-import bert_keras.training
-from bert_keras.table import as_columns
+import bert_keras.training.finetune
+from bert_keras.data.table import as_columns
 from bert_keras.tasks.classification import Classification
-from bert_keras.train_config import TrainConfig
+from bert_keras.training.config import TrainConfig
 
 STEPS_A_KILL = 5  # at most, from one kill to the next
 SEED = 3  # of the moments
@@ -32,7 +32,7 @@ def run(folder: Path, output: str, epochs: int) -> None:
     """Train into a folder, or go on there; dropout is on, each update is saved."""
     texts, labels = zip(*ROWS, strict=True)
     rows = as_columns(text=texts, label=labels)
-    bert_keras.training.train(
+    bert_keras.training.finetune.train(
         Classification,
         encoder=folder / "encoder",
         train=rows,

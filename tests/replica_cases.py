@@ -52,14 +52,14 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
     import tensorflow as tf
 
     from bert_keras.config import BertConfig
-    from bert_keras.optimizers import AdamW, Lamb, WarmupLinearDecay
-    from bert_keras.pretrain_config import PretrainConfig
-    from bert_keras.pretrainer_folder import new_pretrainer
-    from bert_keras.pretraining_input import pretraining_dataset
-    from bert_keras.pretraining_objective import PretrainingObjective
-    from bert_keras.replica_input import distributed
-    from bert_keras.tokenizer import WordPieceTokenizer
-    from bert_keras.train_step import TrainStep
+    from bert_keras.distribution.replicas import distributed
+    from bert_keras.pretraining.config import PretrainConfig
+    from bert_keras.pretraining.folder import new_pretrainer
+    from bert_keras.pretraining.input import pretraining_dataset
+    from bert_keras.pretraining.pretrainer import PretrainingObjective
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.optimizers import AdamW, Lamb, WarmupLinearDecay
+    from bert_keras.training.train_step import TrainStep
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")
     sizes = BertConfig(
@@ -127,7 +127,7 @@ def devices_of(strategy: str) -> Any:
         (cpu,) = tf.config.list_physical_devices("CPU")
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, halves)
-    from bert_keras.strategy import find_strategy
+    from bert_keras.distribution.strategy import find_strategy
 
     return find_strategy(strategy)
 
@@ -141,7 +141,7 @@ def main(folder: str, output: str, strategy: str, *names: str) -> None:
 
 def results(folder: Path, devices: Any, name: str) -> dict[str, np.ndarray]:
     """Return weights and what the updates returned of a case."""
-    from bert_keras.replicas import seed_states, set_replica_seeds
+    from bert_keras.distribution.replicas import seed_states, set_replica_seeds
 
     model, found = train(folder, devices, CASES[name])
     if name == "dropout":

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, write_encoder
 
-from bert_keras.recurrent_head import FEATURES
-from bert_keras.train_config import TrainConfig
+from bert_keras.model.recurrent_head import FEATURES
+from bert_keras.training.config import TrainConfig
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder
-from bert_keras.heads import PooledHead
-from bert_keras.masked_lm_head import MaskedLMHead
-from bert_keras.packing import pack_rows
-from bert_keras.task_model import TaskModel
-from bert_keras.tasks.masked_lm import MaskedLM
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
+from bert_keras.model.masked_lm_head import MaskedLMHead
+from bert_keras.tasks.masked_lm.task import MaskedLM
 from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.packing import pack_rows
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 OURS = REPOSITORY / "tests/goldens/encoder.npz"

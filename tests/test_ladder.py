@@ -79,7 +79,9 @@ MODULES = {
     if path != PACKAGE / "__init__.py"
 }
 # Imported for their side effect of being light: the command line and its help.
-LIGHT = "bert_keras bert_keras.cli bert_keras.arguments bert_keras.train_config"
+LIGHT = (
+    "bert_keras bert_keras.cli.main bert_keras.cli.arguments bert_keras.training.config"
+)
 
 
 def imported(path: Path) -> set[str]:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, VOCABULARY, write_encoder, write_tsv
 
-from bert_keras.arguments import parser
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
-from bert_keras.cli import main
-from bert_keras.train_config import TrainConfig
+from bert_keras.cli.arguments import parser
+from bert_keras.cli.main import main
+from bert_keras.training.config import TrainConfig
 
 PAGE = (ROOT / "MIGRATION.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|bash|text)\n(.*?)^```", PAGE, flags=re.M | re.S)

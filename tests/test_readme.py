@@ -52,7 +52,7 @@ def test_tour_runs(long_encoder: Path, tmp_path: Path) -> None:
 
 
 def test_readme_names_every_verb() -> None:
-    from bert_keras.cli import _VERBS
+    from bert_keras.cli.main import _VERBS
 
     for verb in _VERBS:
         assert f"`bert-keras {verb}" in README

@@ -25,11 +25,11 @@ TASKS = {
         "a vector for a text, trained on pairs (search, similarity, features …)",
     ),
     "feature-tagging": (
-        "bert_keras.tasks.feature_tagging:FeatureTagging",
+        "bert_keras.tasks.tagging.feature_tagging:FeatureTagging",
         "a tag for each word, by a BiLSTM on features of the frozen encoder",
     ),
     "masked-lm": (
-        "bert_keras.tasks.masked_lm:MaskedLM",
+        "bert_keras.tasks.masked_lm.task:MaskedLM",
         "the words that fit at each [MASK]; adapts BERT to your own plain text",
     ),
     "multi-label": (
@@ -45,7 +45,7 @@ TASKS = {
         "whether a text follows another, as BERT learned it in pretraining",
     ),
     "question-answering": (
-        "bert_keras.tasks.question_answering:QuestionAnswering",
+        "bert_keras.tasks.question_answering.task:QuestionAnswering",
         "the span of a text that answers a question (SQuAD 1.1 and 2.0)",
     ),
     "regression": (
@@ -57,7 +57,7 @@ TASKS = {
         "the sentences of a document that make its summary",
     ),
     "token-classification": (
-        "bert_keras.tasks.token_classification:TokenClassification",
+        "bert_keras.tasks.tagging.task:TokenClassification",
         "a tag for each word: names of persons, places, products … in a text",
     ),
 }

@@ -18,12 +18,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder
-from bert_keras.encoder_inputs import batch_inputs
+from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.preprocessor import Preprocessor
-from bert_keras.table import Columns
-from bert_keras.task_rows import TaskRows
+from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.tasks.rows import TaskRows
+from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11

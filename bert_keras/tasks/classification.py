@@ -1,7 +1,7 @@
 """Classification of a text, or of a pair of texts, into one of C classes.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T). What makes
-the confidence fit is in `bert_keras.calibration`.
+the confidence fit is in `bert_keras.scoring.calibration`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.calibration import abstention_scores, uncalibrated_scores
-from bert_keras.class_names import class_entries, class_names, sorted_names
-from bert_keras.confidence import Confidence
+from bert_keras.data.class_names import class_entries, class_names, sorted_names
+from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
-from bert_keras.metrics import classification_scores
-from bert_keras.table import Columns
+from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
+from bert_keras.scoring.classification import classification_scores
+from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.pooled import PooledTask
 
 CLASS_WEIGHTS = ("none", "balanced")

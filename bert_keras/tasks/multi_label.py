@@ -16,18 +16,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.calibration import (
+from bert_keras.data.class_names import class_entries, class_names, sorted_names
+from bert_keras.data.table import Columns
+from bert_keras.errors import ConfigError
+from bert_keras.scoring.calibration import (
     check_calibration,
     fit_temperature,
     scaled,
     uncalibrated_scores,
 )
-from bert_keras.checks import check_share
-from bert_keras.class_names import class_entries, class_names, sorted_names
-from bert_keras.errors import ConfigError
-from bert_keras.multi_label_metrics import best_thresholds, multi_label_scores
-from bert_keras.probability_metrics import expected_calibration_error, reliability
-from bert_keras.table import Columns
+from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
+from bert_keras.scoring.probabilities import expected_calibration_error, reliability
+from bert_keras.settings import check_share
 from bert_keras.tasks.pooled import PooledTask
 
 THRESHOLD_TUNINGS = ("f1", "none")

@@ -17,14 +17,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.calibration import abstention_scores, uncalibrated_scores
-from bert_keras.confidence import Confidence
-from bert_keras.encoder import BertEncoder
+from bert_keras.data.rows import read_text
+from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.heads import PooledHead
-from bert_keras.metrics import classification_scores
-from bert_keras.rows import read_text
-from bert_keras.table import Columns
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
+from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
+from bert_keras.scoring.classification import classification_scores
+from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.pooled import PooledTask
 
 NEXT, NOT_NEXT = "next", "not_next"

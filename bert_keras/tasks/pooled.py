@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from bert_keras.class_names import class_names
-from bert_keras.encoder import BertEncoder
-from bert_keras.heads import PooledHead
+from bert_keras.data.class_names import class_names
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
 from bert_keras.tasks.base import Task
 
 _SINGLE_LABEL = "single_label_classification"

@@ -16,11 +16,11 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from bert_keras.class_names import class_entries, class_names
-from bert_keras.correlation import check_numbers, pearson, spearman
+from bert_keras.data.class_names import class_entries, class_names
+from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.heads import PooledHead
-from bert_keras.table import Columns
+from bert_keras.model.heads import PooledHead
+from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.tasks.pooled import PooledTask
 
 SCALINGS = ("standard", "none")

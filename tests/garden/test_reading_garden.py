@@ -21,7 +21,7 @@ from official.modeling.hyperparams import params_dict
 from official.nlp.tools import export_tfhub_lib
 
 from bert_keras.checkpoints import read_checkpoint
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs there are many
 

@@ -24,11 +24,11 @@ from official.modeling.hyperparams import params_dict
 from official.nlp.configs.bert import PretrainerConfig
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
-from bert_keras.convert import convert
-from bert_keras.encoder import BertEncoder
-from bert_keras.pretrainer import BertPretrainer
-from bert_keras.pretrainer_folder import weights_of
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.inference.convert import convert
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.pretraining.folder import weights_of
+from bert_keras.pretraining.pretrainer import BertPretrainer
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs there are many
 

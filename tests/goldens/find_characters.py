@@ -1,4 +1,4 @@
-"""Find the character classes of `bert_keras/characters.py` by asking `tokenizers`.
+"""Find the character classes of `bert_keras/text/characters.py` by asking `tokenizers`.
 
     python tests/goldens/find_characters.py           prints the ranges
     python tests/goldens/find_characters.py --check   exits 1 where they differ
@@ -22,7 +22,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from bert_keras import characters  # noqa: E402
+from bert_keras.text import characters  # noqa: E402
 
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 NAMES = ("DELETED", "SPACES", "CJK", "PUNCTUATION", "MARKS")

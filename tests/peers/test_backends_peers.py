@@ -44,10 +44,10 @@ LAYOUTS = {"padded": PADDED, "packed": PACKED}
 SCRIPT = """
     import sys
     import keras, numpy as np
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.heads import PooledHead
-    from bert_keras.optimizers import AdamW
-    from bert_keras.recurrent_head import RecurrentHead
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.model.heads import PooledHead
+    from bert_keras.training.optimizers import AdamW
+    from bert_keras.model.recurrent_head import RecurrentHead
 
     def tags(states, batch):
         head = RecurrentHead(3, features="last", units=4, dropout_rate=0.0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_keras.convert import convert
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.inference.convert import convert
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

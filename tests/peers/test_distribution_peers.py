@@ -18,9 +18,9 @@ FIT = """
     import sys
     import keras, numpy as np
     from bert_keras.config import BertConfig
-    from bert_keras.encoder import BertEncoder
-    from bert_keras.heads import PooledHead
-    from bert_keras.optimizers import AdamW
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.model.heads import PooledHead
+    from bert_keras.training.optimizers import AdamW
 
     devices = keras.distribution.list_devices()
     assert len(devices) == 2, devices

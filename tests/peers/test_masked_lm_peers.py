@@ -8,15 +8,15 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder
 from bert_keras.errors import CheckpointError
-from bert_keras.inference import Predictor, load
-from bert_keras.model_folder import load_model, save_model
-from bert_keras.preprocessor import Preprocessor
-from bert_keras.pseudo_likelihood import pseudo_perplexity
-from bert_keras.task_model import TaskModel
-from bert_keras.tasks.masked_lm import MaskedLM
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.tasks.masked_lm.pseudo_likelihood import pseudo_perplexity
+from bert_keras.tasks.masked_lm.task import MaskedLM
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

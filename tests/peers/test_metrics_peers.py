@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from bert_keras.metrics import (
+from bert_keras.scoring.classification import (
     classification_scores,
     confusion_matrix,
     macro_f1,

@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder
-from bert_keras.model_folder import load_model, save_model
-from bert_keras.preprocessor import Preprocessor
-from bert_keras.task_model import TaskModel
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks.multiple_choice import MultipleChoice
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

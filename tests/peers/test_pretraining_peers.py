@@ -5,13 +5,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from test_pretraining import CONFIG, STILL
-from test_pretraining_data import TOKENIZER, write
+from pretraining.test_data import TOKENIZER, write
+from pretraining.test_pretrain import CONFIG, STILL
 
 from bert_keras.config import BertConfig
-from bert_keras.pretrain_config import PretrainConfig
-from bert_keras.pretraining import pretrain
-from bert_keras.pretraining_input import pretraining_dataset
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.input import pretraining_dataset
+from bert_keras.pretraining.pretrain import pretrain
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

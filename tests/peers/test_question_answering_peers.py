@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.encoder import BertEncoder
-from bert_keras.inference import Predictor
-from bert_keras.model_folder import load_model, save_model
-from bert_keras.preprocessor import Preprocessor
-from bert_keras.span_metrics import squad1_scores
-from bert_keras.task_model import TaskModel
-from bert_keras.tasks.question_answering import QuestionAnswering
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.scoring.answers import squad1_scores
+from bert_keras.tasks.question_answering.task import QuestionAnswering
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_keras.correlation import pearson, spearman
-from bert_keras.embedder import embed
-from bert_keras.encoder import BertEncoder
-from bert_keras.model_folder import load_model, save_model
-from bert_keras.preprocessor import Preprocessor
-from bert_keras.task_model import TaskModel
+from bert_keras.inference.embedder import embed
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.scoring.correlation import pearson, spearman
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 TEXTS = [
     "",

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.entity_metrics import entities_of, entity_scores
-from bert_keras.inference import Predictor
-from bert_keras.model_folder import load_model, save_model
-from bert_keras.tasks.token_classification import TokenClassification
-from bert_keras.tokenizer import WordPieceTokenizer
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.predictor import Predictor
+from bert_keras.scoring.entities import entities_of, entity_scores
+from bert_keras.tasks.tagging.task import TokenClassification
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

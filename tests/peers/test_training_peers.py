@@ -6,19 +6,19 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.encoder import BertEncoder
-from bert_keras.model_folder import save_model
-from bert_keras.optimizers import AdamW, WarmupLinearDecay
-from bert_keras.preprocessor import Preprocessor
-from bert_keras.table import Columns, as_columns
-from bert_keras.task_model import TaskModel
+from bert_keras.data.table import Columns, as_columns
+from bert_keras.inference.model_folder import save_model
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.question_answering import QuestionAnswering
-from bert_keras.tasks.token_classification import TokenClassification
-from bert_keras.tokenizer import WordPieceTokenizer
-from bert_keras.train_config import TrainConfig
-from bert_keras.updates import new_optimizer, training_rows, updates
+from bert_keras.tasks.question_answering.task import QuestionAnswering
+from bert_keras.tasks.tagging.task import TokenClassification
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.optimizers import AdamW, WarmupLinearDecay
+from bert_keras.training.updates import new_optimizer, training_rows, updates
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bert_keras.table import as_columns
-from bert_keras.tasks.question_answering import QuestionAnswering
+from bert_keras.data.table import as_columns
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from task_cases import OTHERS, Case
 
 # Contexts longer than a window of 24 tokens, too, with the answer late in them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_keras.table import as_columns
+from bert_keras.data.table import as_columns
 from bert_keras.tasks.regression import Regression
 from task_cases import LABELS, OTHERS, TEXTS, Case
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bert_keras.table import as_columns
-from bert_keras.tasks.token_classification import TokenClassification
+from bert_keras.data.table import as_columns
+from bert_keras.tasks.tagging.task import TokenClassification
 from task_cases import Case
 
 NAMES = ["win", "cash", "lunch", "sale", "free"]

@@ -1,0 +1,263 @@
+"""The command line `bert-keras`: one verb, one library call.
+
+Everything heavy is imported by the verb that needs it, so that `--help` is quick. What
+a command answers goes to stdout, what it says of its progress to stderr. A mistake of
+the user's is one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.cli.arguments import parse
+from bert_keras.cli.given_texts import batches, given_texts, lines, words
+from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
+from bert_keras.cli.row_arguments import chosen_columns
+from bert_keras.cli.train_arguments import check_free, named_tests, train_config
+from bert_keras.errors import BertKerasError
+from bert_keras.report.score_table import score_table
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
+from bert_keras.tasks import TASKS, find_task
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
+    from bert_keras.tasks.task_model import TaskModel
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code.
+
+    0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        options = parse(arguments)
+        options.command_line = shlex.join(["bert-keras", *arguments])
+        if ":" in (getattr(options, "task", None) or ""):
+            sys.path.append(os.getcwd())  # a task of the user's own may lie there
+        _VERBS[options.verb](options)
+        sys.stdout.flush()
+    except BertKerasError as error:
+        return _mistake(str(error))
+    except RunStopped as stopped:
+        print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
+        return EXIT_CODE
+    except BrokenPipeError:  # the reader of our answers has seen enough
+        _drop_output()
+    except OSError as error:  # standard output, such as on a full disk
+        _drop_output()
+        return _mistake(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        # Named, since TensorFlow is not imported here.
+        memory = ("MemoryError", "ResourceExhaustedError")
+        if type(error).__name__ not in memory:
+            raise
+        return _mistake("not enough memory; a smaller --batch-size may help")
+    return 0
+
+
+def _mistake(message: str) -> int:
+    """Print the one line that tells a user what is wrong; returns the exit code."""
+    print(f"bert-keras: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere, so that Python's exit is silent."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _train(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.training import finetune as training
+    from bert_keras.training import several_runs
+
+    task = find_task(options.task)
+    config = train_config(options)
+    read = {"columns": chosen_columns(options), "header": options.header}
+    train: Any = training.train
+    if options.seeds > 1:
+        train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
+    elif options.search:
+        check_free(options)
+        train = functools.partial(several_runs.search_settings, grid=options.search)
+    result = train(
+        task,
+        encoder=options.encoder,
+        train=task.read(options.train, **read),
+        dev=task.read(options.dev, **read) if options.dev else None,
+        test={
+            name: task.read(path, **read) for name, path in named_tests(options.test)
+        },
+        output=options.output,
+        config=config,
+        task_settings=task.parse_settings(options.settings),
+        command=options.command_line,
+        resume=options.resume,
+    )
+    for name, scores in result.scores.items():
+        print(f"{name}:")
+        print(score_table(scores))
+    print(f"model folder: {result.folder}")
+    print(f"report:       {result.folder / 'report.html'}")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.predictor import load
+    from bert_keras.training.finetune import evaluate
+
+    predictor = load(options.model, task=options.task, precision=options.precision)
+    task = _with_settings(predictor.model, options)
+    chosen = chosen_columns(options)
+    columns = task.read(options.file, columns=chosen, header=options.header)
+    scores = evaluate(predictor, columns, batch_size=options.batch_size)
+    print(json.dumps(scores) if options.json else score_table(scores))
+
+
+def _predict(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.predictor import load
+
+    predictor = load(options.model, task=options.task, precision=options.precision)
+    task = _with_settings(predictor.model, options)
+    _answer_in_utf8()
+    names = [spec.name for spec in task.signature()]
+    given = given_texts(options, task, chosen_columns(options))
+    for batch in batches(given, 32 * options.batch_size):
+        items = [item for _, item in batch]
+        answers = predictor.predict(items, batch_size=options.batch_size)
+        for (name, item), answer in zip(batch, answers, strict=True):
+            texts = (item,) if len(names) == 1 else item
+            asked: dict[str, Any] = dict(zip(names, texts, strict=True))
+            if name is not None:  # that the file gives to the row: it stands for both
+                asked = {"id": name}
+            row = {**asked, **answer}
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _features(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.features import write_features
+
+    count = write_features(
+        options.model,
+        options.file,
+        options.output,
+        level=options.level,
+        column=options.text,
+        header=options.header,
+        batch_size=options.batch_size,
+        combine=options.combine,
+        pooling=options.pooling,
+        **_embedder_settings(options),
+    )
+    print(f"{options.output}: {count:,} texts")
+
+
+def _search(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.data.table import read_columns
+    from bert_keras.inference.search import Search
+
+    columns = read_columns(options.file, {"text": options.text}, header=options.header)
+    search = Search.of(
+        options.model,
+        columns["text"],
+        lines=columns.lines,
+        engine=options.engine,
+        index=options.index,
+        batch_size=options.batch_size,
+        **_embedder_settings(options),
+    )
+    _answer_in_utf8()
+    queries = words(options.texts) or lines(sys.stdin.buffer)
+    for batch in batches(iter(queries), 32):
+        for query, found in zip(batch, search(batch, top=options.top), strict=True):
+            for row in found:
+                row = {"query": query, **row}
+                print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `features` and `search` have in common."""
+    normalize = {None: None, "yes": True, "no": False}
+    return {
+        "layers": getattr(options, "layers", None),
+        "normalize": normalize[getattr(options, "normalize", None)],
+        "max_length": options.max_length,
+        "precision": options.precision,
+    }
+
+
+def _export(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.export import export_model
+    from bert_keras.inference.model_folder import load_model
+
+    model = load_model(options.model, task=options.task)
+    _with_settings(model, options)
+    print(export_model(model, options.output))
+
+
+def _with_settings(model: TaskModel, options: argparse.Namespace) -> Task:
+    """Give a trained model the settings that the user chose; return its task."""
+    settings = model.task.parse_settings(options.settings)
+    model.task = model.task.changed(**settings)
+    return model.task
+
+
+def _convert(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.convert import convert
+
+    for note in convert(options.source, options.target, to=options.to):
+        print(note, file=sys.stderr)
+    print(options.target)
+
+
+def _info(options: argparse.Namespace) -> None:
+    from bert_keras.inference.info import describe
+
+    facts = describe(options.path)
+    if options.json:
+        print(json.dumps(facts))
+        return
+    width = max(len(key) for key in facts)
+    for key, value in facts.items():
+        print(f"{key:<{width}}  {value}")
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    width = max(len(name) for name in TASKS)
+    for name, (_, summary) in TASKS.items():
+        print(f"{name:<{width}}  {summary}")
+
+
+def _answer_in_utf8() -> None:
+    """Let standard output be UTF-8, as JSON is, whatever the terminal."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+_VERBS = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "predict": _predict,
+    "features": _features,
+    "search": _search,
+    "export": _export,
+    "convert": _convert,
+    "info": _info,
+    "tasks": _tasks,
+    **PRETRAINING_VERBS,
+}

@@ -1,0 +1,280 @@
+"""Labelled columns of a user's file: `read_columns` gives lists of strings by role.
+
+The formats, TSV, CSV and JSONL, are those of `bert_keras.data.rows`. No row is ever lost in
+silence: a row that does not fit is an error with its line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_keras.data.column_names import (
+    existing,
+    locate_columns,
+    names_a_column,
+    quote,
+    refuse_hidden_header,
+    wanted_columns,
+)
+from bert_keras.data.rows import (
+    bad_lines,
+    csv_rows,
+    format_of,
+    json_cell,
+    json_rows,
+    read_text,
+    stream_lines,
+    tsv_rows,
+)
+from bert_keras.errors import DataError, NoRowsError
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The selected columns of a file: `columns[role]` is a list of N strings.
+
+    Args:
+        path: the file.
+        cells: role to its N cells, none of them empty but where a task allows it;
+            strings, or lists of strings where a task reads lists. A missing optional
+            role has no entry.
+        lines: line in the file at which each row begins, counted from 1; N numbers.
+
+    Example:
+        >>> columns = Columns("a.tsv", {"text": ["so good"], "label": ["1"]}, [2])
+        >>> columns["text"], len(columns), "text_pair" in columns
+        (['so good'], 1, False)
+        >>> print(columns.error([(0, "`label` must be 0; received 1")]))
+        a.tsv:2: `label` must be 0; received 1
+    """
+
+    path: str
+    cells: dict[str, list[Any]]
+    lines: list[int]
+
+    def __getitem__(self, role: str) -> list[Any]:
+        return self.cells[role]
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.cells
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def take(self, rows: Iterable[int]) -> Columns:
+        """Return some of the rows, by index from 0."""
+        chosen = list(rows)
+        cells = {
+            role: [values[row] for row in chosen] for role, values in self.cells.items()
+        }
+        return Columns(self.path, cells, [self.lines[row] for row in chosen])
+
+    def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
+        """Return one error that names the line of each problem, a (row, message)."""
+        named = [(self.lines[row], message) for row, message in problems]
+        return bad_lines(self.path, named)
+
+
+def as_columns(**roles: Sequence[Any]) -> Columns:
+    """Return columns of rows in memory, as `Task.read` returns those of a file."""
+    cells = {role: list(values) for role, values in roles.items() if values is not None}
+    count = len(next(iter(cells.values())))
+    return Columns("rows in memory", cells, list(range(1, count + 1)))
+
+
+def read_lines(path: str | os.PathLike[str]) -> Columns:
+    """Return the lines of a file, each a `text`; blank ones are passed over."""
+    place = os.fspath(path)
+    lines = enumerate(read_text(place).split("\n"), 1)
+    texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
+    return Columns(place, {"text": [t for _, t in texts]}, [n for n, _ in texts])
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str | int | None],
+    *,
+    optional: Sequence[str] = (),
+    empty: Sequence[str] = (),
+    header: str = "auto",
+) -> Columns:
+    """Return the selected columns of a TSV, CSV or JSONL file as lists of strings.
+
+    A column is selected by its name or, in TSV and CSV, by its number from 0. A string
+    of digits, as the command line gives, is a number unless the file has a header with
+    that very name. JSONL has names only; its numbers keep their spelling (`5.00`), and
+    its truth values are `true` and `false`.
+
+    Args:
+        path: the file; its ending tells the format (see `rows`).
+        columns: role, such as `text` or `label`, to the column; a role of `None` is
+            left out.
+        optional: roles whose column may be missing; they then have no entry. In JSONL
+            `null` counts as missing. A column is in every row or in none.
+        empty: roles whose cells may be empty; in JSONL they may be lists of strings,
+            too, which are then cells of JSON.
+        header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
+            `auto`: it does if a column that is not optional is selected by name, or if
+            it holds the name of an optional one. Where all are numbers it does not, and
+            a first row that looks like a header is an error that asks for `yes` or `no`
+            rather than a guess.
+
+    Returns:
+        The cells of each role and the line of each row. Cells are as in the file;
+        only the names in a header lose the spaces around them.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        DataError: the file is missing, empty or broken, lacks a column, or has rows
+            of another width or with an empty cell; all bad lines are counted and the
+            first ten named.
+    """
+    place = os.fspath(path)
+    wanted = wanted_columns(columns, optional, header)
+    text = read_text(place)
+    kind = format_of(place, text)
+    if kind == "jsonl":
+        return _select_keys(place, json_rows(place, text), wanted, optional, empty)
+    rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
+    return _select_cells(place, rows, wanted, optional, header, kind, empty)
+
+
+def stream_columns(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str | int | None],
+    *,
+    header: str = "auto",
+    rows_at_once: int = 1024,
+) -> Iterator[Columns]:
+    """Yield what `read_columns` returns in parts, so that any file takes little memory.
+
+    Bad rows are an error when their part is reached; a header in a file whose columns
+    are selected by number is looked for in the first part.
+
+    Args:
+        path, columns, header: as in `read_columns`; no column is optional.
+        rows_at_once: rows of a part; the first may have one more.
+    """
+    place = os.fspath(path)
+    wanted = wanted_columns(columns, (), header)
+    lines = stream_lines(place)
+    first = next(lines)
+    kind = format_of(place, first)
+    lines = itertools.chain([first], lines)
+    if kind == "jsonl":
+        number = 1
+        while part := list(itertools.islice(lines, rows_at_once)):
+            text = "".join(part).removesuffix("\n")
+            objects = json_rows(place, text, first_line=number)
+            yield _select_keys(place, objects, wanted, ())
+            number += len(part)
+        return
+    rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
+    top = next(rows)
+    cells = list(itertools.islice(rows, rows_at_once))
+    columns_of = functools.partial(
+        _select_cells, place, wanted=wanted, optional=(), kind=kind
+    )
+    found = columns_of([top, *cells], header=header)
+    named = len(found) == len(cells)  # else the first row is one of them
+    yield found
+    while cells := list(itertools.islice(rows, rows_at_once)):
+        # Each part is read below the first row, which settles names and width.
+        found = columns_of([top, *cells], header="yes" if named else "no")
+        yield found if named else found.take(range(1, len(found)))
+
+
+def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield what `tsv_rows` does, of lines that come one by one."""
+    for number, line in enumerate(lines, 1):
+        for _, row in tsv_rows(line.removesuffix("\n")):
+            yield number, row
+
+
+def _select_cells(
+    path: str,
+    rows: list[tuple[int, list[str]]],
+    wanted: dict[str, str | int],
+    optional: Sequence[str],
+    header: str,
+    kind: str,
+    empty: Sequence[str] = (),
+) -> Columns:
+    """Return the columns of a TSV or CSV file."""
+    first = [cell.strip() for cell in rows[0][1]]
+    if not any(first):
+        raise DataError("the first line must not be blank", path=path, line=1)
+    named = header == "yes" or (
+        header == "auto" and names_a_column(first, wanted, optional)
+    )
+    found = locate_columns(path, first, wanted, optional, named, header)
+    data = rows[1:] if named else rows
+    if not data:
+        raise NoRowsError("holds a header but no rows", path=path)
+    width = len(first)
+    problems = [
+        (line, _width_problem(row, width, kind))
+        for line, row in data
+        if len(row) != width
+    ]
+    for role, index in found.items():
+        if role in empty:
+            continue
+        problems += [
+            (line, f"`{role}` (column {index}) is empty")
+            for line, row in data
+            if len(row) == width and not row[index].strip()
+        ]
+    if problems:
+        raise bad_lines(path, problems)
+    cells = {role: [row[i] for _, row in data] for role, i in found.items()}
+    if header == "auto" and not named:
+        refuse_hidden_header(path, cells)
+    return Columns(path, cells, [line for line, _ in data])
+
+
+def _width_problem(row: list[str], width: int, kind: str) -> str:
+    if not any(row):
+        return "is blank"
+    columns = f"{len(row)} column{'s' * (len(row) > 1)}"
+    return f"has {columns} where the first row has {width} (read as {kind.upper()})"
+
+
+def _select_keys(
+    path: str,
+    rows: list[tuple[int, dict[str, Any]]],
+    wanted: dict[str, str | int],
+    optional: Sequence[str],
+    empty: Sequence[str] = (),
+) -> Columns:
+    """Return the columns of a JSONL file."""
+    cells: dict[str, list[str]] = {}
+    problems: list[tuple[int, str]] = []
+    missing = []
+    for role, key in wanted.items():
+        if not isinstance(key, str):
+            message = f"columns of a JSONL file have names; received {key} for `{role}`"
+            raise DataError(message, path=path)
+        values = [row.get(key) for _, row in rows]
+        if all(value is None for value in values):
+            if role not in optional:
+                missing.append(quote(key))
+            continue
+        cells[role] = []
+        for (line, _), value in zip(rows, values, strict=True):
+            cell, reason = json_cell(value, empty=role in empty)
+            cells[role].append(cell)
+            if reason:
+                problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))
+    if missing:
+        keys = existing(list(rows[0][1]), named=True)
+        message = f"has no key {', '.join(missing)}; its first line has {keys}"
+        raise DataError(message, path=path)
+    if problems:
+        raise bad_lines(path, problems)
+    return Columns(path, cells, [line for line, _ in rows])

@@ -1,0 +1,270 @@
+"""Which devices a run computes on: `find_strategy` picks a `tf.distribute` strategy.
+
+A cluster tells each worker of its place by `TF_CONFIG`, as Kubernetes' TFJob sets it,
+or by Slurm's own variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.distribution.replicas import summed_function, take_from_first
+from bert_keras.errors import ConfigError
+from bert_keras.settings import check_choice
+from bert_keras.training.config import STRATEGIES
+
+_CLUSTER = "TF_CONFIG"
+_SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
+_TPU_NAMES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of a run.
+
+    Args:
+        name: one of `STRATEGIES`, but for `auto`.
+        strategy: makes the variables: model and optimizer belong into its scope.
+        reason: why this one was picked.
+        worker: number of this process among those that train together.
+        workers: how many there are.
+        host: the machine of the first one.
+
+    Example:
+        >>> devices = find_strategy("auto")
+        >>> with devices.strategy.scope():
+        ...     model = BertPretrainer(BertEncoder(config))
+    """
+
+    name: str
+    strategy: tf.distribute.Strategy
+    reason: str
+    worker: int = 0
+    workers: int = 1
+    host: str = "localhost"
+
+    @property
+    def replicas(self) -> int:
+        """How many copies of the model there are, on all workers."""
+        return int(self.strategy.num_replicas_in_sync)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.worker == 0
+
+    @property
+    def has_static_shapes(self) -> bool:
+        """Whether batches must all have one shape, as the TPU's compiler needs it."""
+        return self.name == "tpu"
+
+    def agree(self, number: int) -> int:
+        """Return the number that the first worker gives here, on all workers."""
+        return take_from_first(self.strategy, [], number)
+
+    @functools.cached_property
+    def vote(self) -> Callable[[bool], bool] | None:
+        """What says whether a thing is so on one worker at least; `None` of one alone.
+
+        All workers ask at the same place.
+        """
+        if self.workers == 1:
+            return None
+        spec = [tf.TensorSpec([], tf.float32)]
+        total = summed_function(self.strategy, lambda value: value, spec)
+        return lambda value: float(total(tf.constant(float(value)))) > 0
+
+    def line(self) -> str:
+        """Return what was picked and why."""
+        place = f"worker {self.worker} of {self.workers}, " if self.workers > 1 else ""
+        many = "replica" if self.replicas == 1 else "replicas"
+        return f"strategy {self.name}: {place}{self.replicas} {many} ({self.reason})"
+
+
+def find_strategy(name: str = "auto") -> Devices:
+    """Return the devices to compute on; `auto` looks at what is there.
+
+    The strategies of several processes and of TPUs want to be made before TensorFlow
+    computes anything.
+
+    Args:
+        name: `single`; `mirrored`, all GPUs of this machine; `multi-worker`, the
+            machines of `TF_CONFIG` or of a Slurm step; `tpu`, the one of this machine
+            or that `TPU_NAME` names; `auto`, the first of multi-worker, tpu and
+            mirrored that is there, else `single`.
+
+    Raises:
+        ConfigError: there is no such strategy, or not what it needs.
+    """
+    check_choice("strategy", name, STRATEGIES)
+    if name == "auto":
+        return _MAKERS[_what_is_there()]()
+    return _MAKERS[name]()
+
+
+def _what_is_there() -> str:
+    if len(_cluster_workers()) > 1 or int(os.environ.get(_SLURM_TASKS, "1")) > 1:
+        return "multi-worker"
+    if any(os.environ.get(variable) for variable in _TPU_NAMES) or _has_local_tpu():
+        return "tpu"
+    return "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "single"
+
+
+def _single() -> Devices:
+    gpus = tf.config.list_physical_devices("GPU")
+    reason = "one GPU" if gpus else "no GPU here"
+    if len(gpus) > 1:
+        reason = f"one of {len(gpus)} GPUs"
+    return Devices("single", _default_strategy(), reason)
+
+
+def _mirrored() -> Devices:
+    kinds = {kind: tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")}
+    for kind, found in kinds.items():
+        if len(found) > 1:
+            strategy = tf.distribute.MirroredStrategy([each.name for each in found])
+            return Devices("mirrored", strategy, f"{len(found)} {kind}s here")
+    raise ConfigError(
+        "`strategy` mirrored needs two GPUs at least; received it where there are "
+        f"{len(kinds['GPU'])}: single computes on one device"
+    )
+
+
+def _multi_worker() -> Devices:
+    reason = _CLUSTER
+    if not _cluster_workers() and _SLURM_TASKS in os.environ:
+        os.environ[_CLUSTER] = json.dumps(_slurm_cluster())
+        reason = "Slurm's step"
+    workers = _cluster_workers()
+    if not workers:
+        raise ConfigError(
+            f"`strategy` multi-worker needs {_CLUSTER} with a cluster of workers, or "
+            "srun; received it without"
+        )
+    number = _place_of_this(workers)
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise ConfigError(
+            "`strategy` multi-worker must be made before TensorFlow computes anything: "
+            f"{str(error).splitlines()[0][:120]}"
+        ) from None
+    except (tf.errors.OpError, ValueError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ConfigError(f"the workers of {_CLUSTER} do not meet: {reason}") from None
+    kind, first = workers[0]
+    address = str(_told()["cluster"][kind][first])
+    host = address.rsplit(":", 1)[0].strip("[]")
+    return Devices("multi-worker", strategy, reason, number, len(workers), host)
+
+
+def _tpu() -> Devices:
+    try:
+        name = "" if os.environ.get(_TPU_NAMES[0]) else "local"
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ConfigError(
+            f"`strategy` tpu needs a TPU; there is none: {reason}"
+        ) from None
+    return Devices("tpu", strategy, name or f"{_TPU_NAMES[0]} is set")
+
+
+_MAKERS = {
+    "single": _single,
+    "mirrored": _mirrored,
+    "multi-worker": _multi_worker,
+    "tpu": _tpu,
+}
+
+
+def _default_strategy() -> tf.distribute.Strategy:
+    """Return TensorFlow's own for one device."""
+    if tf.distribute.has_strategy():
+        raise ConfigError(
+            "`strategy` single cannot be found inside another strategy's scope"
+        )
+    return tf.distribute.get_strategy()
+
+
+def _has_local_tpu() -> bool:
+    return bool(tf.config.list_physical_devices("TPU"))
+
+
+def _told() -> dict[str, Any]:
+    """Return what `TF_CONFIG` holds.
+
+    Raises:
+        ConfigError: it is no JSON object with a cluster.
+    """
+    given = os.environ.get(_CLUSTER) or "{}"
+    try:
+        found = json.loads(given)
+        cluster = found.get("cluster", {})
+        cluster.items()
+    except (ValueError, AttributeError):
+        raise ConfigError(
+            f"{_CLUSTER} must be a JSON object with `cluster`; received {given[:80]}"
+        ) from None
+    return found
+
+
+def _cluster_workers() -> list[tuple[str, int]]:
+    """Return kind and number of each process that trains, the chief first."""
+    cluster = _told().get("cluster", {})
+    others = sorted(set(cluster) - {"chief", "worker", "evaluator"})
+    if others:
+        raise ConfigError(
+            f"{_CLUSTER} must have a chief and workers only; received {others[0]}"
+        )
+    kinds = ("chief", "worker")
+    return [(kind, n) for kind in kinds for n in range(len(cluster.get(kind, ())))]
+
+
+def _place_of_this(workers: list[tuple[str, int]]) -> int:
+    task = _told().get("task") or {}
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return workers.index((task["type"], int(task["index"])))
+    raise ConfigError(
+        f"{_CLUSTER} must have a `task` with type and index of one of its "
+        f"{len(workers)} workers; received {task}"
+    )
+
+
+def _slurm_cluster() -> dict[str, Any]:
+    """Return what `TF_CONFIG` would hold, of a Slurm step.
+
+    Slurm itself gives each task its GPUs, so TensorFlow is told one a task, and then
+    looks for itself.
+
+    Raises:
+        ConfigError: Slurm's variables are broken, or TensorFlow, which orders the
+            machines by their names as texts, takes this for another one.
+    """
+    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver
+    try:
+        most = int(os.environ[_SLURM_TASKS])
+        found = resolver(gpus_per_node=most, gpus_per_task=1, auto_set_gpu=False)
+        cluster = found.cluster_spec().as_dict()
+        kind, number = found.get_task_info()
+        host = cluster[kind][number].rsplit(":", 1)[0]
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ConfigError(f"Slurm's variables do not tell the step: {reason}") from None
+    own = os.environ.get("SLURMD_NODENAME", host)
+    if own != host:
+        raise ConfigError(
+            f"Slurm's task {number} must run on {host}; runs on {own}: set {_CLUSTER}"
+        )
+    return {"cluster": cluster, "task": {"type": kind, "index": number}}

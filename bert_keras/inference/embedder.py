@@ -1,0 +1,115 @@
+"""Vectors of texts from any encoder, trained or not: `embed` and `load_embedder`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import Checkpoint, read_checkpoint
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.inference.model_folder import load_model, task_of
+from bert_keras.inference.predictor import Predictor, check_precision
+from bert_keras.tasks.embedding import Embedding
+
+Source = str | os.PathLike[str] | Predictor
+
+
+def load_embedder(
+    source: Source,
+    *,
+    max_length: int | None = None,
+    precision: str = "float32",
+    kind: type[Embedding] = Embedding,
+    **changes: Any,
+) -> Predictor:
+    """Return the predictor of a text's vector.
+
+    What is not given is as the folder says: a model folder of the task `embedding` and
+    a folder of sentence-transformers hold layers, pooling, normalization and the
+    longest text. Any other encoder gives the mean over the tokens of the last layer,
+    with the length that it has.
+
+    Args:
+        source: a model folder of any task, an encoder (Hugging Face folder, Google
+            checkpoint, `hf://owner/name`), or a predictor that was loaded.
+        max_length: longer texts are cut, in tokens.
+        precision: as in `load`.
+        kind: the class of the task, `Embedding` or one with other answers.
+        **changes: `layers`, `combine`, `pooling`, `normalize`, as of `Embedding`.
+
+    Raises:
+        CheckpointError: there is no encoder, or it is broken.
+        ConfigError: a setting is out of its range.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    if isinstance(source, Predictor):
+        if given or max_length or not isinstance(source.model.task, kind):
+            raise ConfigError(
+                "`source` must be a folder where settings are given, or a predictor of "
+                f"the task {kind.name}; received a predictor of "
+                f"{source.model.task.name}"
+            )
+        return source
+    unknown = set(given) - {"layers", "combine", "pooling", "normalize"}
+    if unknown:
+        raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
+    check_precision(precision)
+    checkpoint = read_checkpoint(source)
+    task = kind(**{**_settings_of(checkpoint), **given})
+    _check_learned(task, checkpoint, os.fspath(source))
+    model = load_model(source, task=task, dtype=precision)
+    if max_length is not None:
+        longest = checkpoint.config.max_position_embeddings
+        if max_length > longest:
+            raise ConfigError(
+                f"`max_length` must be at most the encoder's {longest}; "
+                f"received {max_length}"
+            )
+        model.preprocessor = model.preprocessor.replace(max_length=max_length)
+    return Predictor(model)
+
+
+def embed(
+    source: Source, texts: Sequence[str], *, batch_size: int = 32, **settings: Any
+) -> np.ndarray:
+    """Return the vectors of texts, float32 [N, D].
+
+    Args:
+        source: as in `load_embedder`; load once and pass the predictor to ask often.
+        texts: N strings.
+        batch_size: texts computed at once.
+        **settings: those of `load_embedder`, such as `layers="last-four"`.
+
+    Example:
+        >>> embed("hf://sentence-transformers/all-MiniLM-L6-v2", ["good day"]).shape
+        (1, 384)
+    """
+    if isinstance(texts, str):
+        raise DataError(f"`texts` must be a list of strings; received {texts!r}")
+    predictor = load_embedder(source, **settings)
+    parts = predictor.model.task.parts(texts)
+    answers = list(predictor.stream(parts, batch_size=batch_size))
+    width = predictor.model.outputs[0].shape[-1]
+    empty = np.zeros((0, width), np.float32)
+    return np.concatenate([empty, *(answer["embedding"] for answer in answers)])
+
+
+def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the settings that a folder says; of another task's, the plain ones."""
+    ours = checkpoint.raw_config.get("bert_keras")
+    if isinstance(ours, dict) and ours.get("task") != Embedding.name:
+        return Embedding.from_model_config({}).settings()
+    return task_of(checkpoint, Embedding).settings()
+
+
+def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
+    """Raise if layers are to be weighted and nobody learned their weights."""
+    if task.combine != "weighted" or "layer_mix/scores" in checkpoint.shapes:
+        return
+    raise ConfigError(
+        f"`combine` weighted needs weights that were learned, {place} holds none: "
+        "train embedding with --set combine=weighted, or take sum or concat"
+    )

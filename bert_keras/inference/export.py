@@ -1,0 +1,178 @@
+"""Export a trained model as a SavedModel: strings in, answers out.
+
+The graph holds core TensorFlow ops and three of tensorflow-text that every TF Serving
+since 2.14 knows; anything else is refused, since one unknown op keeps a server from
+loading the whole model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.tasks.task_model import TaskModel, one_or_all
+
+# `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
+TEXT_OPS = frozenset(
+    ("NormalizeUTF8", "RegexSplitWithOffsets", "FastWordpieceTokenizeWithOffsets")
+)
+# Core by name, but they call a Python function, which no server has.
+_PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
+EXTRA = "assets.extra"
+
+
+def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
+    """Write the next version of a SavedModel and return its folder, `output/N`.
+
+    Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
+    and `text_b`, string [B], and gives the task's answers; the task's
+    `more_signatures` take other forms, such as lists of words; `ids` takes the model's
+    own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
+    gives the same, or `logits` where answers need the texts. `assets.extra` holds
+    `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
+    not read them.
+
+    Args:
+        model: a task model with its preprocessor.
+        output: folder of the versions; made if absent. The new one appears whole.
+
+    Raises:
+        BertKerasError: Keras runs on another backend than TensorFlow, or the graph
+            would hold an op that a stock server lacks.
+        CheckpointError: the folder cannot be written.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise BertKerasError(
+            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
+            f"{keras.config.backend()}; save the model folder and export that"
+        )
+    target = Path(output)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=".writing-", dir=target))
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    try:
+        _write(model, new)
+        new.chmod(0o755)
+        return _publish(new, target)
+    except (OSError, tf.errors.OpError) as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def versions(output: str | os.PathLike[str]) -> list[int]:
+    """Return the numbers of the versions in a folder, in order."""
+    folder = Path(output)
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(name) for name in names if re.fullmatch(r"[1-9]\d*", name))
+
+
+def _publish(new: Path, target: Path) -> Path:
+    """Give the finished version the next free number."""
+    number = max(versions(target), default=0) + 1
+    while True:
+        place = target / str(number)
+        try:
+            new.rename(place)
+            return place
+        except OSError:
+            if not place.exists():
+                raise
+            number += 1  # another export took this number meanwhile
+
+
+def _write(model: TaskModel, folder: Path) -> None:
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.track(model.preprocessor.tokenizer)
+    for name, function in _signatures(model).items():
+        archive.add_endpoint(name, function)
+    archive.write_out(os.fspath(folder), verbose=False)
+    # What was written is read: a function traced before would be traced again here.
+    written = saved_model_pb2.SavedModel.FromString(
+        (folder / "saved_model.pb").read_bytes()
+    )
+    refuse_unknown_ops(graph.graph_def for graph in written.meta_graphs)
+    extra = folder / EXTRA
+    extra.mkdir()
+    model.preprocessor.tokenizer.save(extra)
+    facts = {
+        "task": model.task.name,
+        "settings": model.task.settings(),
+        "preprocessing": model.preprocessor.settings(),
+        "inputs": [spec.name for spec in model.task.signature()],
+    }
+    path = extra / "answers.json"
+    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _signatures(model: TaskModel) -> dict[str, Any]:
+    """Return one tf.function an endpoint."""
+    task = model.task
+    names = [name for name in task.inputs() if name not in PACKED_INPUTS]
+    # One text a row has its own rank: as the Keras inputs, but for the batch.
+    inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
+    ids = [spec for spec in inputs if spec.name in names]
+
+    def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
+        @tf.function(input_signature=signature, autograph=False)
+        def answer(*texts: Any) -> dict[str, tf.Tensor]:
+            return model.answer(one_or_all(texts))
+
+        return answer
+
+    @tf.function(input_signature=ids, autograph=False)
+    def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
+        given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
+        outputs = model(given, training=False)
+        if task.answers_ids:
+            return task.answer(outputs, given)
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+    texts = {"serving_default": task.signature(), **task.more_signatures()}
+    return {
+        **{name: from_texts(signature) for name, signature in texts.items()},
+        "ids": from_ids,
+    }
+
+
+def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
+    """Raise if a GraphDef, or a function in it, has an op that a server may lack.
+
+    Raises:
+        BertKerasError: names the ops.
+    """
+    names: set[str] = set()
+    for graph in graphs:
+        names |= {node.op for node in graph.node}
+        for function in graph.library.function:
+            names |= {node.op for node in function.node_def}
+        names -= {function.signature.name for function in graph.library.function}
+    unknown = sorted(name for name in names - TEXT_OPS if not _is_core(name))
+    if unknown:
+        raise BertKerasError(
+            "the graph must hold core TensorFlow ops and "
+            f"{', '.join(sorted(TEXT_OPS))} only, for a stock server to load it; "
+            f"it holds {', '.join(unknown)}"
+        )
+
+
+def _is_core(name: str) -> bool:
+    """Say if an op is TensorFlow's own: those of add-ons have no raw op."""
+    if name in _PYTHON_OPS:
+        return False
+    return hasattr(tf.raw_ops, name) or name in ("_Arg", "_Retval")

@@ -1,0 +1,119 @@
+"""What a path holds, a model folder, a checkpoint or a SavedModel: `describe`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.errors import CheckpointError
+from bert_keras.runs.environment import load_tensorflow
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return facts of a model folder, checkpoint or SavedModel, as plain values.
+
+    Reads names, shapes and settings, no weights; a SavedModel is not run.
+
+    Raises:
+        CheckpointError: there is none of these, or it is broken.
+    """
+    folder = Path(path)
+    if (folder / "saved_model.pb").is_file():
+        return _saved_model(folder)
+    versions = [entry for entry in _entries(folder) if entry.name.isdecimal()]
+    exported = [entry for entry in versions if (entry / "saved_model.pb").is_file()]
+    if exported:
+        newest = max(exported, key=lambda entry: int(entry.name))
+        numbers = sorted(int(entry.name) for entry in exported)
+        return {**_saved_model(newest), "versions": ", ".join(map(str, numbers))}
+    return _checkpoint(path)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    checkpoint = read_checkpoint(path)
+    raw, shapes = checkpoint.raw_config, checkpoint.shapes
+    heads = sorted({n.split("/")[0] for n in shapes if not n.startswith("bert/")})
+    facts: dict[str, Any] = {
+        "kind": f"{checkpoint.origin} checkpoint",
+        "path": str(checkpoint.path),
+        "architecture": ", ".join(map(str, raw.get("architectures") or ["not said"])),
+        **checkpoint.config.to_dict(),
+        "parameters": sum(math.prod(shape) for shape in shapes.values()),
+        "tensors": len(shapes),
+        "pooler": any(name.startswith("bert/pooler/") for name in shapes),
+        "heads": ", ".join(heads) or "none",
+    }
+    ours = raw.get("bert_keras")
+    if isinstance(ours, dict):
+        if checkpoint.origin == "huggingface":
+            facts["kind"] = "model folder"
+        if "task" in ours:
+            facts["task"] = ours["task"]
+        for key, value in {
+            **(ours.get("settings") or {}),
+            **(ours.get("preprocessing") or {}),
+        }.items():
+            facts[key] = (
+                ", ".join(map(str, value)) if isinstance(value, list) else value
+            )
+    if checkpoint.unrecognized:
+        facts["unrecognized"] = ", ".join(checkpoint.unrecognized)
+    for number, note in enumerate(checkpoint.notes, 1):
+        facts[f"note {number}"] = note
+    return facts
+
+
+def _saved_model(folder: Path) -> dict[str, Any]:
+    """Return the signatures of a SavedModel and what `assets.extra` says."""
+    load_tensorflow()
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel()
+    try:
+        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
+        graph = saved.meta_graphs[0]
+    except (OSError, DecodeError, IndexError) as error:
+        raise CheckpointError(f"{folder}: a broken SavedModel: {error}") from None
+    facts: dict[str, Any] = {
+        "kind": "SavedModel",
+        "path": str(folder),
+        "tensorflow": graph.meta_info_def.tensorflow_version,
+    }
+    for name in sorted(graph.signature_def):
+        signature = graph.signature_def[name]
+        if not name.startswith("__"):
+            inputs = ", ".join(
+                _tensor(k, v) for k, v in sorted(signature.inputs.items())
+            )
+            outputs = ", ".join(
+                _tensor(k, v) for k, v in sorted(signature.outputs.items())
+            )
+            facts[name] = f"{inputs} -> {outputs}"
+    extra = folder / "assets.extra" / "answers.json"
+    if extra.is_file():
+        try:
+            said = json.loads(extra.read_text(encoding="utf-8"))
+            facts["task"] = said["task"]
+            if "classes" in said["settings"]:
+                facts["classes"] = ", ".join(said["settings"]["classes"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise CheckpointError(f"{extra}: broken") from None
+    return facts
+
+
+def _tensor(name: str, info: Any) -> str:
+    """Return `text string [B]` and the like."""
+    from tensorflow.core.framework import types_pb2
+
+    dtype = types_pb2.DataType.Name(info.dtype).removeprefix("DT_").lower()
+    sizes = (str(dim.size) if dim.size >= 0 else "?" for dim in info.tensor_shape.dim)
+    return f"{name} {dtype} [{', '.join(sizes)}]"

@@ -1,0 +1,298 @@
+"""A trained model as a folder: `save_model` and `load_model`.
+
+The layout is Hugging Face's: `config.json` (with our task and preprocessing beside
+their entries), `model.safetensors` under their names, `vocab.txt`,
+`tokenizer_config.json`. A folder holds data, never code: a task of the user's own is
+named by the user, not by the folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import (
+    Checkpoint,
+    check_encoder,
+    check_head,
+    head_config,
+    match,
+    read_checkpoint,
+    write_huggingface,
+)
+from bert_keras.checkpoints.name_table import TIED
+from bert_keras.checkpoints.sentence_files import read_sentence_files
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.files.atomic import replaced_folder
+from bert_keras.model.encoder import BertEncoder, assign
+from bert_keras.model.initialization import undrawn
+from bert_keras.model.lora import plain_weights
+from bert_keras.tasks import TASKS, find_task, name_of
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+_OURS = "bert_keras"  # our entry in config.json
+_FORMAT = 1
+
+
+def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
+    """Write a model folder; what stood there is replaced when all is written.
+
+    Args:
+        model: a task model with its preprocessor.
+        folder: created, or replaced if it is a model folder.
+
+    Raises:
+        CheckpointError: the folder holds something else, or the disk is full.
+    """
+    with replaced_folder(folder) as new:
+        write_model(model, new)
+    return Path(folder)
+
+
+def write_model(
+    model: TaskModel, folder: Path, arrays: Mapping[str, np.ndarray] | None = None
+) -> None:
+    """Write the files of a model into a folder that is there.
+
+    Args:
+        model: a task model with its preprocessor.
+        folder: where to.
+        arrays: weights by name, in place of those that the model has by now.
+    """
+    task, preprocessor = model.task, model.preprocessor
+    if arrays is None:
+        arrays = plain_weights(model)
+    write_huggingface(folder, arrays, config_of(model))
+    preprocessor.tokenizer.save(folder)
+    hidden_size = model.backbone.config.hidden_size
+    task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
+
+
+def config_of(model: TaskModel) -> dict[str, Any]:
+    """Return the whole of a model's `config.json`."""
+    task, preprocessor = model.task, model.preprocessor
+    return {
+        "model_type": "bert",
+        "architectures": [task.architecture],
+        **model.backbone.config.to_dict(),
+        **task.model_config(),
+        "pad_token_id": preprocessor.tokenizer.pad_id,
+        _OURS: {
+            "format": _FORMAT,
+            "task": name_of(type(task)),
+            "settings": task.settings(),
+            "preprocessing": preprocessor.settings(),
+        },
+    }
+
+
+def load_model(
+    folder: str | os.PathLike[str],
+    *,
+    task: str | type[Task] | Task | None = None,
+    dtype: Any = None,
+) -> TaskModel:
+    """Return the model of a folder, ours or one of Hugging Face with a task's head.
+
+    Args:
+        folder: a model folder or `hf://owner/name`.
+        task: name or class of the task; needed for a task of the user's own, since no
+            code is imported because a folder says so. A task itself is put on the
+            folder's encoder, whatever settings the folder holds.
+        dtype: dtype policy, as in `BertEncoder`.
+
+    Raises:
+        CheckpointError: the folder holds no such model, or is broken.
+    """
+    checkpoint = read_checkpoint(folder)
+    found = task_of(checkpoint, task)
+    try:
+        tokenizer = WordPieceTokenizer.from_folder(
+            checkpoint.path, **checkpoint.tokenizer
+        )
+        preprocessor = Preprocessor(tokenizer, **_preprocessing(checkpoint))
+        check_max_length(preprocessor.max_length, checkpoint.config)
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+    check_vocabulary(tokenizer, checkpoint)
+    check_encoder(checkpoint)
+    with undrawn():
+        encoder = BertEncoder(
+            checkpoint.config,
+            pooler=found.pooler,
+            outputs=found.encoder_outputs,
+            dtype=dtype,
+        )
+    model = TaskModel(encoder, found, preprocessor)
+    check_head([weight.path for weight in model.weights], checkpoint, found.name)
+    check_tied(model, checkpoint)
+    passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
+    scopes = {weight.path.split("/")[0] for weight in model.weights}
+    if scopes == {"bert"}:  # a task without a head passes over those of others
+        heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
+        passed += tuple(f"{scope}/" for scope in sorted(heads))
+    assign(model, checkpoint, optional=passed)
+    return model
+
+
+def task_of(
+    checkpoint: Checkpoint, task: str | type[Task] | Task | None = None
+) -> Task:
+    """Return the task of a folder with its settings; `task` as in `load_model`.
+
+    Raises:
+        CheckpointError: the folder holds no such task.
+    """
+    if isinstance(task, Task):
+        return task
+    ours = _our_entry(checkpoint)
+    config = _whole_config(checkpoint)
+    task_class = find_task(task) if isinstance(task, str) else task
+    if task_class is None:
+        task_class = find_task(_task_name(checkpoint, ours, config))
+    if "settings" in ours:
+        _check_same(checkpoint, str(ours.get("task")), name_of(task_class))
+    try:
+        if "settings" in ours:
+            return task_class(**ours["settings"])
+        return task_class.from_model_config(config)
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+
+
+def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
+    """Raise if settings are of another task; a user's own may have moved."""
+    if held != given and (held in TASKS or given in TASKS):
+        raise CheckpointError(
+            f"{checkpoint.path}: holds a model of the task {held}; received `task` "
+            f"{given}"
+        )
+
+
+def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
+    """Set a model's weights below a scope from a checkpoint; say if it has any.
+
+    Raises:
+        MismatchError: the checkpoint has some of the weights, or others.
+    """
+    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
+    found = {k: v for k, v in checkpoint.shapes.items() if k.startswith(scope)}
+    if not found:
+        return False
+    check_tied(model, checkpoint)
+    for name in match({k: tuple(w.shape) for k, w in weights.items()}, found):
+        weights[name].assign(checkpoint.arrays[name])
+    return True
+
+
+def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
+    """Raise if a model would use a tied weight that the checkpoint does not tie.
+
+    Raises:
+        CheckpointError: names the weight.
+    """
+    untied = set(TIED) & set(checkpoint.unrecognized)
+    if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
+        raise CheckpointError(
+            f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "
+            "is tied to; it has values of its own"
+        )
+
+
+def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> None:
+    """Raise unless every token has a row in the embedding table.
+
+    Raises:
+        CheckpointError: the vocabulary is larger than the table. A smaller one is fine:
+            tables are padded for speed.
+    """
+    rows = checkpoint.config.vocab_size
+    if tokenizer.vocab_size > rows:
+        raise CheckpointError(
+            f"{checkpoint.path}: the vocabulary must have at most `vocab_size` tokens; "
+            f"received {tokenizer.vocab_size:,} and {rows:,}"
+        )
+
+
+def check_max_length(max_length: int, config: BertConfig) -> None:
+    """Raise unless the encoder has a position for each token of the longest text.
+
+    Raises:
+        ConfigError: `max_length` is above `max_position_embeddings`.
+    """
+    longest = config.max_position_embeddings
+    if max_length > longest:
+        raise ConfigError(
+            f"`max_length` must be at most the encoder's {longest}; "
+            f"received {max_length}"
+        )
+
+
+def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return our entry in config.json, empty where there is none."""
+    ours = checkpoint.raw_config.get(_OURS)
+    if ours is None:
+        return {}
+    if not isinstance(ours, dict) or ours.get("format") != _FORMAT:
+        raise CheckpointError(
+            f"{checkpoint.path}: config.json: `{_OURS}` must be of format {_FORMAT}; "
+            f"received {str(ours)[:80]}"
+        )
+    for key in ("settings", "preprocessing"):
+        if not isinstance(ours.get(key, {}), dict):
+            raise CheckpointError(
+                f"{checkpoint.path}: config.json: `{key}` of `{_OURS}` must be an "
+                f"object; received {str(ours[key])[:80]}"
+            )
+    return ours
+
+
+def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return config.json with what the weights tell of a head where it is silent, and
+    what the files beside it say of sentence embeddings.
+    """
+    said = read_sentence_files(checkpoint.path)
+    return {
+        **checkpoint.raw_config,
+        **head_config(checkpoint.raw_config, checkpoint.shapes),
+        **({"sentence_transformers": said} if said else {}),
+    }
+
+
+def _preprocessing(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the settings of the preprocessor: ours, or the longest text that fits."""
+    said = _our_entry(checkpoint).get("preprocessing")
+    if said:
+        return said
+    longest = checkpoint.config.max_position_embeddings
+    length = read_sentence_files(checkpoint.path).get("max_length", longest)
+    return {"max_length": min(length, longest)}
+
+
+def _task_name(
+    checkpoint: Checkpoint, ours: dict[str, Any], config: dict[str, Any]
+) -> str:
+    """Return the name of our task that a folder says or its architecture means."""
+    name = ours.get("task")
+    if name in TASKS:
+        return name
+    if name is not None:
+        raise CheckpointError(
+            f"{checkpoint.path}: made by the task {name!r}, which is none of ours: "
+            "pass it as `task`, if you trust that code"
+        )
+    for ours_name in TASKS:
+        if find_task(ours_name).reads(config):
+            return ours_name
+    raise CheckpointError(
+        f"{checkpoint.path}: holds no task's head (architecture "
+        f"{config['architectures'][0]}): train one on it first"
+    )

@@ -1,0 +1,200 @@
+"""Answers of a trained model: `load(folder).predict(texts)`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.table import Columns
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.inference.model_folder import load_model
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
+from bert_keras.training.config import PRECISIONS
+
+_WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
+_AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
+
+_Graphs = dict[tuple[int, ...], Any]  # a tf.function by the ranks of its inputs
+
+
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    task: str | type[Task] | Task | None = None,
+    precision: str = "float32",
+) -> Predictor:
+    """Return the predictor of a model folder.
+
+    Args:
+        folder: a model folder or `hf://owner/name`.
+        task: needed for a task of your own, see `load_model`.
+        precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
+
+    Example:
+        >>> load("models/emails").predict(["You have won!"])[0]["label"]
+        'spam'
+    """
+    check_precision(precision)
+    return Predictor(load_model(folder, task=task, dtype=precision))
+
+
+def check_precision(precision: str) -> None:
+    """Raise a ConfigError unless a dtype policy is one of those that are offered."""
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            f"`precision` must be one of {', '.join(PRECISIONS)}; "
+            f"received {precision!r}"
+        )
+
+
+class Predictor:
+    """Texts to answers, in batches, with the very graph that `export` writes.
+
+    Args:
+        model: a task model with its preprocessor.
+    """
+
+    def __init__(self, model: TaskModel) -> None:
+        self.model = model
+        # Texts of about one length are computed together: hardly any padding, and
+        # attention costs least with one text a row.
+        padded = model.preprocessor.replace(layout="padded")
+
+        def answer(*texts: Any) -> dict[str, tf.Tensor]:
+            return model.answer(one_or_all(texts), preprocessor=padded)
+
+        def measure(*texts: Any) -> dict[str, tf.Tensor]:
+            return model.measure(one_or_all(texts), preprocessor=padded)
+
+        def lengths(*texts: Any) -> tf.Tensor:
+            return model.task.lengths(padded, one_or_all(texts))[0]
+
+        self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
+        # Mostly scores are of the answers, and one graph serves both.
+        task = type(model.task)
+        same = (task.measure, task.assess) == (Task.measure, Task.assess)
+        self._measure = self._answer if same else self._graphs(measure)
+
+    def _graphs(self, function: Callable[..., Any]) -> _Graphs:
+        """Return a graph for each form of the texts, by the ranks of its tensors.
+
+        Each has a signature, so that it serves batches of every size.
+        """
+        task = self.model.task
+        return {
+            _ranks(signature): tf.function(
+                function, input_signature=signature, autograph=False
+            )
+            for signature in (task.signature(), *task.more_signatures().values())
+        }
+
+    def predict(
+        self, texts: Sequence[Any], *, batch_size: int = 32
+    ) -> list[dict[str, Any]]:
+        """Return one dict a text; see the task's `answer` for its keys.
+
+        Args:
+            texts: strings, or tuples of strings, one a role, where the task reads
+                several, such as pairs, or lists of words, where it tags words.
+            batch_size: texts computed at once.
+        """
+        if isinstance(texts, str):
+            raise DataError(f"`texts` must be a list of strings; received {texts!r}")
+        rows: list[dict[str, Any]] = []
+        parts = self.model.task.parts(texts)
+        for answers in self.stream(parts, batch_size=batch_size):
+            rows.extend(self.model.task.rows(answers))
+        return rows
+
+    def answers(
+        self, columns: Columns, *, batch_size: int = 32
+    ) -> dict[str, np.ndarray]:
+        """Return what `score` takes for the rows of a file, as arrays [N, …]."""
+        texts = self.model.task.scored_texts(columns)
+        stream = self._stream(self._measure, texts, batch_size=batch_size)
+        return _joined(list(stream))
+
+    def stream(
+        self, texts: tuple[Sequence[Any], ...], *, batch_size: int = 32
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield answers as arrays [B, …], in the order of the texts.
+
+        Texts are read a window of batches at a time; those of about one length are
+        computed together, and then put back into their order.
+        """
+        return self._stream(self._answer, texts, batch_size=batch_size)
+
+    def _stream(
+        self, graphs: _Graphs, texts: tuple[Sequence[Any], ...], *, batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield what graphs of the texts give, in their order."""
+        if batch_size < 1:
+            raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
+        count = len(texts[0]) if texts else 0
+        window = _WINDOW_BATCHES * batch_size
+
+        def call(graphs: _Graphs, rows: Sequence[int]) -> Any:
+            found = as_tensors([[part[row] for row in rows] for part in texts])
+            tensors = found if isinstance(found, tuple) else (found,)
+            return graphs[_ranks(tensors)](*tensors)
+
+        def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
+            answers = call(graphs, rows)
+            return {key: value.numpy() for key, value in answers.items()}
+
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            for start in range(0, count, window):
+                rows = range(start, min(start + window, count))
+                # Words are cut into pieces twice, which costs less than the padding
+                # that guessing from the letters leaves: 29% of SMS messages' rows.
+                order = np.argsort(call(self._lengths, rows), kind="stable")
+                batches = [
+                    [start + int(row) for row in order[first : first + batch_size]]
+                    for first in range(0, len(order), batch_size)
+                ]
+                answers = _joined(list(pool.map(compute, batches)))
+                back = np.argsort(order)
+                yield {key: values[back] for key, values in answers.items()}
+
+
+def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
+    """Return the rank of each tensor, or of what a signature wants."""
+    return tuple(tensor.shape.rank for tensor in tensors)
+
+
+def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the answers of several batches as one.
+
+    Lists of different lengths, such as the names found in each text, are filled up:
+    strings with empty ones, whole numbers with -1, others with 0.
+    """
+    return {key: _concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    first = arrays[0]
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    shape = np.max([array.shape[1:] for array in arrays], axis=0)
+    fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
+    widened = [
+        np.pad(
+            array,
+            [
+                (0, 0),
+                *(
+                    (0, most - size)
+                    for most, size in zip(shape, array.shape[1:], strict=True)
+                ),
+            ],
+            constant_values=fill,
+        )
+        for array in arrays
+    ]
+    return np.concatenate(widened)

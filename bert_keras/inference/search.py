@@ -1,0 +1,281 @@
+"""Texts found by meaning: `Search` over vectors, exact or with an index of faiss.
+
+Source: Reimers and Gurevych 2019 (arXiv:1908.10084); Malkov and Yashunin 2016
+(arXiv:1603.09320) for the graph that faiss makes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.files.atomic import written_beside
+from bert_keras.inference.embedder import Source, load_embedder
+from bert_keras.inference.predictor import Predictor
+from bert_keras.runs.progress import say
+from bert_keras.scoring.embeddings import unit_rows
+
+ENGINES = ("exact", "faiss")
+_INSTALL = "pip install 'bert_keras[search]'"
+_FORMAT = 1
+_TEXTS_AT_ONCE = 1024  # scores of so many are held beside the best ones
+_LINKS = 32  # of a text in faiss's graph
+_SAME = 1e-2  # two vectors of one text differ less, whatever the precision
+
+
+class Search:
+    """Finds the texts nearest to a query by the cosine of their vectors.
+
+    Args:
+        predictor: of `load_embedder`.
+        texts: N texts.
+        vectors: their vectors, float [N, D]; of any length but 0.
+        lines: where they stand in their file; 1, 2 … by default.
+        engine: `exact` compares with every text in NumPy; `faiss` walks a graph
+            (HNSW), faster with very many texts, and may miss some.
+        graph: faiss's graph of these vectors, if it was made before.
+
+    Raises:
+        ConfigError: the engine is unknown, or its package is missing.
+        DataError: there is no text, or not one vector for each.
+
+    Example:
+        >>> search = Search.of("models/help", ["reset a password", "pay a bill"])
+        >>> search(["I forgot my login"], top=1)[0][0]["text"]
+        'reset a password'
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        texts: Sequence[str],
+        vectors: Any,
+        *,
+        lines: Sequence[int] | None = None,
+        engine: str = "exact",
+        graph: Any = None,
+    ) -> None:
+        _check_engine(engine)
+        if not len(texts) or len(texts) != len(vectors):
+            raise DataError(
+                "`texts` must be at least one, with a vector each; received "
+                f"{len(texts)} texts and {len(vectors)} vectors"
+            )
+        self.predictor = predictor
+        self.texts = list(texts)
+        self.vectors = unit_rows(vectors)
+        self.lines = list(lines or range(1, len(texts) + 1))
+        self.graph = graph
+        if engine == "faiss" and graph is None:
+            self.graph = _new_graph(self.vectors)
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        texts: Sequence[str],
+        *,
+        lines: Sequence[int] | None = None,
+        engine: str = "exact",
+        index: str | os.PathLike[str] | None = None,
+        batch_size: int = 32,
+        **settings: Any,
+    ) -> Search:
+        """Return the search over texts, their vectors computed, or read from a file.
+
+        Args:
+            source: a model, as in `load_embedder`.
+            texts, lines, engine: as above.
+            index: a file for the vectors, and for faiss's graph. One of these texts
+                and this model is used again; else it is written.
+            batch_size: texts computed at once.
+            **settings: those of `load_embedder`.
+
+        Raises:
+            DataError: `index` is a file of something else.
+        """
+        _check_engine(engine)
+        predictor = load_embedder(source, **settings)
+        if not len(texts):
+            raise DataError("`texts` must be at least one; received none")
+        stored = None if index is None else _read_index(Path(index), predictor, texts)
+        vectors, packed = stored or (_vectors(predictor, texts, batch_size), None)
+        graph = None
+        if engine == "faiss" and packed is not None:
+            graph = _faiss().deserialize_index(packed)
+        made = cls(predictor, texts, vectors, lines=lines, engine=engine, graph=graph)
+        if index is not None and (stored is None or made.graph is not graph):
+            _write_index(Path(index), vectors, texts, made.graph)
+        return made
+
+    def __call__(
+        self, queries: Sequence[str], *, top: int = 5
+    ) -> list[list[dict[str, Any]]]:
+        """Return the best texts for each query, nearest first.
+
+        Args:
+            queries: Q strings.
+            top: most texts for a query.
+
+        Returns:
+            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1), `text`, `line`.
+        """
+        if top < 1:
+            raise ConfigError(f"`top` must be at least 1; received {top}")
+        if isinstance(queries, str):
+            raise DataError(
+                f"`queries` must be a list of strings; received {queries!r}"
+            )
+        if not len(queries):
+            return []
+        vectors = unit_rows(_vectors(self.predictor, queries, 32))
+        top = min(top, len(self.texts))
+        find = self._exact if self.graph is None else self._approximate
+        return [
+            [
+                {
+                    "rank": rank,
+                    "score": float(score),
+                    "text": self.texts[row],
+                    "line": self.lines[row],
+                }
+                for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
+                if row >= 0  # faiss fills up with -1
+            ]
+            for rows, scores in zip(*find(vectors, top), strict=True)
+        ]
+
+    def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and cosines [Q, top]; of equal cosines the earlier row first."""
+        rows = np.zeros((len(queries), 0), np.int64)
+        scores = np.zeros((len(queries), 0), np.float32)
+        for start in range(0, len(self.vectors), _TEXTS_AT_ONCE):
+            part = self.vectors[start : start + _TEXTS_AT_ONCE]
+            numbers = np.arange(start, start + len(part))
+            numbers = np.broadcast_to(numbers, (len(queries), len(part)))
+            rows = np.concatenate([rows, numbers], axis=1)
+            scores = np.concatenate([scores, queries @ part.T], axis=1)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+            rows = np.take_along_axis(rows, order, axis=1)
+            scores = np.take_along_axis(scores, order, axis=1)
+        return rows, scores
+
+    def _approximate(
+        self, queries: np.ndarray, top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and cosines [Q, top] as the graph finds them."""
+        self.graph.hnsw.efSearch = max(64, 2 * top)  # texts that it keeps in sight
+        scores, rows = self.graph.search(queries, top)
+        return rows, scores
+
+
+def search(
+    source: Source,
+    texts: Sequence[str],
+    query: str,
+    *,
+    top: int = 5,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Return the texts nearest to one query; see `Search`, which answers many.
+
+    Args:
+        source: a model, as in `load_embedder`.
+        texts: what is searched.
+        query: what is looked for.
+        top: most texts to return.
+        **settings: those of `Search.of`.
+    """
+    return Search.of(source, texts, **settings)([query], top=top)[0]
+
+
+def _check_engine(engine: str) -> None:
+    if engine not in ENGINES:
+        raise ConfigError(
+            f"`engine` must be one of {', '.join(ENGINES)}; received {engine!r}"
+        )
+    if engine == "faiss":
+        _faiss()
+
+
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ImportError:
+        raise ConfigError(f"the engine faiss needs a package: {_INSTALL}") from None
+
+
+def _new_graph(vectors: np.ndarray) -> Any:
+    faiss = _faiss()
+    graph = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph.add(vectors)
+    return graph
+
+
+def _vectors(predictor: Predictor, texts: Sequence[str], batch_size: int) -> np.ndarray:
+    parts = predictor.model.task.parts(texts)
+    answers = predictor.stream(parts, batch_size=batch_size)
+    return np.concatenate([answer["embedding"] for answer in answers])
+
+
+def _mark(texts: Sequence[str]) -> str:
+    """Return what tells these texts, in this order, from any others."""
+    text = json.dumps(list(texts)).encode()
+    return hashlib.sha256(text).hexdigest()
+
+
+def _write_index(
+    path: Path, vectors: np.ndarray, texts: Sequence[str], graph: Any
+) -> None:
+    arrays: dict[str, Any] = {"format": _FORMAT, "texts": _mark(texts)}
+    arrays["vectors"] = vectors
+    if graph is not None:
+        arrays["graph"] = _faiss().serialize_index(graph)
+    try:
+        with written_beside(path) as beside, open(beside, "wb") as file:
+            np.savez(file, **arrays)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror or error}"
+        raise DataError(message, path=path) from None
+
+
+def _read_index(
+    path: Path, predictor: Predictor, texts: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """Return vectors and faiss's graph, if they are of these texts and this model.
+
+    Raises:
+        DataError: the file is no index, which is not overwritten, or cannot be written.
+    """
+    if not path.exists():
+        if not path.resolve().parent.is_dir():
+            raise DataError("cannot be written: no such folder", path=path)
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if int(stored["format"]) != _FORMAT:
+                raise KeyError
+            mark, vectors = str(stored["texts"]), stored["vectors"]
+            graph = stored["graph"] if "graph" in stored else None
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
+        raise DataError("must be an index that `search` wrote", path=path) from None
+    width = predictor.model.outputs[0].shape[-1]
+    if mark != _mark(texts) or vectors.shape != (len(texts), width):
+        say(f"{path}: is of other texts or another model: made anew")
+        return None
+    # Vectors of the same model agree on a few texts, first, middle and last.
+    rows = sorted({0, len(texts) // 2, len(texts) - 1})
+    probe = _vectors(predictor, [texts[row] for row in rows], len(rows))
+    if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() > _SAME:
+        say(f"{path}: is of another model: made anew")
+        return None
+    return vectors, graph

@@ -1,0 +1,291 @@
+"""One Transformer block of BERT on `keras.ops`: `Block`.
+
+Source: Vaswani et al. 2017 (arXiv:1706.03762); Devlin et al. 2018 (arXiv:1810.04805),
+section 3. Weights carry the names of Google's variable scopes, so `variable.path` reads
+`bert/encoder/layer_0/attention/self/query/kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model.initialization import initializer
+from bert_keras.model.wanted_tokens import EveryToken, FirstTokens, TokensAt, shape_of
+
+
+def dropout(x: Any, rate: float, seed: Any) -> Any:
+    """Return `x` with dropout; unchanged where no seed was drawn.
+
+    Args:
+        x: floating-point values of any shape.
+        rate: the share that becomes 0.
+        seed: uint32 [2], drawn by a `keras.random.SeedGenerator`, or `None`.
+
+    On TensorFlow a unit takes 16 random bits, half of what Keras draws: random numbers
+    are a fifth of the time of a training step on a CPU. The rate is rounded to
+    1/65,536, and the scale is that of the rounded rate.
+    """
+    if seed is None or rate == 0:
+        return x
+    if keras.config.backend() != "tensorflow":
+        return keras.random.dropout(x, rate, seed=_DrawnSeed(seed))
+    import tensorflow as tf
+
+    dropped = max(round(rate * 65_536), 1)
+    count = tf.size(x)
+    bits = tf.random.stateless_uniform(
+        [(count + 1) // 2],
+        tf.cast(seed, tf.int64),
+        minval=None,
+        maxval=None,
+        dtype=tf.int32,
+    )
+    units = tf.reshape(tf.bitcast(bits, tf.int16), [-1])[:count]
+    kept = tf.reshape(units >= tf.constant(dropped - 32_768, tf.int16), tf.shape(x))
+    return x * (tf.cast(kept, x.dtype) * (65_536 / (65_536 - dropped)))
+
+
+class _DrawnSeed(keras.random.SeedGenerator):
+    """A seed that was drawn already, in the form that `keras.random` asks for."""
+
+    _initial_seed = 0  # torch's dropout would ignore a generator without this
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def next(self, ordered: bool = True) -> Any:
+        return self._value
+
+
+def activation(name: str) -> Callable[[Any], Any]:
+    """Return the activation that a config means by `hidden_act`.
+
+    `gelu` is the erf form written out (an ONNX converter finds no Erfc then),
+    `gelu_new` the tanh form of Google's released code.
+    """
+    if name == "gelu":
+        return _gelu
+    if name == "gelu_new":
+        return lambda x: ops.gelu(x, approximate=True)
+    return keras.activations.get(name)
+
+
+def _gelu(x: Any) -> Any:
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+def _gelu_for_training(x: Any) -> Any:
+    """Return `_gelu`, with its gradient in few passes over memory on TensorFlow.
+
+    Other backends compile, and find these few passes by themselves.
+    """
+    if keras.config.backend() != "tensorflow":
+        return _gelu(x)
+
+    @ops.custom_gradient
+    def gelu(x: Any) -> Any:
+        twice_cdf = 1.0 + ops.erf(x * math.sqrt(0.5))
+
+        def gradient(upstream: Any) -> Any:
+            density = ops.exp(-0.5 * ops.square(x)) * (1.0 / math.sqrt(2.0 * math.pi))
+            return upstream * (0.5 * twice_cdf + x * density)
+
+        return 0.5 * x * twice_cdf, gradient
+
+    return gelu(x)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Block(keras.layers.Layer):
+    """One Transformer block, post-LayerNorm, as in Google's `modeling.py`.
+
+    `x = LN(x + Dropout(Attention(x)))`, then `x = LN(x + Dropout(FFN(x)))`. Matrix
+    products run on [B*T, H], softmax and LayerNorm in float32 under any dtype policy.
+
+    Args:
+        hidden_size, num_heads, intermediate_size: H, N and I.
+        hidden_act: activation of the feed-forward layer, see `activation`.
+        dropout_rate: rate on both sub-layers' outputs.
+        attention_dropout_rate: rate on the attention probabilities.
+        layer_norm_eps, initializer_range: as in `BertConfig`.
+        rematerialize: `True` computes the block again in the backward pass instead of
+            keeping its activations: less memory, about a third more time.
+        seed: seed of initializers and dropout.
+
+    Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
+    Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].
+
+    With `first_only=True` the outputs are those of each text's first token alone,
+    [S, H] and [S, N, 1, T]: all that a pooler reads of the last block, for a sixth of
+    its work. `cls_positions` int32 [S] says where texts start in packed rows. With
+    `columns` int32 [B, P] (below 0 read as 0) they are those of these tokens of each
+    row, [B, P, H] and [B, N, P, T]: all that a masked-LM head reads.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        intermediate_size: int,
+        hidden_act: str = "gelu",
+        dropout_rate: float = 0.1,
+        attention_dropout_rate: float = 0.1,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # Keras would cast the bias to the compute dtype, and -1e9 is -inf in float16.
+        super().__init__(autocast=False, **kwargs)
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        self.rematerialize = rematerialize
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.activation = activation(hidden_act)
+        self.query = self._dense("query", hidden_size, 0)
+        self.key = self._dense("key", hidden_size, 1)
+        self.value = self._dense("value", hidden_size, 2)
+        self.attention_output = self._dense("dense", hidden_size, 3)
+        self.attention_norm = self._norm()
+        self.intermediate = self._dense("dense", intermediate_size, 4)
+        self.feed_forward_output = self._dense("dense", hidden_size, 5)
+        self.feed_forward_norm = self._norm()
+
+    def _dense(self, name: str, units: int, offset: int) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            units,
+            kernel_initializer=initializer(self.initializer_range, self.seed, offset),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _norm(self) -> keras.layers.LayerNormalization:
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+        )
+
+    def build(self, *_: Any) -> None:
+        hidden, inner = (None, self.hidden_size), (None, self.intermediate_size)
+        with keras.name_scope("attention"):
+            with keras.name_scope("self"):
+                for layer in (self.query, self.key, self.value):
+                    layer.build(hidden)
+            with keras.name_scope("output"):
+                self.attention_output.build(hidden)
+                self.attention_norm.build(hidden)
+        with keras.name_scope("intermediate"):
+            self.intermediate.build(hidden)
+        with keras.name_scope("output"):
+            self.feed_forward_output.build(inner)
+            self.feed_forward_norm.build(hidden)
+
+    def call(
+        self,
+        x: Any,
+        bias: Any,
+        cls_positions: Any = None,
+        first_only: bool = False,
+        columns: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
+        # Drawn here, outside what may run twice: a block that is computed again in
+        # the backward pass must drop the same units.
+        seeds = [self.seed_generator.next() for _ in range(3)] if drops else []
+        activate = self.activation
+        if training and activate is _gelu:
+            activate = _gelu_for_training
+
+        def forward(x: Any, bias: Any, *seeds: Any) -> Any:
+            x = ops.cast(x, self.compute_dtype)
+            wanted: EveryToken
+            if first_only:
+                wanted = FirstTokens(x, bias, cls_positions)
+            elif columns is not None:
+                wanted = TokensAt(x, bias, columns)
+            else:
+                wanted = EveryToken(x, bias)
+            return self._forward(x, wanted, activate, seeds or (None,) * 3)
+
+        if self.rematerialize and training:
+            forward = keras.remat(forward)
+        return forward(x, bias, *seeds)
+
+    def _forward(self, x: Any, wanted: EveryToken, activate: Any, seeds: Any) -> Any:
+        """Return the outputs of the wanted tokens."""
+        context, probabilities = self._attend(x, wanted, seeds[0])
+        y = dropout(self.attention_output(context), self.dropout_rate, seeds[1])
+        x = self.attention_norm(wanted.x + y)
+        y = self.feed_forward_output(activate(self.intermediate(x)))
+        x = self.feed_forward_norm(x + dropout(y, self.dropout_rate, seeds[2]))
+        return wanted.laid(x), probabilities
+
+    def _attend(self, x: Any, wanted: EveryToken, seed: Any) -> Any:
+        """Return the context [Q, H] and the probabilities [Q / q, N, q, T]."""
+        width = self.hidden_size // self.num_heads
+        flat = ops.reshape(x, (-1, self.hidden_size))
+        split = (*shape_of(x)[:2], self.num_heads, width)
+        k = wanted.of_row(ops.reshape(self.key(flat), split))
+        v = wanted.of_row(ops.reshape(self.value(flat), split))
+        q = self.query(wanted.x) * (1.0 / math.sqrt(width))
+        q = ops.reshape(q, (-1, wanted.count, self.num_heads, width))
+        q = ops.transpose(q, (0, 2, 1, 3))
+        scores = ops.matmul(q, ops.transpose(k, (0, 2, 3, 1)))  # [B, N, T, T]
+        scores = ops.cast(scores, "float32") + wanted.bias
+        probabilities = ops.cast(ops.softmax(scores, axis=-1), x.dtype)
+        dropped = dropout(probabilities, self.attention_dropout_rate, seed)
+        context = ops.matmul(dropped, ops.transpose(v, (0, 2, 1, 3)))
+        context = ops.transpose(context, (0, 2, 1, 3))
+        return ops.reshape(context, (-1, self.hidden_size)), probabilities
+
+    def compute_output_spec(
+        self,
+        x: Any,
+        bias: Any,
+        cls_positions: Any = None,
+        first_only: bool = False,
+        columns: Any = None,
+        training: Any = None,
+    ) -> Any:
+        rows, queries, hidden = x.shape
+        shape = x.shape
+        if first_only:
+            rows, queries = None, 1
+            shape = (rows, hidden)
+        elif columns is not None:
+            queries = columns.shape[1]
+            shape = (rows, queries, hidden)
+        probabilities = (rows, self.num_heads, queries, x.shape[1])
+        return (
+            keras.KerasTensor(shape, dtype=self.compute_dtype),
+            keras.KerasTensor(probabilities, dtype=self.compute_dtype),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "num_heads": self.num_heads,
+            "intermediate_size": self.intermediate_size,
+            "hidden_act": self.hidden_act,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "layer_norm_eps": self.layer_norm_eps,
+            "initializer_range": self.initializer_range,
+            "rematerialize": self.rematerialize,
+            "seed": self.seed,
+        }

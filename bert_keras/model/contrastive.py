@@ -1,0 +1,114 @@
+"""Losses of pairs of texts, each compared with the others of its batch.
+
+The rows of `y_pred`, float32 [2B, D], are embeddings, the two of a pair one after the
+other. A loss depends on the batch: more rows, more comparisons.
+
+Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
+Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
+(https://kexue.fm/archives/8847).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.errors import ConfigError
+from bert_keras.model.pooling import unit_vectors
+
+_MASKED = -1e9  # finite in float32
+
+
+class _PairLoss(keras.losses.Loss):
+    """A loss of cosines times `scale`."""
+
+    def __init__(self, scale: float = 20.0, **kwargs: Any) -> None:
+        if not scale > 0:
+            raise ConfigError(f"`scale` must be above 0; received {scale}")
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class RankingLoss(_PairLoss):
+    """Cross-entropy of finding a text's pair among the texts of the batch.
+
+    The mean of both directions: each first text against all second ones, and each
+    second text against all first ones. What is no negative, since it is the very text
+    or the very pair again, is left out.
+
+    Args:
+        scale: what cosines are multiplied by: the inverse of the temperature.
+
+    Call: `y_true` [B, 2], numbers that equal texts share; `y_pred` [2B, D].
+
+    Example:
+        >>> same = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> round(float(RankingLoss(1.0)(np.array([[0, 1], [2, 3]]), same)), 4)
+        0.3133
+    """
+
+    def __init__(
+        self, scale: float = 20.0, *, name: str = "ranking", **kwargs: Any
+    ) -> None:
+        super().__init__(scale, name=name, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        first, second = _both(y_pred)
+        scores = self.scale * ops.matmul(first, ops.transpose(second))
+        a, b = y_true[:, 0], y_true[:, 1]
+        again = ops.logical_or(a[:, None] == a[None, :], b[:, None] == b[None, :])
+        again = ops.logical_or(again, a[:, None] == b[None, :])
+        own = ops.arange(ops.shape(a)[0])
+        again = ops.logical_and(again, own[:, None] != own[None, :])
+        scores = ops.where(again, _MASKED, scores)
+        found = ops.diagonal(scores)
+        forth = ops.logsumexp(scores, axis=1) - found
+        back = ops.logsumexp(scores, axis=0) - found
+        return (forth + back) / 2
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SimilarityOrderLoss(_PairLoss):
+    """CoSENT: pairs of higher gold similarity must have the higher cosine.
+
+    log(1 + sum of exp(scale * (cosine of j - cosine of i))) over all i, j of the batch
+    whose gold similarity says i above j. Only the order of the gold scores counts,
+    which is what Spearman's correlation measures; their range does not matter.
+
+    Args:
+        scale: what differences of cosines are multiplied by.
+
+    Call: `y_true` [B], gold similarities; `y_pred` [2B, D].
+
+    Example:
+        >>> pairs = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> round(float(SimilarityOrderLoss(1.0)(np.array([0.0, 5.0]), pairs)), 4)
+        1.3133
+    """
+
+    def __init__(
+        self, scale: float = 20.0, *, name: str = "similarity_order", **kwargs: Any
+    ) -> None:
+        super().__init__(scale, name=name, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        first, second = _both(y_pred)
+        cosines = self.scale * ops.sum(first * second, axis=-1)
+        gold = ops.reshape(y_true, (-1,))
+        wrong = ops.where(
+            gold[:, None] > gold[None, :], cosines[None, :] - cosines[:, None], _MASKED
+        )
+        zero = ops.zeros((1,), dtype=wrong.dtype)
+        return ops.logsumexp(ops.concatenate([zero, ops.reshape(wrong, (-1,))]))
+
+
+def _both(y_pred: Any) -> tuple[Any, Any]:
+    """Return the unit vectors of the first and of the second texts, [B, D] each."""
+    vectors = unit_vectors(ops.cast(y_pred, "float32"))
+    return vectors[0::2], vectors[1::2]

@@ -1,0 +1,324 @@
+"""`BertEncoder`: a batch dict in, an output dict out, a functional Keras model.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.checkpoints import Checkpoint, check_encoder, match, read_checkpoint
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.model import layers
+from bert_keras.model.block import Block
+from bert_keras.model.initialization import undrawn
+
+REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+# What a packed row needs besides: see `packing.pack_rows`.
+PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
+
+
+def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
+    """Return Keras inputs for one batch dict, those of packed rows optional.
+
+    Args:
+        cls_positions: whether the model reads them; Keras 3.12 refuses a model with an
+            input that leads nowhere.
+    """
+    inputs = {
+        name: keras.Input((None,), dtype="int32", name=name) for name in REQUIRED_INPUTS
+    }
+    for name in PACKED_INPUTS:
+        if name != "cls_positions":
+            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
+        elif cls_positions:
+            inputs[name] = keras.Input((), dtype="int32", name=name, optional=True)
+    return inputs
+
+
+def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return what a model takes of a batch, with what may be left out.
+
+    Tensors get `None`: one text a row. In a functional model under construction Keras
+    wants a tensor in each place, so the same meaning is computed.
+
+    Args:
+        inputs: a batch dict; what else is in it is for a task's answers.
+        names: the model's inputs.
+    """
+    inputs = {name: inputs[name] for name in names if name in inputs}
+    missing = [name for name in PACKED_INPUTS if name in names and name not in inputs]
+    if not missing or "padding_mask" not in inputs:
+        return inputs
+    filled: dict[str, Any] = dict.fromkeys(missing)
+    mask = inputs["padding_mask"]
+    if keras.utils.is_keras_tensor(mask):
+        ones = ops.ones_like(mask)
+        places = ops.cumsum(ones, axis=1)
+        row_starts = ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
+        computed = {
+            "position_ids": places - 1,
+            "sequence_ids": ones,
+            "cls_positions": row_starts,
+        }
+        filled = {name: computed[name] for name in missing}
+    return {**inputs, **filled}
+
+
+def assign(
+    model: keras.Model, checkpoint: Checkpoint, *, optional: tuple[str, ...] = ()
+) -> None:
+    """Set the weights of a model by name; nothing is set where any name does not fit.
+
+    Args:
+        model: its weights' `path` are canonical names.
+        checkpoint: names to arrays, each read when its turn comes.
+        optional: names or scopes (`cls/`) that may stand on one side only.
+
+    Raises:
+        MismatchError: names are missing, unexpected or misshapen; reports all at once.
+    """
+    weights = {weight.path: weight for weight in model.weights}
+    shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
+    try:
+        names = match(shapes, checkpoint.shapes, optional=optional)
+    except CheckpointError as error:
+        error.args = (f"{checkpoint.path}: {error}",)
+        raise
+    for name in names:
+        weights[name].assign(checkpoint.arrays[name])
+
+
+def seed_behind(config: BertConfig, seed: int) -> int:
+    """Return the first seed that no block and no embedding of an encoder draws from.
+
+    An encoder's pooler has it, so heads take those from the next one on.
+    """
+    return seed + 8 * (config.num_hidden_layers + 1)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertEncoder(keras.Model):
+    """The BERT encoder as a functional model.
+
+    Inputs are a dict of int32 [B, T]: `token_ids`, `segment_ids`, `padding_mask`
+    (1 = real). Rows that hold several texts add `position_ids` and `sequence_ids`
+    [B, T] (which text of the row a token belongs to, from 1; attention never crosses
+    texts) and `cls_positions` [S], where each of the S texts starts, counted through
+    the rows laid end to end.
+
+    Outputs are a dict: `sequence_output` [B, T, H]; `pooled_output`, the pooler's
+    vector of each text, [B, H] or [S, H]; on request `hidden_states`, a list of L + 1
+    [B, T, H] from the embeddings to the last block, and `attentions`, a list of L
+    [B, N, T, T].
+
+    Args:
+        config: sizes and rates; `config.is_decoder` makes attention causal.
+        pooler: whether the model has the pooler.
+        outputs: extra outputs, of `hidden_states` and `attentions`.
+        rematerialize: recompute each block in the backward pass to save memory.
+        seed: seed of initializers and dropout.
+        dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
+
+    Raises:
+        ConfigError: `outputs` names something else.
+
+    Example:
+        >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
+        >>> ids = np.array([[101, 7592, 102]])
+        >>> zeros = np.zeros_like(ids)
+        >>> batch = {"token_ids": ids, "segment_ids": zeros, "padding_mask": zeros + 1}
+        >>> tuple(encoder(batch)["pooled_output"].shape)
+        (1, 128)
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        pooler: bool = True,
+        outputs: tuple[str, ...] = (),
+        rematerialize: bool = False,
+        seed: int | None = None,
+        dtype: Any = None,
+        name: str = "bert",
+    ) -> None:
+        dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        inputs = batch_inputs(cls_positions=pooler)
+        # Layers are built inside these scopes, which gives weights Google's names.
+        with keras.name_scope("bert"):
+            embeddings = layers.Embeddings(
+                vocab_size=config.vocab_size,
+                hidden_size=config.hidden_size,
+                max_position_embeddings=config.max_position_embeddings,
+                type_vocab_size=config.type_vocab_size,
+                dropout_rate=config.hidden_dropout_prob,
+                layer_norm_eps=config.layer_norm_eps,
+                initializer_range=config.initializer_range,
+                seed=seed,
+                dtype=dtype,
+                name="embeddings",
+            )
+            attention_bias = layers.AttentionBias(
+                causal=config.is_decoder, dtype=dtype, name="attention_bias"
+            )
+            bias = attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
+            x = embeddings(
+                inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
+            )
+            hidden_states, attentions, blocks = [x], [], []
+            with keras.name_scope("encoder"):
+                for index in range(config.num_hidden_layers):
+                    block = Block(
+                        hidden_size=config.hidden_size,
+                        num_heads=config.num_attention_heads,
+                        intermediate_size=config.intermediate_size,
+                        hidden_act=config.hidden_act,
+                        dropout_rate=config.hidden_dropout_prob,
+                        attention_dropout_rate=config.attention_probs_dropout_prob,
+                        layer_norm_eps=config.layer_norm_eps,
+                        initializer_range=config.initializer_range,
+                        rematerialize=rematerialize,
+                        # Eight apart: a block draws several seeds from its own.
+                        seed=None if seed is None else seed + 8 * (index + 1),
+                        dtype=dtype,
+                        name=f"layer_{index}",
+                    )
+                    blocks.append(block)
+                    x, probabilities = block(x, bias)
+                    hidden_states.append(x)
+                    attentions.append(probabilities)
+            results = {"sequence_output": x}
+            if pooler:
+                first = layers.FirstTokens(name="first_tokens", dtype=dtype)(
+                    x, inputs["cls_positions"]
+                )
+                pool = layers.Pooler(
+                    hidden_size=config.hidden_size,
+                    initializer_range=config.initializer_range,
+                    # Behind those of the last block: equal seeds draw equal numbers.
+                    seed=None if seed is None else seed_behind(config, seed),
+                    dtype=dtype,
+                    name="pooler",
+                )
+                results["pooled_output"] = pool(first)
+        extra = {"hidden_states": hidden_states, "attentions": attentions}
+        for key in outputs:
+            if key not in extra:
+                raise ConfigError(
+                    f"`outputs` must be of {', '.join(extra)}; received {key!r}"
+                )
+            results[key] = extra[key]
+        super().__init__(inputs, results, name=name)
+        self.config = config
+        self.embeddings = embeddings
+        self.attention_bias = attention_bias
+        self.blocks = blocks
+        self.pooler = pool if pooler else None
+        self._settings = {
+            "pooler": pooler,
+            "outputs": tuple(outputs),
+            "rematerialize": rematerialize,
+            "seed": seed,
+            "dtype": keras.dtype_policies.serialize(dtype),
+        }
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def pool(self, inputs: dict[str, Any]) -> Any:
+        """Return `pooled_output` of a batch dict alone, [B, H] or [S, H].
+
+        Equal to the output of that name, without what nobody reads of the last block:
+        its other tokens are keys and values only.
+
+        Raises:
+            ConfigError: the encoder has no pooler.
+        """
+        if self.pooler is None:
+            raise ConfigError("`pooler` must be True for a pooled output")
+        inputs = complete(inputs, self._inputs_struct)
+        x, bias = self._below_last(inputs)
+        return self.pooler(self._first_tokens(x, bias, inputs))
+
+    def read_at(self, inputs: dict[str, Any], columns: Any) -> dict[str, Any]:
+        """Return the outputs of a batch dict at some tokens alone.
+
+        `sequence_output` [R, P, H] at `columns` int32 [R, P] of its R rows (below 0
+        read as 0) and, of an encoder with the pooler, `pooled_output`: equal to the
+        outputs of these names there, with less work in the last block.
+        """
+        inputs = complete(inputs, self._inputs_struct)
+        x, bias = self._below_last(inputs)
+        chosen, _ = self.blocks[-1](x, bias, columns=columns)
+        if self.pooler is None:
+            return {"sequence_output": chosen}
+        pooled = self.pooler(self._first_tokens(x, bias, inputs))
+        return {"sequence_output": chosen, "pooled_output": pooled}
+
+    def _below_last(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return what the last block reads of a complete batch dict."""
+        bias = self.attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
+        x = self.embeddings(
+            inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
+        )
+        for block in self.blocks[:-1]:
+            x, _ = block(x, bias)
+        return x, bias
+
+    def _first_tokens(self, x: Any, bias: Any, inputs: dict[str, Any]) -> Any:
+        """Return the first token of each text out of the last block, [B or S, H]."""
+        first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
+        return first
+
+    def token_table(self, inputs: dict[str, Any]) -> Any:
+        """Return the table of token embeddings [V, H], for a head that is tied to it.
+
+        A tensor of the graph that `inputs` belong to, so that gradients reach it.
+        """
+        return self.embeddings(
+            inputs["token_ids"], inputs["segment_ids"], table_only=True
+        )
+
+    @classmethod
+    def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:
+        """Return the encoder of a folder, checkpoint or hub name, with its weights.
+
+        Args:
+            path: Hugging Face folder, Google checkpoint or `hf://owner/name`.
+            **settings: arguments of the constructor. `pooler=True` gives a new pooler
+                where the checkpoint has none; by default the encoder then has none.
+
+        Raises:
+            CheckpointError: something is missing, broken or of another shape.
+        """
+        checkpoint = read_checkpoint(path)
+        check_encoder(checkpoint)
+        has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
+        with undrawn():
+            encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
+        # Heads, those of users' own tasks too, are no part of the encoder.
+        scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
+        optional = tuple(scopes - {"bert/"})
+        if not has_pooler or not settings.get("pooler", True):
+            optional += ("bert/pooler/",)
+        assign(encoder, checkpoint, optional=optional)
+        return encoder
+
+    def get_config(self) -> dict[str, Any]:
+        return {"config": self.config.to_dict(), "name": self.name, **self._settings}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        settings = dict(config)
+        settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
+        settings["outputs"] = tuple(settings["outputs"])
+        settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
+        return cls(**settings)

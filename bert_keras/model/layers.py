@@ -1,0 +1,216 @@
+"""The bricks around the Transformer blocks: embeddings, attention bias, pooler.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3. Weights carry the names of
+Google's variable scopes, so `variable.path` reads `bert/embeddings/word_embeddings`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.model.initialization import initializer
+from bert_keras.model.wanted_tokens import first_tokens
+
+_MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class AttentionBias(keras.layers.Layer):
+    """What is added to the attention scores: 0 where a token may look, else -1e9.
+
+    Args:
+        causal: `True` lets each token see itself and the tokens before it only.
+
+    Call: `padding_mask` int32 [B, T] (1 = real) and, for packed rows, `sequence_ids`
+    int32 [B, T] (which text of the row a token belongs to). Returns float32
+    [B, 1, 1 or T, T].
+    """
+
+    def __init__(self, *, causal: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.causal = causal
+
+    def call(self, padding_mask: Any, sequence_ids: Any = None) -> Any:
+        allowed = ops.cast(padding_mask, "bool")[:, None, None, :]
+        if sequence_ids is not None:
+            same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
+            allowed = ops.logical_and(allowed, same)
+        if self.causal:
+            order = ops.arange(ops.shape(padding_mask)[1])
+            past = order[:, None] >= order[None, :]
+            allowed = ops.logical_and(allowed, past[None, None])
+        return ops.where(allowed, 0.0, ops.cast(_MASKED, "float32"))
+
+    def compute_output_spec(self, padding_mask: Any, sequence_ids: Any = None) -> Any:
+        rows, length = padding_mask.shape
+        queries = 1 if sequence_ids is None and not self.causal else length
+        return keras.KerasTensor((rows, 1, queries, length), dtype="float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "causal": self.causal}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Embeddings(keras.layers.Layer):
+    """Token + position + segment embedding, LayerNorm, dropout (paper, figure 2).
+
+    Args:
+        vocab_size, hidden_size, max_position_embeddings, type_vocab_size: table sizes.
+        dropout_rate: rate of the dropout after LayerNorm.
+        layer_norm_eps: epsilon of LayerNorm.
+        initializer_range: standard deviation of the truncated normal initializer.
+        seed: seed of initializers and dropout.
+
+    Call: `token_ids`, `segment_ids` and optionally `position_ids`, each int32 [B, T].
+    Returns [B, T, H] in the compute dtype. Without `position_ids` a row's tokens stand
+    at 0, 1, 2 …. With `table_only=True` it returns the table of the tokens itself,
+    [V, H], which the masked-LM head multiplies with.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        hidden_size: int,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 2,
+        dropout_rate: float = 0.1,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.dropout_rate = dropout_rate
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        self.seed = seed
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+        )
+        self.dropout = keras.layers.Dropout(
+            dropout_rate, seed=seed, dtype=self.dtype_policy
+        )
+
+    def build(self, *_: Any) -> None:
+        rows = {
+            "word_embeddings": self.vocab_size,
+            "position_embeddings": self.max_position_embeddings,
+            "token_type_embeddings": self.type_vocab_size,
+        }
+        for offset, (name, size) in enumerate(rows.items()):
+            table = self.add_weight(
+                name=name,
+                shape=(size, self.hidden_size),
+                initializer=initializer(self.initializer_range, self.seed, offset),
+            )
+            setattr(self, name, table)
+        self.norm.build((None, None, self.hidden_size))
+
+    def call(
+        self,
+        token_ids: Any,
+        segment_ids: Any,
+        position_ids: Any = None,
+        table_only: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        if table_only:
+            return ops.cast(self.word_embeddings, self.compute_dtype)
+        x = ops.take(self.word_embeddings, token_ids, axis=0)
+        x = x + ops.take(self.token_type_embeddings, segment_ids, axis=0)
+        if position_ids is None:
+            x = x + self.position_embeddings[: ops.shape(token_ids)[1]]
+        else:
+            x = x + ops.take(self.position_embeddings, position_ids, axis=0)
+        x = ops.cast(x, self.compute_dtype)
+        return self.dropout(self.norm(x), training=training)
+
+    def compute_output_spec(
+        self, token_ids: Any, *_: Any, table_only: bool = False, **__: Any
+    ) -> Any:
+        rows = (self.vocab_size,) if table_only else token_ids.shape
+        return keras.KerasTensor((*rows, self.hidden_size), dtype=self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "max_position_embeddings": self.max_position_embeddings,
+            "type_vocab_size": self.type_vocab_size,
+            "dropout_rate": self.dropout_rate,
+            "layer_norm_eps": self.layer_norm_eps,
+            "initializer_range": self.initializer_range,
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class FirstTokens(keras.layers.Layer):
+    """The hidden state of each text's first token, `[CLS]`.
+
+    Call: `x` [B, T, H] and, for packed rows, `cls_positions` int32 [S] into the B*T
+    tokens. Returns [B, H], or [S, H].
+    """
+
+    def call(self, x: Any, cls_positions: Any = None) -> Any:
+        return first_tokens(x, cls_positions)
+
+    def compute_output_spec(self, x: Any, cls_positions: Any = None) -> Any:
+        texts = x.shape[0] if cls_positions is None else cls_positions.shape[0]
+        return keras.KerasTensor((texts, x.shape[-1]), dtype=self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Pooler(keras.layers.Layer):
+    """Dense + tanh on the final hidden state of `[CLS]`: the vector C of the paper.
+
+    Args:
+        hidden_size: H.
+        initializer_range: as in `BertConfig`.
+        seed: seed of the initializer.
+
+    Call: `x` [B, H]. Returns [B, H].
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.initializer_range = initializer_range
+        self.seed = seed
+        self.dense = keras.layers.Dense(
+            hidden_size,
+            activation="tanh",
+            kernel_initializer=initializer(initializer_range, seed, always=True),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+
+    def build(self, *_: Any) -> None:
+        self.dense.build((None, self.hidden_size))
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "initializer_range": self.initializer_range,
+            "seed": self.seed,
+        }

@@ -1,0 +1,98 @@
+"""Training fewer weights, to save memory: frozen lower layers, and LoRA.
+
+A frozen weight has no gradient and no moments, and below the lowest one that learns no
+activation is kept. LoRA (low-rank adaptation) adds to the kernels of query and value a
+product of two thin matrices, which alone learn, with the pooler and the head.
+
+Source: Hu et al. 2021 (arXiv:2106.09685), section 4.2 for the kernels it is put on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras.errors import ConfigError
+from bert_keras.model.encoder import BertEncoder
+
+
+def freeze_layers(encoder: BertEncoder, count: int) -> None:
+    """Freeze the embeddings and the lower blocks of an encoder; 0 freezes nothing.
+
+    Raises:
+        ConfigError: it has fewer blocks.
+    """
+    blocks = encoder.blocks
+    if count > len(blocks):
+        raise ConfigError(
+            f"`freeze_layers` must be at most the encoder's {len(blocks)}; "
+            f"received {count}"
+        )
+    if count:
+        layers: list[keras.layers.Layer] = [encoder.embeddings, *blocks[:count]]
+        for layer in layers:
+            layer.trainable = False
+
+
+def add_lora(encoder: BertEncoder, rank: int, *, seed: int) -> None:
+    """Let an encoder's blocks learn by low-rank matrices alone, by Keras's own.
+
+    Blocks that are frozen stay so. What is new starts at zero: the outputs are as
+    before.
+
+    Args:
+        encoder: its embeddings and blocks are frozen.
+        rank: width of the matrices.
+        seed: of the first matrix of each pair.
+    """
+    encoder.embeddings.trainable = False
+    for number, block in enumerate(encoder.blocks):
+        if not block.trainable:
+            continue
+        for layer in (
+            block.key,
+            block.attention_output,
+            block.attention_norm,
+            block.intermediate,
+            block.feed_forward_output,
+            block.feed_forward_norm,
+        ):
+            layer.trainable = False
+        for offset, layer in enumerate((block.query, block.value)):
+            start = keras.initializers.HeUniform(seed=seed + 2 * number + offset)
+            layer.enable_lora(rank, a_initializer=start)
+            layer.bias.trainable = False
+
+
+def plain_weights(model: Any) -> dict[str, np.ndarray]:
+    """Return the weights of a task model by name, LoRA merged into the kernels.
+
+    Args:
+        model: a `TaskModel`.
+    """
+    merged: dict[int, Any] = {}
+    left_out: set[int] = set()
+    for layer in _with_lora(model.backbone):
+        left_out |= {id(layer.lora_kernel_a), id(layer.lora_kernel_b)}
+        (kernel,) = (w for w in layer.weights if w.path.endswith("/kernel"))
+        merged[id(kernel)] = layer.kernel  # the sum of kernel and product
+    return {
+        weight.path: keras.ops.convert_to_numpy(merged.get(id(weight), weight))
+        for weight in model.weights
+        if id(weight) not in left_out
+    }
+
+
+def has_lora(encoder: BertEncoder) -> bool:
+    """Say whether an encoder learns by low-rank matrices."""
+    return any(True for _ in _with_lora(encoder))
+
+
+def _with_lora(encoder: BertEncoder) -> Iterator[keras.layers.Dense]:
+    for block in encoder.blocks:
+        for layer in (block.query, block.value):
+            if layer.lora_enabled:
+                yield layer

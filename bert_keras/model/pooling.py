@@ -1,0 +1,178 @@
+"""Hidden states to features: `LayerMix` of several layers, `TextPooling` of a text.
+
+Sources: Devlin et al. 2018 (arXiv:1810.04805), section 5.3; Peters et al. 2018
+(arXiv:1802.05365), equation 1, for learned weights; Reimers and Gurevych 2019
+(arXiv:1908.10084), section 3, for pooling.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.errors import ConfigError
+from bert_keras.model.layer_choice import COMBINATIONS, POOLINGS
+from bert_keras.model.wanted_tokens import first_tokens
+
+_LOWEST = -1e9  # below any hidden state, finite
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class LayerMix(keras.layers.Layer):
+    """Several hidden states as one.
+
+    Args:
+        combine: `sum`; `concat`, side by side in the order given; or `weighted`, the
+            sum weighted by the softmax of one learned number a layer, all equal at
+            first.
+
+    Call: a list of n tensors [B, T, H]. Returns float32 [B, T, H], or [B, T, n*H].
+
+    Example:
+        >>> LayerMix("concat")([np.ones((1, 2, 4)), np.zeros((1, 2, 4))]).shape
+        TensorShape([1, 2, 8])
+    """
+
+    def __init__(
+        self, combine: str = "sum", *, name: str = "layer_mix", **kwargs: Any
+    ) -> None:
+        if combine not in COMBINATIONS:
+            raise ConfigError(
+                f"`combine` must be one of {', '.join(COMBINATIONS)}; "
+                f"received {combine!r}"
+            )
+        super().__init__(name=name, **kwargs)
+        self.combine = combine
+
+    def build(self, input_shape: Any) -> None:
+        if self.combine == "weighted":
+            self.scores = self.add_weight(
+                name="scores", shape=(len(input_shape),), initializer="zeros"
+            )
+
+    def call(self, inputs: list[Any]) -> Any:
+        states = [ops.cast(x, "float32") for x in inputs]
+        if self.combine == "concat":
+            return ops.concatenate(states, axis=-1)
+        if self.combine == "sum":
+            return sum(states[1:], states[0])
+        weights = ops.softmax(ops.cast(self.scores, "float32"))
+        weighted = [weights[i] * x for i, x in enumerate(states)]
+        return sum(weighted[1:], weighted[0])
+
+    def compute_output_spec(self, inputs: list[Any]) -> Any:
+        *outer, size = inputs[0].shape
+        if self.combine == "concat":
+            size *= len(inputs)
+        return keras.KerasTensor((*outer, size), dtype="float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "combine": self.combine}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class TextPooling(keras.layers.Layer):
+    """One vector a text of its tokens' vectors, in either layout.
+
+    `[CLS]` and `[SEP]` count among the tokens, as in sentence-transformers.
+
+    Args:
+        pooling: `mean` or `max` over the tokens, or `cls`, the vector of `[CLS]`.
+        normalize: whether each vector is divided by its L2 norm.
+
+    Call: `x` [B, T, D], `padding_mask` int32 [B, T] and, for packed rows,
+    `position_ids` int32 [B, T] and `cls_positions` int32 [S]. Returns float32 [B, D],
+    or [S, D].
+
+    Example:
+        >>> x, mask = np.array([[[1.0], [3.0], [9.0]]]), np.array([[1, 1, 0]])
+        >>> TextPooling("mean", normalize=False)(x, mask).numpy().tolist()
+        [[2.0]]
+    """
+
+    def __init__(
+        self,
+        pooling: str = "mean",
+        *,
+        normalize: bool = True,
+        name: str = "text_pooling",
+        **kwargs: Any,
+    ) -> None:
+        if pooling not in POOLINGS:
+            raise ConfigError(
+                f"`pooling` must be one of {', '.join(POOLINGS)}; received {pooling!r}"
+            )
+        super().__init__(name=name, **kwargs)
+        self.pooling = pooling
+        self.normalize = normalize
+
+    def call(
+        self,
+        x: Any,
+        padding_mask: Any,
+        position_ids: Any = None,
+        cls_positions: Any = None,
+    ) -> Any:
+        x = ops.cast(x, "float32")
+        if self.pooling == "cls":
+            pooled = first_tokens(x, cls_positions)
+        elif cls_positions is None:
+            pooled = self._pool_rows(x, ops.cast(padding_mask, "bool")[..., None])
+        else:
+            pooled = self._pool_segments(x, padding_mask, position_ids, cls_positions)
+        return unit_vectors(pooled) if self.normalize else pooled
+
+    def _pool_rows(self, x: Any, real: Any) -> Any:
+        """Pool rows of one text each."""
+        if self.pooling == "max":
+            return ops.max(ops.where(real, x, _LOWEST), axis=1)
+        count = ops.sum(ops.cast(real, "float32"), axis=1)
+        return ops.sum(ops.where(real, x, 0.0), axis=1) / ops.maximum(count, 1.0)
+
+    def _pool_segments(
+        self, x: Any, padding_mask: Any, position_ids: Any, cls_positions: Any
+    ) -> Any:
+        """Pool each text of rows that hold several."""
+        flat = ops.reshape(x, (-1, x.shape[-1]))
+        texts = ops.shape(cls_positions)[0]
+        places = ops.reshape(position_ids, (-1,))
+        total = ops.shape(places)[0]
+        # A token stands `position_ids` after the first of its text.
+        first = ops.arange(total, dtype="int32") - ops.cast(places, "int32")
+        numbers = ops.scatter(
+            cls_positions[:, None], ops.arange(texts, dtype="int32"), (total,)
+        )
+        real = ops.reshape(ops.cast(padding_mask, "bool"), (-1,))
+        # What is padding counts for one text more, which is left out.
+        text = ops.where(real, ops.take(numbers, first), texts)
+        if self.pooling == "max":
+            return ops.segment_max(flat, text, num_segments=texts + 1)[:texts]
+        sums = ops.segment_sum(flat, text, num_segments=texts + 1)[:texts]
+        ones = ops.ones_like(flat[:, :1])
+        counts = ops.segment_sum(ones, text, num_segments=texts + 1)[:texts]
+        return sums / ops.maximum(counts, 1.0)
+
+    def compute_output_spec(
+        self,
+        x: Any,
+        padding_mask: Any,
+        position_ids: Any = None,
+        cls_positions: Any = None,
+    ) -> Any:
+        texts = x.shape[0] if cls_positions is None else cls_positions.shape[0]
+        return keras.KerasTensor((texts, x.shape[-1]), dtype="float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+        }
+
+
+def unit_vectors(x: Any) -> Any:
+    """Return float [..., D] divided by its L2 norm, which counts as 1e-12 at least."""
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(squares, 1e-24))

@@ -1,0 +1,340 @@
+"""Pretraining data of a corpus that one machine can't hold: on Apache Beam.
+
+`run_beam_pretraining_data` writes the very files that `write_pretraining_data` writes
+of the same corpus, by the same code, on any runner and any number of workers:
+
+1. each file is read for the lengths of its documents,
+2. which tell where the blocks end, whatever the runner does,
+3. each file is read again, and each document sent to its block,
+4. each block becomes a shard, which is renamed when it is whole.
+
+A worker holds one block, one document, or the lengths of the documents of 256 files.
+Nothing is held of the whole corpus but some hundred bytes for each file and shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from bert_keras.corpus.documents import CorpusReport
+from bert_keras.corpus.reader import check_form, corpus_files
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.files import beam_files
+from bert_keras.files.beam_files import INSTALL
+from bert_keras.files.streams import check_errors
+from bert_keras.pretraining import beam_steps as steps
+from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.journal import whole_lines
+from bert_keras.pretraining.manifest import (
+    JOURNAL,
+    MANIFEST,
+    as_text,
+    check_job,
+    check_names,
+    check_none_left,
+    is_partial,
+    job_of,
+    manifest_of,
+)
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+# Runners of this process; others know flags of which Beam's own parser does not.
+_LOCAL = re.compile(
+    r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
+)
+
+
+def pipeline_of(flags: Sequence[str]) -> Any:
+    """Return a new pipeline, whose flags hold for Beam's file systems, too.
+
+    Args:
+        flags: Beam's own, such as `--runner=FlinkRunner`.
+
+    Raises:
+        ConfigError: Beam is missing; a flag is wrong or not known; the runner is.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.io.filesystems import FileSystems
+    except ImportError:
+        raise ConfigError(f"Apache Beam needs a package: {INSTALL}") from None
+    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+        raise ConfigError(f"`pipeline_args` must be several texts; received {flags!r}")
+    options = _options(list(flags))
+    try:
+        pipeline = beam.Pipeline(options=options)
+    except (ValueError, ImportError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"`pipeline_args`: {reason}") from None
+    FileSystems.set_options(options)
+    return pipeline
+
+
+def _options(flags: list[str]) -> Any:
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options = PipelineOptions(flags)
+            known = options.get_all_options(drop_default=True)
+            given = options.get_all_options(
+                drop_default=True, retain_unknown_options=True
+            )
+    except SystemExit:
+        reason = (said.getvalue().strip().splitlines() or ["wrong"])[-1]
+        reason = reason.partition("error: ")[2] or reason
+        raise ConfigError(f"`pipeline_args`: {reason}") from None
+    unknown = sorted(set(given) - set(known))
+    runner = options.view_as(StandardOptions).runner or "DirectRunner"
+    if unknown and _LOCAL.fullmatch(runner):
+        raise ConfigError(
+            f"`pipeline_args` must be flags of Beam; received --{unknown[0]}"
+        )
+    return options
+
+
+WORK = "unfinished-beam"  # the folder of a run, in that of the shards
+
+
+def run_beam_pretraining_data(
+    inputs: str | os.PathLike[str] | Iterable[str],
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: WordPieceTokenizer,
+    config: PretrainingDataConfig | None = None,
+    form: str = "auto",
+    text_field: str = "text",
+    errors: str = "strict",
+    language: str = "en",
+    pipeline_args: Sequence[str] = (),
+    report: CorpusReport | None = None,
+) -> dict[str, Any]:
+    """Write shards and a manifest of a corpus on Apache Beam; returns the manifest.
+
+    The folder is equal, byte for byte, to what the verb `pretraining-data` writes of
+    the same files in the same order, that is to `write_pretraining_data` of
+    `raw_documents` and `sentences_of`. What differs is how a run goes on:
+
+    * The same call goes on where a run was killed. All documents are read again, and
+      blocks whose shards are there are not made again.
+    * In a finished folder it returns at once, without reading any document; sizes of
+      the shards and the settings are compared. One whose shard was lost is refused.
+    * A folder that one way has begun, the other one does not always take over: finished
+      shards of `write_pretraining_data` are made again here, and it refuses a folder
+      with the folder `unfinished-beam` in it.
+
+    Args:
+        inputs: files, folders and globs, here or of a file system of Beam, such as
+            `gs://bucket/text/*.gz`. Workers of other machines must see them, too.
+        output: a new folder, or that of a run that did not finish; here, seen by all
+            workers, or of a file system of Beam. `pretraining_dataset` reads it here.
+        tokenizer, config: as of `write_pretraining_data`.
+        form, text_field, errors, report: as of `raw_documents`; the report is filled
+            at the end.
+        language: as of `sentences_of`.
+        pipeline_args: Beam's own flags, such as `--runner=FlinkRunner` or
+            `--direct_num_workers=4`. Workers need bert_keras: `--requirements_file`,
+            `--sdk_container_image` and the like bring it there.
+
+    Raises:
+        ConfigError: an argument or a flag is wrong; a package is missing; the
+            vocabulary has no `[MASK]`.
+        DataError: as of `raw_documents` and `write_pretraining_data`; the corpus was
+            changed while it was read; the pipeline failed, or its runner cannot be
+            reached. Finished shards stay.
+
+    Example:
+        >>> manifest = run_beam_pretraining_data(
+        ...     "corpus/*.txt",
+        ...     "data",
+        ...     tokenizer=tokenizer,
+        ...     pipeline_args=[
+        ...         "--runner=DirectRunner",
+        ...         "--direct_running_mode=multi_processing",
+        ...         "--direct_num_workers=2",
+        ...     ],
+        ... )
+    """
+    from bert_keras.text.masking import mask_id_of
+
+    config = PretrainingDataConfig() if config is None else config
+    check_form(form)
+    check_errors(errors)
+    mask_id_of(tokenizer)
+    folder = _folder(output)
+    pipeline = pipeline_of(pipeline_args)
+    job = job_of(config, tokenizer, steps.sentences_by(language))
+    with _told(folder):
+        done = _finished(folder, job)
+        if done is not None:
+            return done
+        files = [
+            path if beam_files.is_remote(path) else os.path.abspath(path)
+            for path in corpus_files(inputs)
+        ]
+        work = f"{folder}/{WORK}"
+        _begin(folder, work, job, files)
+    write = steps.WriteShard(
+        folder, work, json.dumps(tokenizer.get_config()), config, language
+    )
+    _run(pipeline, write, steps.Measure(form, text_field, errors))
+    with _told(folder):
+        shards = _made(work, CorpusReport() if report is None else report)
+        return _finish(folder, work, job, shards, config)
+
+
+def _folder(output: str | os.PathLike[str]) -> str:
+    folder = os.fspath(output)
+    if re.search(r"[*?[\]]", folder):
+        raise ConfigError(
+            f"`output` must have none of the characters *?[] on Beam; received {folder}"
+        )
+    if beam_files.is_remote(folder):
+        return folder.rstrip("/")
+    return os.path.abspath(folder)
+
+
+@contextlib.contextmanager
+def _told(folder: str) -> Iterator[None]:
+    """Make one line of what a file system says."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot be written: {reason}", path=folder) from None
+
+
+def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the manifest of a finished folder, `None` if there is none.
+
+    Raises:
+        DataError: it is of another job, or a shard is not there or not whole; the
+            folder holds something else.
+    """
+    sizes = beam_files.sizes_in(folder)
+    check_names(folder, sizes)
+    if MANIFEST not in sizes:
+        return None
+    path = f"{folder}/{MANIFEST}"
+    manifest = manifest_of(path, beam_files.read(path) or b"")
+    check_job(folder, manifest, job)
+    for shard in manifest["shards"]:
+        if sizes.get(shard["file"]) != shard["bytes"]:
+            raise DataError(
+                "is lost or cut off; delete manifest.json beside it to make all anew",
+                path=f"{folder}/{shard['file']}",
+            )
+    _tidy(folder, sizes)
+    return manifest
+
+
+def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> None:
+    """Write down what is to be done; what an earlier run made stays.
+
+    Raises:
+        DataError: the earlier run was of another job.
+    """
+    journal = f"{folder}/{JOURNAL}"
+    lines = whole_lines(beam_files.read(journal) or b"")
+    if lines:
+        check_job(folder, lines[0], job)
+    else:
+        beam_files.write(journal, (json.dumps(job) + "\n").encode())
+    beam_files.remove([f"{work}/{name}" for name in (steps.PLAN, steps.SHARDS)])
+    beam_files.write(f"{work}/{steps.FILES}", json.dumps(files).encode())
+
+
+def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
+    """Run the pipeline to its end.
+
+    Raises:
+        DataError: it ended in another way than well; what Beam raised is its cause.
+    """
+    import apache_beam as beam
+
+    work, config = write.work, write.config
+    keyed = tuple[int, Any]
+    _ = (
+        pipeline
+        | "Begin" >> beam.Create([work])
+        | "ListFiles" >> beam.FlatMap(steps.listed)
+        | "SpreadFiles" >> beam.Reshuffle()
+        | "Measure" >> beam.Map(measure).with_output_types(keyed)
+        | "GroupLengths" >> beam.GroupByKey()
+        | "KeepLengths" >> beam.Map(functools.partial(steps.keep_lengths, work))
+        | "AllFiles" >> beam.combiners.ToList()
+        | "Plan"
+        >> beam.FlatMap(steps.Plan(work, config.block_characters, config.next_sentence))
+        | "SpreadPlan" >> beam.Reshuffle()
+        | "ReadDocuments"
+        >> beam.FlatMap(
+            steps.ReadDocuments(measure.text_field, measure.errors)
+        ).with_output_types(keyed)
+        | "GroupBlocks" >> beam.GroupByKey()
+        | "WriteShard" >> beam.Map(write)
+        | "AllShards" >> beam.combiners.ToList()
+        | "KeepShards" >> beam.Map(functools.partial(steps.keep_shards, work))
+    )
+    failed = "the pipeline failed; finished shards stay, and the same call goes on"
+    try:
+        state = pipeline.run().wait_until_finish()
+    except Exception as error:
+        # The last line of what a worker said is its error.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise DataError(f"{failed}: {reason}", path=write.output) from error
+    if state != "DONE":
+        raise DataError(f"{failed}: it ended as {state}", path=write.output)
+
+
+def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:
+    """Return what is known of the shards, and fill the report.
+
+    Raises:
+        BertKerasError: a worker met a mistake.
+    """
+    plan = json.loads(beam_files.read(f"{work}/{steps.PLAN}") or b"null")
+    shards = json.loads(beam_files.read(f"{work}/{steps.SHARDS}") or b"null")
+    if plan is not None and plan["mistake"] is not None:
+        steps.raise_mistake(plan["mistake"])
+    for shard in shards or ():
+        if "mistake" in shard:
+            steps.raise_mistake(shard["mistake"])
+    if plan is None or shards is None or len(shards) != plan["blocks"]:
+        raise DataError("the pipeline ended before its work was done", path=work)
+    steps.reported(plan["files"], report)
+    return shards
+
+
+def _finish(
+    folder: str,
+    work: str,
+    job: dict[str, Any],
+    shards: list[dict[str, Any]],
+    config: PretrainingDataConfig,
+) -> dict[str, Any]:
+    """Write the manifest and remove what only a run needs; returns the manifest."""
+    from bert_keras.pretraining.shards import totals_of
+
+    totals = totals_of(shards, config)
+    sizes = beam_files.sizes_in(folder)
+    parts = [name for name in sizes if name.startswith("part-")]
+    check_none_left(folder, parts, len(shards))
+    manifest = {**job, **totals, "shards": shards}
+    beam_files.write(f"{folder}/{MANIFEST}", as_text(manifest).encode())
+    _tidy(folder, sizes)
+    return manifest
+
+
+def _tidy(folder: str, names: Iterable[str]) -> None:
+    """Remove from a finished folder what only a run needs, the journal last."""
+    beam_files.remove([f"{folder}/{name}" for name in names if is_partial(name)])
+    beam_files.remove_folder(f"{folder}/{WORK}")
+    beam_files.remove([f"{folder}/{JOURNAL}"])

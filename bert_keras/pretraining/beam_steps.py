@@ -1,0 +1,298 @@
+"""The steps of `beam_pretraining` that Apache Beam's workers do.
+
+They import neither Beam nor, but for `WriteShard`, TensorFlow. A user's mistake is not
+raised there, since a runner would try again and bury the line in its log: a step hands
+it on, and it ends in a file that whoever began the run reads.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import functools
+import itertools
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bert_keras import errors
+from bert_keras.corpus.documents import documents_of, no_text, sentences_of
+from bert_keras.corpus.reader import CorpusReader, CorpusReport, RawDocument
+from bert_keras.errors import BertKerasError, DataError
+from bert_keras.files import beam_files
+from bert_keras.files.streams import Replaced
+from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.manifest import check_text, shard_name
+from bert_keras.pretraining.shards import Block, block_of, check_documents, shares_of
+
+# In the folder of the run: the names of the files, what is planned, what was made.
+FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"
+_FILES_TOGETHER = 256  # whose lengths are kept in one file
+_LENGTHS = np.dtype("<u4")
+_MISTAKE = -1  # stands for a block
+_CHANGED = "was changed while it was read"
+
+
+def mistake_of(error: BertKerasError) -> list[str]:
+    """Return what is handed on of a mistake."""
+    return [type(error).__name__, str(error)]
+
+
+def raise_mistake(mistake: list[str]) -> None:
+    """Raise a mistake that a worker met."""
+    kind, message = mistake
+    raise getattr(errors, kind)(message)
+
+
+def listed(work: str) -> list[tuple[int, str]]:
+    """Return the files of the corpus with their numbers."""
+    return list(enumerate(json.loads(beam_files.read(f"{work}/{FILES}") or b"[]")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """Reads a file for the lengths of its documents.
+
+    Args:
+        form, text_field, errors: as of `raw_documents`.
+    """
+
+    form: str
+    text_field: str
+    errors: str
+
+    def __call__(self, file: tuple[int, str]) -> tuple[int, tuple[int, Any, bytes]]:
+        """Return a group of files, and of this one number, report and lengths."""
+        number, path = file
+        report = CorpusReport()
+        lengths = array.array("L")  # of eight bytes, or four
+        told: dict[str, Any] = {"number": number, "path": path}
+        try:
+            reader = CorpusReader(self.text_field, self.errors, report)
+            for document in documents_of(path, self.form, reader):
+                lengths.append(len(document.text))
+        except BertKerasError as error:
+            told["mistake"] = mistake_of(error)
+        told |= {
+            "form": report.forms.get(path),
+            "documents": report.documents,
+            "characters": report.characters,
+            "empty": report.empty,
+            "cut": report.cut,
+            "replaced": report.replaced.lines,
+            "places": report.replaced.places,
+        }
+        data = np.asarray(lengths).astype(_LENGTHS).tobytes()
+        return number // _FILES_TOGETHER, (number, told, data)
+
+
+def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
+    """Fill a report with what was told of each file, in their order."""
+    for told in files:
+        report.forms[told["path"]] = told["form"]
+        report.documents += told["documents"]
+        report.characters += told["characters"]
+        report.empty += told["empty"]
+        report.cut += told["cut"]
+        replaced = Replaced()
+        replaced.lines, replaced.places = told["replaced"], told["places"]
+        report.replaced.extend(replaced)
+
+
+def keep_lengths(
+    work: str, group: tuple[int, Iterable[tuple[int, Any, bytes]]]
+) -> list[dict[str, Any]]:
+    """Write the lengths of a group of files down, in their order.
+
+    Args:
+        work: the folder of the run.
+        group: of `Measure`.
+
+    Returns:
+        What is told of the files.
+    """
+    name, found = group
+    files = sorted(found, key=lambda file: file[0])
+    data = b"".join(lengths for _, _, lengths in files)
+    beam_files.write(_lengths_name(work, name), data)
+    return [told for _, told, _ in files]
+
+
+def _lengths_name(work: str, group: int) -> str:
+    return f"{work}/lengths-{group:05d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Says which documents of each file go to which block.
+
+    Args:
+        work: the folder of the run.
+        characters, next_sentence: as of `PretrainingDataConfig`.
+    """
+
+    work: str
+    characters: int
+    next_sentence: str
+
+    def __call__(
+        self, groups: list[list[dict[str, Any]]]
+    ) -> Iterator[tuple[int, str, str, list[tuple[int, int, int]]]]:
+        """Yield number, path, form and shares of each file; see `shares_of`."""
+        files = sorted(itertools.chain(*groups), key=lambda told: told["number"])
+        blocks, mistake = 0, None
+        try:
+            self._check(files)
+            shares = shares_of(self._lengths(files), self.characters)
+            for number, parts in shares:
+                blocks = parts[-1][0] + 1
+                told = files[number]
+                yield number, told["path"], told["form"], parts
+        except BertKerasError as error:
+            mistake = mistake_of(error)
+        plan = {"blocks": blocks, "mistake": mistake, "files": files}
+        beam_files.write(f"{self.work}/{PLAN}", json.dumps(plan).encode())
+
+    def _check(self, files: list[dict[str, Any]]) -> None:
+        for told in files:
+            if "mistake" in told:
+                raise_mistake(told["mistake"])
+        documents = sum(told["documents"] for told in files)
+        if not documents:
+            raise no_text(len(files))
+        check_documents(documents, self.next_sentence)
+
+    def _lengths(self, files: list[dict[str, Any]]) -> Iterator[tuple[int, int]]:
+        """Yield the length and the file of each document."""
+        for start in range(0, len(files), _FILES_TOGETHER):
+            name = _lengths_name(self.work, start // _FILES_TOGETHER)
+            lengths = np.frombuffer(beam_files.read(name) or b"", _LENGTHS)
+            for told in files[start : start + _FILES_TOGETHER]:
+                some, lengths = np.split(lengths, [told["documents"]])
+                yield from ((int(length), told["number"]) for length in some)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadDocuments:
+    """Reads a file again and gives each document to its block.
+
+    Args:
+        text_field, errors: as of `raw_documents`.
+    """
+
+    text_field: str
+    errors: str
+
+    def __call__(
+        self, file: tuple[int, str, str, list[tuple[int, int, int]]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield a block's number; a document's file and place; and the document.
+
+        Beside them stands how many documents the block has.
+        """
+        number, path, form, shares = file
+        reader = CorpusReader(self.text_field, self.errors, CorpusReport())
+        places = itertools.count()
+        try:
+            documents = documents_of(path, form, reader)
+            for block, count, total in shares:
+                for document in itertools.islice(documents, count):
+                    parts = (document.text, document.form, list(document.silent))
+                    yield block, (number, next(places), total, parts)
+            most = sum(count for _, count, _ in shares)
+            if next(places) != most or next(documents, None) is not None:
+                raise DataError(_CHANGED, path=path)
+        except BertKerasError as error:
+            yield _MISTAKE, (number, 0, 0, mistake_of(error))
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteShard:
+    """Makes the shard of a block, if an earlier try has not.
+
+    Args:
+        output: the folder of the shards.
+        work: the folder of the run.
+        tokenizer: its settings, as JSON.
+        config: of `write_pretraining_data`.
+        language: of `sentences_of`.
+    """
+
+    output: str
+    work: str
+    tokenizer: str
+    config: PretrainingDataConfig
+    language: str
+
+    def __call__(self, found: tuple[int, Iterable[Any]]) -> dict[str, Any]:
+        """Return what is to be known of the shard, or the mistake."""
+        number, values = found
+        parts = sorted(values, key=lambda part: part[:2])
+        try:
+            if number == _MISTAKE:
+                raise_mistake(parts[0][3])
+            if len(parts) != parts[0][2]:
+                raise DataError(f"the corpus {_CHANGED}")
+            texts = (part[3] for part in parts)
+            documents = [
+                RawDocument(text, form, "", tuple(silent))
+                for text, form, silent in texts
+            ]
+            return self._shard(block_of(number, documents))
+        except BertKerasError as error:
+            return {"number": number, "mistake": mistake_of(error)}
+
+    def _shard(self, block: Block) -> dict[str, Any]:
+        name = shard_name(block.number)
+        path, note = f"{self.output}/{name}", f"{self.work}/{name}.json"
+        try:
+            known = json.loads(beam_files.read(note) or b"null")
+            if known is not None and beam_files.size_of(path) == known["bytes"]:
+                check_text(self.output, known, block.text_blake2b)
+                return known
+            shard = self._made(block, path)
+            beam_files.write(note, json.dumps(shard).encode())
+        except OSError as error:
+            reason = error.strerror or error
+            raise DataError(f"cannot be written: {reason}", path=path) from None
+        return shard
+
+    def _made(self, block: Block, path: str) -> dict[str, Any]:
+        """Make a shard beside, by the same code as on one machine, and put it there."""
+        from bert_keras.runs.environment import load_tensorflow
+
+        load_tensorflow()
+        from bert_keras.pretraining.shards import ShardWriter
+
+        with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
+            writer = ShardWriter(
+                folder,
+                to_sentences=sentences_by(self.language),
+                tokenizer=_tokenizer(self.tokenizer),
+                config=self.config,
+            )
+            shard = writer(block)
+            with open(f"{folder}/{shard['file']}", "rb") as file:
+                beam_files.put(file, path)
+        return shard
+
+
+def sentences_by(language: str) -> Any:
+    """Return the function that splits documents, as the command line gives it."""
+    return functools.partial(sentences_of, language=language)
+
+
+@functools.lru_cache(maxsize=1)  # its tables and graphs take a second
+def _tokenizer(settings: str) -> Any:
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    return WordPieceTokenizer.from_config(json.loads(settings))
+
+
+def keep_shards(work: str, shards: list[dict[str, Any]]) -> None:
+    """Write down what was made, in the order of the blocks."""
+    ordered = sorted(shards, key=lambda shard: shard["number"])
+    beam_files.write(f"{work}/{SHARDS}", json.dumps(ordered).encode())

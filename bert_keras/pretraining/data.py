@@ -1,0 +1,189 @@
+"""Documents to shards of pretraining examples: `write_pretraining_data`.
+
+Documents go in blocks of about a fixed number of characters. A block is the work of one
+process and becomes one shard, whose bytes follow from its text, its number and the
+settings alone: any number of workers, and a run that is killed and goes on, write the
+same bytes.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; the feature
+names and types of google-research/bert `create_pretraining_data.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.journal import Journal
+from bert_keras.pretraining.manifest import job_of
+from bert_keras.pretraining.shards import (
+    Block,
+    ShardWriter,
+    blocks_of,
+    check_documents,
+    totals_of,
+)
+from bert_keras.runs.process_pool import map_unordered
+from bert_keras.settings import check_whole_number
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+
+def write_pretraining_data(
+    documents: Iterable[Any],
+    output: str | os.PathLike[str],
+    *,
+    to_sentences: Callable[[Any], Iterable[str]],
+    tokenizer: WordPieceTokenizer,
+    config: PretrainingDataConfig | None = None,
+    workers: int = 1,
+    characters: int | None = None,
+    say: Callable[[str], object] | None = None,
+) -> dict[str, Any]:
+    """Write gzipped TFRecord shards and a manifest of documents; returns the manifest.
+
+    The examples have the features of Google's code: `input_ids`, `input_mask` and
+    `segment_ids` int64 [T], `masked_lm_positions` and `masked_lm_ids` int64 [P],
+    `masked_lm_weights` float32 [P] (0 where there is none) and `next_sentence_labels`
+    int64 [1] (0: B is next). Dynamic data lacks those that begin with `masked`.
+
+    The same call goes on where a run was killed, and returns at once where one had
+    finished; the documents are read again then and compared.
+
+    Args:
+        documents: strings, or objects whose `text` is one, that can be pickled. Text
+            and `form`, if there is one, are what is compared when a run goes on.
+        output: a new folder, or that of a run that did not finish.
+        to_sentences: the sentences of a document; a function at the top of a module,
+            or a `functools.partial` of one, so that other processes find it.
+        tokenizer: with `[MASK]` in its vocabulary.
+        config: the settings; `None` is `PretrainingDataConfig()`.
+        workers: processes. From 2 on they are new ones, so that a script that calls
+            this needs `if __name__ == "__main__":`.
+        characters: of all documents, if known; progress then tells the time left.
+        say: takes a line of progress after each shard; `None` prints it to stderr.
+
+    Returns:
+        The settings, the SHA-256 of the vocabulary, what each shard holds, and the
+        numbers of documents, sentences, tokens and instances with the shares of real
+        tokens, of `[UNK]` and of pairs whose B is not next.
+
+    Raises:
+        ConfigError: an argument is wrong; the vocabulary has no `[MASK]`.
+        DataError: there is no document or none long enough, or one alone where next
+            sentences are asked for; `output` holds something else; the disk refuses.
+            Finished shards stay, and the same call goes on from there.
+
+    Example:
+        >>> manifest = write_pretraining_data(
+        ...     ["One sentence.\\nA second.", "Another text.\\nIts end."],
+        ...     "data",
+        ...     to_sentences=str.splitlines,
+        ...     tokenizer=tokenizer,
+        ... )
+        >>> manifest["documents"]
+        2
+    """
+    config = PretrainingDataConfig() if config is None else config
+    check_whole_number("workers", workers, least=1)
+    writer = ShardWriter(
+        output, to_sentences=to_sentences, tokenizer=tokenizer, config=config
+    )
+    blocks = _checked(blocks_of(documents, config.block_characters), config)
+    journal = Journal(output, job_of(config, tokenizer, to_sentences))
+    progress = _Progress(characters, say or _say)
+    todo = _unfinished(blocks, journal, progress)
+    made: Iterator[dict[str, Any]] = map(writer, todo)
+    if workers > 1:
+        make = functools.partial(
+            _shard_writer,
+            os.fspath(output),
+            to_sentences,
+            tokenizer.get_config(),
+            config,
+        )
+        made = map_unordered(make, todo, workers=workers)
+    for shard in made:
+        journal.add(shard)
+        progress.made(shard["characters"])
+    shards = [journal.shards[number] for number in range(progress.blocks)]
+    return journal.finish(len(shards), totals_of(shards, config))
+
+
+def _shard_writer(
+    folder: str,
+    to_sentences: Callable[[Any], Iterable[str]],
+    tokenizer: Mapping[str, Any],
+    config: PretrainingDataConfig,
+) -> ShardWriter:
+    """Return the shard writer of another process."""
+    return ShardWriter(
+        folder,
+        to_sentences=to_sentences,
+        tokenizer=WordPieceTokenizer.from_config(tokenizer),
+        config=config,
+    )
+
+
+def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator[Block]:
+    """Return the blocks; raise where there is none, or too few documents."""
+    first = list(itertools.islice(blocks, 1))
+    check_documents(sum(len(block.documents) for block in first), config.next_sentence)
+    return itertools.chain(first, blocks)
+
+
+def _unfinished(
+    blocks: Iterable[Block], journal: Journal, progress: _Progress
+) -> Iterator[Block]:
+    """Yield the blocks whose shards an earlier run has not made."""
+    for block in blocks:
+        progress.blocks += 1
+        if journal.holds(block.number, block.text_blake2b):
+            progress.found(block.characters)
+        else:
+            yield block
+
+
+class _Progress:
+    """Says after each shard how fast the work goes and how long it will take.
+
+    Args:
+        total: characters of all documents, if known.
+        say: takes a line.
+
+    Attributes:
+        blocks: number of blocks so far.
+    """
+
+    def __init__(self, total: int | None, say: Callable[[str], object]) -> None:
+        self.total = total
+        self.say = say
+        self.blocks = 0
+        self._found = self._made = 0
+        self._shards = 0
+        self._start = time.perf_counter()
+
+    def found(self, characters: int) -> None:
+        """Count a shard that an earlier run has made."""
+        self._found += characters
+        self._shards += 1
+
+    def made(self, characters: int) -> None:
+        """Count a shard and say so."""
+        self._made += characters
+        self._shards += 1
+        speed = self._made / max(time.perf_counter() - self._start, 1e-9)
+        done = self._found + self._made
+        line = f"shard {self._shards}  {done:,} characters  {speed:,.0f} characters/s"
+        if self.total is not None:
+            line += f"  {max(self.total - done, 0) / speed:,.0f} s left"
+        self.say(line)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,228 @@
+"""The files of pretraining data, and what they hold: `find_files`.
+
+A manifest beside them is believed, once vocabulary and sizes are compared; Google's
+files have none. What an example is made of is seen from the first one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.errors import DataError
+from bert_keras.files.records import first_example
+from bert_keras.pretraining.manifest import JOURNAL, read_manifest
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.vocabulary import vocabulary_hash
+
+LABEL = "next_sentence_labels"
+TOKENS = ("input_ids", "input_mask", "segment_ids")
+MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+_ENDINGS = (".tfrecord", ".tfrecord.gz", ".tfrecords", ".tf_record")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingFiles:
+    """Files of examples of one kind.
+
+    Args:
+        paths: the files.
+        features: how an example is parsed; those of `MASKED` are there if masks are
+            written out.
+        settings: those that the data was made with, as of `PretrainingDataConfig`;
+            `None` where nothing tells.
+        counts: number of examples of each file; `None` where nothing tells.
+    """
+
+    paths: list[str]
+    features: dict[str, tf.io.FixedLenFeature]
+    settings: dict[str, Any] | None
+    counts: list[int] | None
+
+    @property
+    def examples(self) -> int | None:
+        """Number of examples; `None` where nothing tells."""
+        return None if self.counts is None else sum(self.counts)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether masks are written out."""
+        return MASKED[0] in self.features
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a row, T."""
+        return self.features["input_ids"].shape[0]
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are two texts in a row, as far as is known."""
+        return self.settings is None or self.settings["next_sentence"] != "none"
+
+
+def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
+    """Return the files of a folder or pattern, a file, or several files.
+
+    Raises:
+        DataError: there is no file, one is broken or has other features, a run has not
+            finished, or the data was made with another vocabulary.
+    """
+    paths = _paths(files)
+    manifests = _manifests_of(paths)
+    if isinstance(files, str | os.PathLike) and os.path.isdir(files):
+        _check_whole(os.fspath(files), paths, manifests)
+    counts = _checked_counts(paths, manifests)
+    settings = _settings_of(manifests, tokenizer)
+    features = _features_of(paths, tokenizer.vocab_size)
+    return PretrainingFiles(paths, features, settings, counts)
+
+
+def _paths(files: Any) -> list[str]:
+    """Return the files, sorted where a folder or a pattern names them."""
+    if not isinstance(files, str | os.PathLike):
+        paths = [os.fspath(file) for file in files]
+        if not paths:
+            raise DataError("`files` must name one file at least; received none")
+        return paths
+    place = os.fspath(files)
+    if os.path.isdir(place):
+        found = [os.path.join(place, name) for name in sorted(os.listdir(place))]
+        paths = [path for path in found if path.endswith(_ENDINGS)]
+        if not paths:
+            raise DataError(
+                f"holds no file that ends in {', '.join(_ENDINGS)}", path=place
+            )
+        return paths
+    paths = [place] if os.path.exists(place) else sorted(glob.glob(place))
+    if not paths:
+        raise DataError("no such file or folder", path=place)
+    return paths
+
+
+def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
+    """Return the manifest of each folder that files are in, if it has one.
+
+    Raises:
+        DataError: a run has not finished.
+    """
+    found: dict[str, Mapping[str, Any] | None] = {}
+    for folder in {os.path.dirname(path) for path in paths}:
+        if os.path.exists(os.path.join(folder, JOURNAL)):
+            raise DataError(
+                "the run that writes this data has not finished; start it again",
+                path=folder or ".",
+            )
+        found[folder] = read_manifest(folder)
+    return found
+
+
+def _settings_of(
+    manifests: Mapping[str, Mapping[str, Any] | None], tokenizer: WordPieceTokenizer
+) -> dict[str, Any] | None:
+    """Return the settings in the manifests, if any.
+
+    Raises:
+        DataError: another vocabulary made the data, or several folders are of different
+            kinds.
+    """
+    hash_ = vocabulary_hash(tokenizer.vocabulary)
+    for folder, manifest in manifests.items():
+        if manifest is not None and manifest["vocabulary_sha256"] != hash_:
+            raise DataError(
+                "was made with another vocabulary than the tokenizer's: of "
+                f"{manifest['vocabulary_size']:,} tokens, SHA-256 "
+                f"{manifest['vocabulary_sha256'][:12]}…; received "
+                f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
+                path=Path(folder) / "manifest.json",
+            )
+    settings = [each["settings"] for each in manifests.values() if each is not None]
+    for name in ("max_length", "max_predictions", "next_sentence", "masking"):
+        kinds = {each[name] for each in settings}
+        if len(kinds) > 1:
+            raise DataError(
+                f"`files` must be of one kind; received `{name}` "
+                f"{' and '.join(map(str, sorted(kinds)))}"
+            )
+    return settings[0] if settings else None
+
+
+def _check_whole(
+    folder: str,
+    paths: Sequence[str],
+    manifests: Mapping[str, Mapping[str, Any] | None],
+) -> None:
+    """Raise DataError where a shard that the folder's manifest names is gone."""
+    manifest = manifests.get(os.path.dirname(paths[0]))
+    names = {os.path.basename(path) for path in paths}
+    missing = [s["file"] for s in (manifest or {}).get("shards", ()) if s["instances"]]
+    missing = sorted(name for name in missing if name not in names)
+    if missing:
+        raise DataError(
+            f"lacks {len(missing)} of the files that its manifest names, such as "
+            f"{missing[0]}",
+            path=folder,
+        )
+
+
+def _checked_counts(
+    paths: Sequence[str], manifests: Mapping[str, Mapping[str, Any] | None]
+) -> list[int] | None:
+    """Return the number of examples of each file, if manifests tell it of all.
+
+    Raises:
+        DataError: a shard was cut off; TensorFlow would read what is left of it.
+    """
+    shards = {
+        os.path.join(folder, shard["file"]): shard
+        for folder, manifest in manifests.items()
+        if manifest is not None
+        for shard in manifest["shards"]
+    }
+    for path in paths:
+        if path in shards and os.path.getsize(path) != shards[path]["bytes"]:
+            raise DataError(
+                "is not the file that the manifest names: must have "
+                f"{shards[path]['bytes']:,} bytes; has {os.path.getsize(path):,}",
+                path=path,
+            )
+    if not all(path in shards for path in paths):
+        return None
+    return [shards[path]["instances"] for path in paths]
+
+
+def _features_of(
+    paths: Sequence[str], vocab_size: int
+) -> dict[str, tf.io.FixedLenFeature]:
+    """Return how an example is parsed, by the first one of the files."""
+    for path in paths:
+        example = first_example(path)
+        if example is None:
+            continue
+        names = [*TOKENS, LABEL]
+        if any(name in example for name in MASKED):
+            names += MASKED
+        missing = [name for name in names if name not in example]
+        lengths = [len({len(example.get(n, ())) for n in g}) for g in (TOKENS, MASKED)]
+        if missing or max(lengths) > 1:
+            reason = f"lack {', '.join(missing)}" if missing else "differ in length"
+            raise DataError(f"the features of its examples {reason}", path=path)
+        if max(example["input_ids"]) >= vocab_size:  # seen where there is no manifest
+            raise DataError(
+                f"was made with another vocabulary: holds the id "
+                f"{max(example['input_ids'])}; received {vocab_size:,} tokens",
+                path=path,
+            )
+        return {
+            name: tf.io.FixedLenFeature(
+                [len(example[name])],
+                tf.float32 if name == "masked_lm_weights" else tf.int64,
+            )
+            for name in names
+        }
+    raise DataError("holds no example", path=paths[0])

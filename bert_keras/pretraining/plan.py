@@ -1,0 +1,272 @@
+"""All that a run of pretraining is told, checked before anything is written.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2, for the two phases.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bert_keras.checkpoints import Checkpoint, read_checkpoint
+from bert_keras.config import BertConfig
+from bert_keras.errors import ConfigError
+from bert_keras.inference.model_folder import check_vocabulary
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.files import PretrainingFiles, find_files
+from bert_keras.pretraining.shards import masking_of
+from bert_keras.text.masking import Masking, mask_id_of
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.vocabulary import vocabulary_hash
+
+# Settings that may change when a run goes on: the weights do not follow from them.
+_FREE = (
+    *("save_every", "keep", "evaluate_every", "held_out_examples"),
+    *("strategy", "on_nonfinite"),
+)
+_PAIR_HEAD = "cls/seq_relationship/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A data set and the steps that are trained on it.
+
+    Args:
+        data: the folder, or what else `pretraining_dataset` takes.
+        files: what it holds.
+        masking: how tokens are hidden; `None` is what the data was made for.
+        first, last: the step before its first one, and its last one, of the whole run.
+    """
+
+    data: Any
+    files: PretrainingFiles
+    masking: Masking | None
+    first: int
+    last: int
+
+    def seed(self, config: PretrainConfig) -> int:
+        """Return the seed of the order and the masks."""
+        return config.seed + self.first
+
+    def facts(self) -> dict[str, Any]:
+        """Return what tells data sets apart."""
+        return {
+            "files": len(self.files.paths),
+            "bytes": sum(os.path.getsize(path) for path in self.files.paths),
+            "max_length": self.files.max_length,
+            "masks": "static" if self.files.is_masked else "dynamic",
+            "steps": self.last - self.first,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingPlan:
+    """A run: the model's sizes and start, its data by phases, what is left out.
+
+    Args:
+        config: how to train.
+        sizes: of the model; causal if the objective is.
+        checkpoint: what training starts from; `None` for a new model.
+        tokenizer: of model and data.
+        phases: in their order.
+        next_sentence: whether pairs are trained.
+        notes: lines that a user should read.
+    """
+
+    config: PretrainConfig
+    sizes: BertConfig
+    checkpoint: Checkpoint | None
+    tokenizer: WordPieceTokenizer
+    phases: tuple[Phase, ...]
+    next_sentence: bool
+    notes: tuple[str, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the weights at the end follow from, fit for JSON."""
+        config = dataclasses.asdict(self.config)
+        start = "random" if self.checkpoint is None else _digest(self.checkpoint)
+        return {
+            **{name: value for name, value in config.items() if name not in _FREE},
+            "encoder": self.sizes.to_dict(),
+            "start": start,
+            "data": [phase.facts() for phase in self.phases],
+            "vocabulary_sha256": vocabulary_hash(self.tokenizer.vocabulary),
+        }
+
+
+def plan_pretraining(
+    encoder: BertConfig | str | os.PathLike[str],
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    vocab: str | os.PathLike[str] | None,
+    config: PretrainConfig,
+) -> PretrainingPlan:
+    """Return the plan of a run; arguments as of `pretrain`.
+
+    Raises:
+        ConfigError: a setting is wrong, or does not go with the data.
+        DataError: the data is missing, broken or of another vocabulary.
+        CheckpointError: the checkpoint is.
+    """
+    places = [data] if isinstance(data, str | os.PathLike) else list(data)
+    if not places:
+        raise ConfigError("`data` must name one folder at least; received none")
+    ends = list(itertools.accumulate(config.steps_of(len(places))))
+    checkpoint = None
+    if isinstance(encoder, BertConfig):
+        sizes = encoder
+    else:
+        checkpoint = read_checkpoint(encoder)
+        sizes = checkpoint.config
+    tokenizer = _tokenizer(checkpoint, vocab)
+    files = [find_files(place, tokenizer) for place in places]
+    check_sizes(sizes, tokenizer, files)
+    notes = [*checkpoint.notes, *tokenizer.notes] if checkpoint else []
+    sizes = _directed(sizes, checkpoint, config, notes)
+    phases = tuple(
+        Phase(place, found, _masking(found, tokenizer, config), first, last)
+        for place, found, first, last in zip(
+            places, files, [0, *ends], ends, strict=False
+        )
+    )
+    next_sentence = _trains_pairs(phases, checkpoint, config, notes)
+    return PretrainingPlan(
+        config, sizes, checkpoint, tokenizer, phases, next_sentence, tuple(notes)
+    )
+
+
+def check_sizes(
+    sizes: BertConfig, tokenizer: WordPieceTokenizer, files: Sequence[PretrainingFiles]
+) -> None:
+    """Raise ConfigError unless each token, position and segment has its row."""
+    needs = {
+        "vocab_size": tokenizer.vocab_size,
+        "max_position_embeddings": max(each.max_length for each in files),
+        "type_vocab_size": 2 if any(each.has_pairs for each in files) else 1,
+    }
+    for name, least in needs.items():
+        if getattr(sizes, name) < least:
+            raise ConfigError(
+                f"`{name}` must be at least {least:,} for this vocabulary and data; "
+                f"received {getattr(sizes, name):,}"
+            )
+
+
+def _tokenizer(
+    checkpoint: Checkpoint | None, vocab: str | os.PathLike[str] | None
+) -> WordPieceTokenizer:
+    """Return the tokenizer of a folder, or of the checkpoint that training starts from.
+
+    Raises:
+        ConfigError: `vocab` is missing, or given beside a checkpoint.
+    """
+    if checkpoint is not None and vocab is None:
+        tokenizer = WordPieceTokenizer.from_folder(
+            checkpoint.path, **checkpoint.tokenizer
+        )
+        check_vocabulary(tokenizer, checkpoint)
+        return tokenizer
+    if checkpoint is None and vocab is not None:
+        return WordPieceTokenizer.from_folder(vocab)
+    raise ConfigError(
+        "`vocab` must be given for a new model, and for no checkpoint, which has its "
+        f"own; received {vocab}"
+    )
+
+
+def _directed(
+    sizes: BertConfig,
+    checkpoint: Checkpoint | None,
+    config: PretrainConfig,
+    notes: list[str],
+) -> BertConfig:
+    """Return the sizes with attention that fits the objective.
+
+    Raises:
+        ConfigError: tokens are masked in a model that reads left to right.
+    """
+    causal = config.objective == "causal"
+    if sizes.is_decoder and not causal:
+        raise ConfigError(
+            "`objective` must be causal for a model with `is_decoder`; received masked"
+        )
+    if causal and checkpoint is not None and not sizes.is_decoder:
+        notes.append("the checkpoint reads both ways: from here on left to right")
+    return dataclasses.replace(sizes, is_decoder=causal)
+
+
+def _masking(
+    files: PretrainingFiles, tokenizer: WordPieceTokenizer, config: PretrainConfig
+) -> Masking | None:
+    """Return how the config hides tokens; `None` is what the data was made for.
+
+    Raises:
+        ConfigError: the masks of the data are written out, and others, or none, are
+            asked for; the shares do not go together.
+    """
+    changes = config.masking_changes()
+    if files.is_masked and (changes or config.objective == "causal"):
+        name = next(iter(changes), "objective")
+        wanted = "masked" if name == "objective" else "None"
+        raise ConfigError(
+            f"`{name}` must be {wanted} for data whose masks are written out, as in "
+            f"{files.paths[0]}; received {getattr(config, name)}: write the data with "
+            "dynamic masking"
+        )
+    if not files.is_masked and config.objective == "masked":
+        mask_id_of(tokenizer)
+    if not changes:
+        return None
+    made = PretrainingDataConfig(**(files.settings or {}))
+    if config.mask_rate is not None:  # as many places as that rate fills in a full row
+        made = dataclasses.replace(
+            made, mask_rate=config.mask_rate, max_predictions=None
+        )
+    names = {"mask_rate": "rate", "mask_unit": "unit"}
+    changed = {names.get(name, name): value for name, value in changes.items()}
+    return dataclasses.replace(masking_of(made), **changed)
+
+
+def _trains_pairs(
+    phases: Sequence[Phase],
+    checkpoint: Checkpoint | None,
+    config: PretrainConfig,
+    notes: list[str],
+) -> bool:
+    """Say whether there is a next-sentence head to train; note what is left out.
+
+    A left-to-right model has none: its `[CLS]` sees nothing of the texts.
+
+    Raises:
+        ConfigError: some phases have pairs and others have not.
+    """
+    wanted = config.next_sentence == "auto" and config.objective == "masked"
+    having = [phase.files.has_pairs for phase in phases]
+    if wanted and any(having) and not all(having):
+        raise ConfigError(
+            "`next_sentence` must be none where only some of the data has pairs; "
+            f"received auto, and none in {phases[having.index(False)].data}"
+        )
+    trains = wanted and all(having)
+    if not trains and checkpoint is not None:
+        lost = [n for n in checkpoint.shapes if n.startswith((_PAIR_HEAD, "bert/pool"))]
+        if lost:
+            notes.append(
+                "left out of the model: the pooler and the next-sentence head of the "
+                "checkpoint, since no pairs are trained"
+            )
+    return trains
+
+
+def _digest(checkpoint: Checkpoint) -> str:
+    """Return what tells the weights of checkpoints apart."""
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(checkpoint.shapes):
+        found.update(name.encode())
+        found.update(checkpoint.arrays[name].tobytes())
+    return found.hexdigest()

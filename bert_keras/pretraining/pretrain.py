@@ -1,0 +1,161 @@
+"""Pretrain an encoder with its heads, or go on with one: `pretrain`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras.config import BertConfig
+from bert_keras.distribution.strategy import Devices, find_strategy
+from bert_keras.distribution.worker_watch import WorkerWatch
+from bert_keras.files.atomic import replaced_folder
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.folder import (
+    assign_pretrainer,
+    new_pretrainer,
+    write_pretrainer,
+)
+from bert_keras.pretraining.held_out import HeldOut
+from bert_keras.pretraining.loop import PretrainingLoop
+from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
+from bert_keras.pretraining.pretrainer import BertPretrainer
+from bert_keras.report.report import write_report
+from bert_keras.runs.environment import environment
+from bert_keras.runs.progress import say
+from bert_keras.runs.run_folder import MODEL, RunFolder, SilentRun
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainResult:
+    """What `pretrain` made.
+
+    Args:
+        folder: the model folder, `model` in the folder of the run.
+        model: the encoder with its heads.
+        scores: of the held-out data at the end; empty where none was given.
+        history: rows of the curves, by step.
+    """
+
+    folder: Path
+    model: BertPretrainer
+    scores: dict[str, float]
+    history: list[dict[str, Any]]
+
+
+def pretrain(
+    encoder: BertConfig | str | os.PathLike[str],
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    vocab: str | os.PathLike[str] | None = None,
+    held_out: str | os.PathLike[str] | None = None,
+    config: PretrainConfig | None = None,
+    command: str = "",
+) -> PretrainResult:
+    """Train an encoder with its heads on masked tokens and pairs of texts.
+
+    The folder of the run gets checkpoints, each a model folder with what training needs
+    to go on; the curves (`curves.jsonl`); and at the end `report.html` and `model`,
+    which opens in `transformers`, too. The same call goes on after the last checkpoint
+    where a run was stopped, and ends with the same weights.
+
+    On several replicas (`config.strategy`) the result is that of one device, but for
+    rounding and for which units drop. Of several processes each makes this call; the
+    first one writes. They end together: see `WorkerWatch`.
+
+    Args:
+        encoder: the sizes of a new one; or a checkpoint to go on with, its heads
+            included.
+        data: the folder of `write_pretraining_data`; or several, trained on one after
+            the other, such as rows of 128 and then of 512 tokens.
+        output: a new folder, or that of the same run.
+        vocab: folder of the vocabulary; that of a checkpoint is the checkpoint's own.
+        held_out: data that is scored while training.
+        config: how to train.
+        command: the command line, for the report.
+
+    Raises:
+        ConfigError: a setting is wrong; `output` holds a run with other settings; the
+            strategy's devices are not there.
+        DataError: the data is missing, broken or of another vocabulary.
+        CheckpointError: a checkpoint is broken, or the disk refuses.
+        TrainingError: a loss or gradient is not finite, and that is to stop the run.
+
+    Example:
+        >>> sizes = BertConfig.from_preset("tiny", vocab_size=8000)
+        >>> config = PretrainConfig(steps=2000, batch_size=64, learning_rate=1e-3)
+        >>> pretrain(sizes, "data", "runs/tiny", vocab="vocab", config=config).folder
+        PosixPath('runs/tiny/model')
+    """
+    config = config or PretrainConfig()
+    devices = find_strategy(config.strategy)  # before TensorFlow computes anything
+    tell = say if devices.is_chief else _silent
+    with WorkerWatch(devices) as watch:
+        plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
+        held = None if held_out is None else HeldOut(held_out, plan, devices)
+        with _run_folder(devices, output, plan) as run:
+            watch.finish = run.finish
+            say(devices.line())
+            for note in plan.notes:
+                tell(note)
+            with devices.strategy.scope():
+                model = new_pretrainer(
+                    plan.sizes, config, next_sentence=plan.next_sentence
+                )
+            if plan.checkpoint is not None:
+                assign_pretrainer(model, plan.checkpoint, tell)
+            loop = PretrainingLoop(model, plan, run, held, devices)
+            if loop.step < config.steps:
+                tell(
+                    f"pretraining {model.count_params():,} parameters, "
+                    f"{config.steps:,} steps of {config.batch_size:,} examples; the "
+                    f"run is in {run.path}"
+                )
+            loop.train()
+            scores = loop.scores or loop.evaluate()
+            if devices.is_chief:
+                _write(loop, plan, command)
+    return PretrainResult(run.path / MODEL, model, scores, loop.history)
+
+
+def _run_folder(
+    devices: Devices, output: str | os.PathLike[str], plan: PretrainingPlan
+) -> contextlib.AbstractContextManager[Any]:
+    if devices.is_chief:
+        return RunFolder(output, plan.settings())
+    return SilentRun(output)
+
+
+def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
+    """Write the model and the report of a run that is done."""
+    run, scores = loop.run, loop.scores
+    skipped = int(sum(row.get("passed_over", 0) for row in loop.history))
+    with replaced_folder(run.path / MODEL) as folder:
+        write_pretrainer(folder, loop.model, plan.tokenizer)
+    write_report(
+        run.path / "report.html",
+        title=f"pretraining: {run.path.name}",
+        settings={
+            **dataclasses.asdict(plan.config),
+            **plan.sizes.to_dict(),
+            **({"skipped_updates": skipped} if skipped else {}),
+        },
+        data={str(phase.data): phase.facts() for phase in plan.phases},
+        history=loop.history,
+        scores={"held_out": scores} if scores else {},
+        mistakes=[],
+        best_score="perplexity",
+        environment={**environment(), "devices": loop.devices.line()},
+        command=command,
+    )
+
+
+def _silent(line: str) -> None:
+    """Say nothing: another worker says it."""

@@ -1,0 +1,198 @@
+"""The encoder with the heads it is pretrained with: `BertPretrainer`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
+`run_pretraining.py`, whose variable scopes the weights are named for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.distribution.replicated_fit import ReplicatedFit
+from bert_keras.errors import ConfigError
+from bert_keras.model.encoder import BertEncoder, batch_inputs, complete
+from bert_keras.model.heads import PooledHead
+from bert_keras.model.masked_lm_head import (
+    NO_LABEL,
+    MaskedAccuracy,
+    MaskedLMHead,
+    MaskedPerplexity,
+)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertPretrainer(ReplicatedFit, keras.Model):
+    """Encoder, masked-LM head and next-sentence head, a functional Keras model.
+
+    Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],
+    columns of each of the R rows, -1 where a row has fewer: what `pretraining_dataset`
+    gives. Outputs are a dict of float32 logits: `masked_lm` [R, P, V] and
+    `next_sentence` [S, 2], one for each of the S examples; class 0 means that the
+    second text follows.
+
+    Args:
+        encoder: with the pooler if there is a next-sentence head, else without.
+        next_sentence: whether there is that head.
+        seed: seed of the heads' initializers.
+
+    Raises:
+        ConfigError: the encoder's pooler is missing, or has no use.
+
+    Example:
+        >>> model = BertPretrainer(BertEncoder(BertConfig.from_preset("tiny")))
+        >>> model.compile(
+        ...     AdamW(1e-4), loss=pretraining_loss(), metrics=pretraining_metrics()
+        ... )
+        >>> model.fit(pretraining_dataset("data", tokenizer, batch_size=32))
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        *,
+        next_sentence: bool = True,
+        seed: int | None = None,
+        name: str = "pretrainer",
+    ) -> None:
+        if next_sentence != (encoder.pooler is not None):
+            raise ConfigError(
+                "`encoder` must have the pooler if and only if `next_sentence` is "
+                f"True; received pooler={encoder.pooler is not None} and "
+                f"next_sentence={next_sentence}"
+            )
+        inputs = batch_inputs(cls_positions=next_sentence)
+        positions = keras.Input((None,), dtype="int32", name="masked_positions")
+        head = MaskedLMHead.on(encoder, seed=seed)
+        encoded = encoder.read_at(inputs, positions)
+        table = encoder.token_table(inputs)
+        outputs = {"masked_lm": head(encoded["sequence_output"], table)}
+        if next_sentence:
+            with keras.name_scope("cls"):
+                pair_head = PooledHead.on(
+                    encoder,
+                    2,
+                    # The initializers of the two heads draw apart.
+                    seed=None if seed is None else seed + 1,
+                    dropout_rate=0.0,
+                    name="seq_relationship",
+                )
+                outputs["next_sentence"] = pair_head(encoded["pooled_output"])
+        super().__init__({**inputs, "masked_positions": positions}, outputs, name=name)
+        self.encoder = encoder
+        self._settings = {"next_sentence": next_sentence, "seed": seed}
+
+    @property
+    def has_next_sentence(self) -> bool:
+        """Whether the model has the next-sentence head."""
+        return bool(self._settings["next_sentence"])
+
+    @property
+    def architecture(self) -> str:
+        """Hugging Face's class of the same model."""
+        return "BertForPreTraining" if self.has_next_sentence else "BertForMaskedLM"
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        encoder = keras.saving.serialize_keras_object(self.encoder)
+        return {"encoder": encoder, "name": self.name, **self._settings}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        settings = dict(config)
+        settings["encoder"] = keras.saving.deserialize_keras_object(
+            settings["encoder"], custom_objects=custom_objects
+        )
+        return cls(**settings)
+
+
+def pretraining_loss(*, next_sentence: bool = True) -> dict[str, keras.losses.Loss]:
+    """Return the losses whose sum is the paper's, for `compile`.
+
+    Each is a mean: over the masked tokens of the batch, and over its examples.
+    """
+    losses: dict[str, keras.losses.Loss] = {
+        "masked_lm": keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=NO_LABEL
+        )
+    }
+    if next_sentence:
+        losses["next_sentence"] = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True
+        )
+    return losses
+
+
+def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
+    """Return accuracy and perplexity of the masked LM and the accuracy of the pairs.
+
+    For `compile`; Keras shows them as `masked_lm_accuracy`, `masked_lm_perplexity` and
+    `next_sentence_accuracy`.
+    """
+    metrics: dict[str, list[Any]] = {
+        "masked_lm": [
+            MaskedAccuracy(name="accuracy"),
+            MaskedPerplexity(name="perplexity"),
+        ]
+    }
+    if next_sentence:
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        metrics["next_sentence"] = [accuracy]
+    return metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingObjective:
+    """Sums of losses (nats) and of correct answers, for `TrainStep` and held-out data.
+
+    Args:
+        next_sentence: whether pairs are scored.
+    """
+
+    next_sentence: bool = True
+
+    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
+        """Return the numbers of masked tokens and of pairs, float32 [] each.
+
+        Args:
+            labels: `masked_lm` int32 [R, P], -1 where there is none; `next_sentence`
+                int32 [S].
+        """
+        hidden = tf.cast(labels["masked_lm"] >= 0, tf.float32)
+        found = {"masked_lm": tf.reduce_sum(hidden)}
+        if self.next_sentence:
+            pairs = tf.ones_like(labels["next_sentence"], tf.float32)
+            found["next_sentence"] = tf.reduce_sum(pairs)
+        return found
+
+    def sums(
+        self, outputs: dict[str, Any], labels: dict[str, Any]
+    ) -> dict[str, tuple[Any, Any]]:
+        """Return loss and correct answers of each head, float32 [] each.
+
+        Args:
+            outputs: logits of `BertPretrainer`.
+            labels: as in `counts`.
+        """
+        hidden = labels["masked_lm"] >= 0
+        found = {"masked_lm": _sums(outputs["masked_lm"], labels["masked_lm"], hidden)}
+        if self.next_sentence:
+            logits, pairs = outputs["next_sentence"], labels["next_sentence"]
+            found["next_sentence"] = _sums(logits, pairs, tf.ones_like(pairs, tf.bool))
+        return found
+
+
+def _sums(logits: Any, labels: Any, counted: Any) -> tuple[Any, Any]:
+    weights = tf.cast(counted, tf.float32)
+    known = tf.maximum(labels, 0)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(known, logits)
+    right = tf.argmax(logits, axis=-1, output_type=labels.dtype) == known
+    correct = tf.cast(right, tf.float32)
+    return tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)

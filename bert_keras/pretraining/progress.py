@@ -1,0 +1,245 @@
+"""What is seen of pretraining while it goes on: `PretrainingProgress`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.runs.progress import say
+
+TRAINING = 3  # a backward pass takes twice the products of the forward pass
+
+
+def forward_operations(
+    config: BertConfig,
+    *,
+    tokens: float,
+    token_pairs: float,
+    predictions: float = 0.0,
+    pooled: float = 0.0,
+) -> float:
+    """Return the operations of the matrix products of a forward pass.
+
+    Each token counts in each block, as is usual; `BertEncoder.read_at` needs fewer in
+    the last one.
+
+    Args:
+        config: the sizes of the model.
+        tokens: real tokens, padding not counted.
+        token_pairs: sum over the texts of their squared numbers of tokens.
+        predictions: tokens that the masked-LM head predicts.
+        pooled: texts that the pooler and a head of 2 classes read.
+
+    Example:
+        >>> forward_operations(BertConfig(), tokens=1, token_pairs=0) / 2 == 84_934_656
+        True
+    """
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
+    head = hidden**2 + hidden * config.vocab_size
+    products = layers * (tokens * block + 2 * token_pairs * hidden)
+    products += predictions * head + pooled * (hidden**2 + 2 * hidden)
+    return 2.0 * products
+
+
+_SECONDS_BETWEEN_LINES = 5.0
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+class PretrainingProgress:
+    """Adds up what updates return and tells it: lines on stderr, rows of the curves.
+
+    A line tells the losses, the speed in real tokens, their share of the rows, the rate
+    of the model's operations (its matrix products for real tokens; what padding or
+    recomputing costs is left out), the share of the time that the loop waited for
+    batches, and the time left. All is that of the global batch.
+
+    Args:
+        config: sizes of the model.
+        steps: updates of all phases.
+        start: updates that an earlier run has made.
+        row_every: updates of a row.
+        pass_over: told of the number and the loss of an update whose loss or gradients
+            are not finite; may raise. Some updates may have followed.
+        tell: prints a line.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        steps: int,
+        start: int,
+        row_every: int,
+        pass_over: Callable[[int, float], object],
+        tell: Callable[[str], object] = say,
+    ) -> None:
+        self.config = config
+        self.steps = steps
+        self.row_every = row_every
+        self._say = tell
+        self._pass_over = pass_over
+        self.step = start
+        self._updates: list[Any] = []  # since the last row
+        self._looked_at = self._passed_over = 0  # of these
+        self._seconds = 0.0  # of training since the last row
+        self._waited = 0.0  # of these, for batches
+        self._step_seconds = 0.0  # of an update, of late
+        self._clock = self._last_line = time.perf_counter()
+
+    def pause(self) -> None:
+        """Stop the clock: what follows is no training, until `go_on`."""
+        self._seconds += time.perf_counter() - self._clock
+
+    def go_on(self) -> None:
+        """Start the clock again."""
+        self._clock = time.perf_counter()
+
+    def add(
+        self,
+        sums: Mapping[str, Any],
+        totals: Mapping[str, Any],
+        is_made: Any,
+        tokens: Any,
+        waited: float,
+    ) -> dict[str, float] | None:
+        """Count an update; returns a row where one is due.
+
+        Args:
+            sums, totals, is_made: what `TrainStep` returned.
+            tokens: `token_counts` of its batches, added up.
+            waited: seconds for which these were waited for.
+        """
+        self.step += 1
+        self._updates.append((sums, totals, is_made, tokens))
+        self._waited += waited
+        if self.step % self.row_every == 0:
+            return self.end_row()
+        if time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
+            self._tell(self._row())
+        return None
+
+    def end_row(self) -> dict[str, float] | None:
+        """Return the row of the updates since the last one, if there are any."""
+        if not self._updates:
+            return None
+        row = self._row()
+        waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
+        if waited or self.step == self.steps:
+            self._tell(row)
+        self._updates, self._seconds, self._waited = [], 0.0, 0.0
+        self._looked_at = self._passed_over = 0
+        return row
+
+    def _row(self) -> dict[str, float]:
+        """Return the means since the last row, of the updates that were made."""
+        for value in self._updates[-1][0].values():
+            value.numpy()  # waits for the device: what it still does is counted
+        self.pause()
+        self.go_on()
+        self._look()
+        made = [each for each in self._updates if each[2]]
+        told = {"passed_over": self._passed_over} if self._passed_over else {}
+        if not made:
+            return {"step": self.step, **told}
+        losses: dict[str, float] = {}
+        found: dict[str, float] = {}
+        totals = {
+            head: sum(float(totals[head]) for _, totals, *_ in made)
+            for head in made[0][0]
+        }
+        for head, total in totals.items():
+            pairs = np.sum([sums[head].numpy() for sums, *_ in made], axis=0)
+            count = max(total, 1.0)
+            losses[head] = float(pairs[0]) / count
+            found[f"{head}_accuracy"] = float(pairs[1]) / count
+        loss = sum(losses.values())
+        tokens, slots, pairs_of_tokens = np.sum(
+            [tokens.numpy() for *_, tokens in made], axis=0, dtype="float64"
+        )
+        operations = TRAINING * forward_operations(
+            self.config,
+            tokens=tokens,
+            token_pairs=pairs_of_tokens,
+            predictions=totals["masked_lm"],
+            pooled=totals.get("next_sentence", 0.0),
+        )
+        seconds = max(self._seconds, 1e-9)
+        self._step_seconds = seconds / len(self._updates)
+        return {
+            "step": self.step,
+            "loss": loss,
+            **{f"{head}_loss": value for head, value in losses.items()},
+            "masked_lm_perplexity": math.exp(min(losses["masked_lm"], 700.0)),
+            **found,
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds,
+            "real_token_share": tokens / slots,
+            "operations_per_second": operations / seconds,
+            "input_wait_share": min(self._waited / seconds, 1.0),
+            **told,
+        }
+
+    def _look(self) -> None:
+        """Tell of the updates that were passed over."""
+        first = self.step - len(self._updates) + 1
+        for place in range(self._looked_at, len(self._updates)):
+            sums, totals, is_made, _ = self._updates[place]
+            if not is_made:
+                losses = [
+                    float(pair[0]) / max(float(totals[head]), 1.0)
+                    for head, pair in sums.items()
+                ]
+                self._pass_over(first + place, sum(losses))
+                self._passed_over += 1
+        self._looked_at = len(self._updates)
+
+    def _tell(self, row: Mapping[str, float]) -> None:
+        if "loss" not in row:
+            return
+        shown = [
+            f"step {self.step:,}/{self.steps:,}",
+            f"loss {row['loss']:.4f}",
+            f"perplexity {row['masked_lm_perplexity']:,.1f}",
+            f"masked {row['masked_lm_accuracy']:.1%}",
+        ]
+        if "next_sentence_accuracy" in row:
+            shown.append(f"next {row['next_sentence_accuracy']:.1%}")
+        left = (self.steps - self.step) * self._step_seconds
+        shown += [
+            f"{row['tokens_per_second']:,.0f} real tokens/s",
+            f"{row['real_token_share']:.0%} of tokens real",
+            f"{with_prefix(row['operations_per_second'])}FLOP/s",
+            f"{row['input_wait_share']:.0%} waiting for input",
+            f"{left:,.0f} s left",
+        ]
+        self._say("  ".join(shown))
+        self._last_line = time.perf_counter()
+
+
+def with_prefix(value: float) -> str:
+    """Return a number of three digits with a metric prefix, such as `45.2 G`."""
+    power = min(int(math.log10(max(value, 1.0)) / 3), len(_PREFIXES) - 1)
+    return f"{value / 1000**power:.3g} {_PREFIXES[power]}"
+
+
+def token_counts(inputs: Mapping[str, Any]) -> Any:
+    """Return real tokens, places in rows and squared lengths of texts, float32 [3].
+
+    Args:
+        inputs: a batch dict.
+    """
+    mask = tf.cast(inputs["padding_mask"], tf.float32)
+    positions = inputs.get("position_ids")
+    if positions is None:
+        positions = tf.cumsum(tf.ones_like(mask), axis=1) - 1
+    # The sum of 2 i + 1 over the places i of a text is its squared length.
+    squared = tf.reduce_sum(mask * (2 * tf.cast(positions, tf.float32) + 1))
+    places = tf.cast(tf.size(mask), tf.float32)
+    return tf.stack([tf.reduce_sum(mask), places, squared])

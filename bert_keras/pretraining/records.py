@@ -1,0 +1,314 @@
+"""The records of pretraining data in the order that a run takes them.
+
+The order follows from a seed and the epoch, so that a run goes on at any place, and a
+place tells which record of which file it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.distribution.replicas import Share
+from bert_keras.errors import DataError
+from bert_keras.files.records import compression_of
+from bert_keras.pretraining.files import PretrainingFiles, find_files
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+_MOST_LANES = 64
+
+Told = Callable[[Any, tf.data.Dataset], tf.data.Dataset]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordLanes:
+    """The lanes of some files.
+
+    Args:
+        paths: the files.
+        counts: number of records of each file.
+        shuffle: records of which each next one is drawn, in all lanes together.
+        told: of a file's number, int64 [], and its records: what stands for them.
+    """
+
+    paths: Sequence[str]
+    counts: Sequence[int]
+    shuffle: int
+    told: Told
+
+    @property
+    def count(self) -> int:
+        """Number of lanes, G: a power of two, at most that of the files."""
+        return int(min(2 ** (len(self.paths).bit_length() - 1), _MOST_LANES))
+
+    @property
+    def records(self) -> int:
+        """Number of records of an epoch."""
+        return sum(self.counts)
+
+    def parts_evenly(self, replicas: int, batch_size: int) -> bool:
+        """Say whether each replica has lanes, and a part of each batch, of its own."""
+        return self.count % replicas == 0 and batch_size % replicas == 0
+
+    def epoch(
+        self, seed: Any, number: Any = 0, replica: int = 0, replicas: int = 1
+    ) -> tf.data.Dataset:
+        """Return the records of a replica in an epoch, and each one's place in it.
+
+        In graph.
+
+        Args:
+            seed: of the epoch, int64 [].
+            number: of the epoch, int64 []: an epoch begins where the one before ends,
+                in the middle of a batch, too.
+            replica: number of the replica.
+            replicas: how many there are, R; divides the number of lanes.
+        """
+        first = tf.math.floormod(
+            replica - tf.cast(number, tf.int64) * self.records, replicas
+        )
+        own = first + replicas * tf.range(self.count // replicas, dtype=tf.int64)
+        order, read = file_order(len(self.paths), seed), reader(self.paths, self.told)
+        return tf.data.Dataset.from_tensor_slices(own).interleave(
+            lambda lane: self._lane(lane, order, seed, read),
+            cycle_length=self.count // replicas,
+            block_length=1,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+
+    def _lane(
+        self, lane: Any, order: Any, seed: Any, read: Callable[[Any], tf.data.Dataset]
+    ) -> tf.data.Dataset:
+        size, more = divmod(self.records, self.count)
+        start = lane * size + tf.minimum(lane, more)
+        end = start + size + tf.cast(lane < more, tf.int64)
+        counts = tf.gather(tf.constant(self.counts, tf.int64), order)
+        ends = tf.cumsum(counts)
+        # Of the files that hold a record of the lane alone.
+        files = tf.searchsorted(ends, tf.stack([start, end - 1]), side="right")
+
+        def inside(place: Any) -> tf.data.Dataset:
+            last = tf.gather(ends, place)
+            begin = last - tf.gather(counts, place)
+            skipped = tf.maximum(start - begin, 0)
+            taken = tf.minimum(end, last) - begin - skipped
+            return read(tf.gather(order, place)).skip(skipped).take(taken)
+
+        after = files[1] + tf.cast(end > start, files.dtype)
+        places = tf.data.Dataset.range(
+            tf.cast(files[0], tf.int64), tf.cast(after, tf.int64)
+        )
+        records = places.flat_map(inside)
+        # Each epoch has a seed of its own.
+        buffer = max(self.shuffle // self.count, 1)
+        records = records.shuffle(buffer, seed + lane, reshuffle_each_iteration=False)
+        return records.enumerate().map(lambda t, each: (each, t * self.count + lane))
+
+
+def reader(paths: Sequence[str], told: Told) -> Callable[[Any], tf.data.Dataset]:
+    """Return what gives the records of a file by its number, in graph."""
+    names = tf.constant(list(paths))
+    kinds = tf.constant([compression_of(path) for path in paths])
+
+    def read(file: Any) -> tf.data.Dataset:
+        kind = tf.gather(kinds, file)
+        return told(file, tf.data.TFRecordDataset(tf.gather(names, file), kind))
+
+    return read
+
+
+def file_order(count: int, seed: Any) -> Any:
+    """Return the files in the order of an epoch's seed, int64 [count]."""
+    files = tf.range(count, dtype=tf.int64)
+    pair = tf.stack([seed, tf.zeros_like(seed)])
+    return tf.random.experimental.stateless_shuffle(files, seed=pair)
+
+
+_FILES_AT_ONCE = 8
+_GRAPH_SEED = 87_654_321  # TensorFlow's own where no global seed is set
+
+
+def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
+    """Yield the elements of a dataset.
+
+    Raises:
+        DataError: a file is broken; names the data.
+    """
+    batches = iter(dataset)
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except tf.errors.OpError as error:
+            reason = str(error.message).split("\n")[0][:200]
+            raise DataError(f"cannot be read: {reason}", path=str(data)) from None
+        yield batch
+
+
+def record_places(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    tokenizer: WordPieceTokenizer,
+    *,
+    first: int,
+    count: int,
+    seed: int,
+    shuffle: int = 16_384,
+) -> list[tuple[str, int]]:
+    """Return where examples stand: the file, and the number of the record in it.
+
+    What lies before them in their epoch is read, not decoded.
+
+    Args:
+        files, tokenizer, seed, shuffle: as of `pretraining_dataset`, `epochs` `None`.
+        first: examples before them, from the start of the data set on.
+        count: how many.
+    """
+    found = find_files(files, tokenizer)
+
+    def numbered(file: Any, records: tf.data.Dataset) -> tf.data.Dataset:
+        return records.enumerate().map(lambda number, _: tf.stack([file, number]))
+
+    dataset = examples_in_order(
+        found,
+        seed=seed,
+        shuffle=shuffle,
+        epochs=None,
+        redraw=True,
+        skip=first,
+        told=numbered,
+    )
+    places = read_batches(dataset.take(count), files)
+    pairs = [place.numpy().tolist() for place, _ in places]
+    return [(str(found.paths[file]), number) for file, number in pairs]
+
+
+def examples_in_order(
+    found: PretrainingFiles,
+    *,
+    seed: int,
+    shuffle: int,
+    epochs: int | None,
+    redraw: bool,
+    skip: int,
+    told: Told = lambda _, records: records,
+) -> tf.data.Dataset:
+    """Return records in their order, and the number that each one's masks follow from.
+
+    Args:
+        found: the files.
+        seed, shuffle, epochs, redraw: as of `pretraining_dataset`.
+        skip: examples at the start that are left out.
+        told: of a file's number, int64 [], and its records: what stands for them.
+    """
+
+    def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
+        # Of this graph alone: else the user's global seed would change the order.
+        tf.random.set_seed(_GRAPH_SEED)
+        if shuffle and found.counts:
+            lanes = RecordLanes(found.paths, found.counts, shuffle, told)
+            records = lanes.epoch(epoch_seed)
+        else:
+            order = epoch_seed if shuffle else None
+            records = _records(found.paths, order, shuffle, told)
+            records = records.enumerate().map(lambda i, record: (record, i))
+        return records.map(lambda record, i: (record, epoch_seed + i))
+
+    first = 0
+    if found.examples and not (redraw and epochs is not None):
+        first, skip = divmod(skip, found.examples)  # whole epochs are not read
+    return _epoch_seeds(seed, epochs, redraw, first).flat_map(one_epoch).skip(skip)
+
+
+def parts_in_order(
+    found: PretrainingFiles,
+    share: Share,
+    *,
+    seed: int,
+    shuffle: int,
+    batch_size: int,
+    skip_batches: int,
+    drop_remainder: bool,
+) -> tf.data.Dataset | None:
+    """Return what the replicas of a share get of the batches of `examples_in_order`.
+
+    One element a replica, as `Share.parts` gives them, of the files of these replicas
+    alone. `None` where a file would be shared by replicas: there are fewer files than
+    replicas, or their numbers do not divide.
+
+    Args:
+        found: the files.
+        share: the replicas.
+        seed, shuffle: as of `pretraining_dataset`, whose `epochs` is `None`.
+        batch_size, skip_batches, drop_remainder: of the whole batches.
+    """
+    if not shuffle or not found.counts:
+        return None
+    lanes = RecordLanes(found.paths, found.counts, shuffle, lambda _, each: each)
+    if not lanes.parts_evenly(share.replicas, batch_size):
+        return None
+    part, before = batch_size // share.replicas, skip_batches * batch_size
+    first = before // lanes.records  # whole epochs are not read
+
+    def of_replica(replica: int) -> tf.data.Dataset:
+        def one_epoch(number: Any, epoch_seed: Any) -> tf.data.Dataset:
+            tf.random.set_seed(_GRAPH_SEED)
+            records = lanes.epoch(epoch_seed, number, replica, share.replicas)
+            return records.map(lambda record, i: (record, epoch_seed + i))
+
+        seeds = _epoch_seeds(seed, None, True, first).enumerate(first)
+        in_epochs = (first * lanes.records - replica - 1) // share.replicas + 1
+        records = seeds.flat_map(one_epoch).skip(skip_batches * part - in_epochs)
+        return records.batch(part, drop_remainder=drop_remainder)
+
+    mine = range(share.first, share.first + share.count)
+    return tf.data.Dataset.choose_from_datasets(
+        [of_replica(replica) for replica in mine],
+        tf.data.Dataset.range(share.count).repeat(),
+    )
+
+
+def _epoch_seeds(
+    seed: int, epochs: int | None, redraw: bool, first: int
+) -> tf.data.Dataset:
+    """Return a number for each epoch from the first on, int64, with room for the number
+    of an example.
+    """
+    room = tf.constant(30, tf.int64)
+    if redraw and epochs is not None:
+        drawn = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
+        return drawn.take(epochs).map(lambda draw: tf.bitwise.left_shift(draw, room))
+
+    def draw(epoch: Any) -> Any:
+        pair = tf.stack([tf.constant(seed, tf.int64), epoch])
+        bits = tf.random.stateless_uniform([], pair, None, None, tf.uint32)
+        return tf.bitwise.left_shift(tf.cast(bits, tf.int64), room)
+
+    count = tf.int64.max if epochs is None else epochs
+    return tf.data.Dataset.range(min(first, count), count).map(draw)
+
+
+def _records(
+    paths: Sequence[str],
+    seed: Any,
+    shuffle: int,
+    told: Told,
+) -> tf.data.Dataset:
+    """Return the records of all files; in their order if there is no seed."""
+    read = reader(paths, told)
+    if seed is None:
+        return tf.data.Dataset.range(len(paths)).flat_map(read)
+    order = file_order(len(paths), seed)
+    records = tf.data.Dataset.from_tensor_slices(order).interleave(
+        read,
+        cycle_length=min(_FILES_AT_ONCE, len(paths)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    # Each epoch has a seed of its own.
+    return records.shuffle(shuffle, seed=seed, reshuffle_each_iteration=False)

@@ -1,0 +1,334 @@
+"""The folder of a long run: what it was told, its checkpoints and its curves.
+
+A checkpoint is written beside, synced and renamed, so that a run that is killed at any
+moment finds whole ones. A run of other settings is refused before anything is touched.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.files.atomic import replaced_folder, written_beside
+
+SETTINGS, CURVES, CHECKPOINTS, MODEL = (
+    "run.json",
+    "curves.jsonl",
+    "checkpoints",
+    "model",
+)
+NONFINITE = "nonfinite.json"  # where a run has stopped at what is not finite
+_FORMAT = 1
+_LOCK = ".lock"
+# What a run that was killed may leave half written.
+_LEFT = (
+    ".*.partial",
+    ".best-*",
+    ".model-*",
+    f"{CHECKPOINTS}/.new-*",
+    f"{CHECKPOINTS}/.old-*",
+)
+_NAME = re.compile(r"step-([0-9]{9,})")
+
+
+class RunFolder:
+    """Opens the folder of a run, or makes it; closed by the end of a `with` block.
+
+    One process at a time has it. At the end the checkpoint that is being written is
+    waited for.
+
+    Args:
+        path: a new folder, an empty one, or that of a run with the same settings.
+        settings: what the result follows from, fit for JSON.
+
+    Raises:
+        ConfigError: the folder holds a run with other settings; names the first.
+        CheckpointError: it holds something else, another process has it, or the disk
+            refuses.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], settings: Mapping[str, Any]
+    ) -> None:
+        self.path = Path(path)
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._writing: concurrent.futures.Future[None] | None = None
+        wanted = json.loads(json.dumps({"format": _FORMAT, **settings}))
+        try:
+            is_run = (self.path / SETTINGS).is_file()
+            if is_run:
+                self._compare(wanted)
+            else:
+                self._check_new()
+                self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115 it is kept open
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._lock.close()
+                raise CheckpointError(
+                    f"{self.path}: another process trains here: wait for it, or stop it"
+                ) from None
+            self._clean()
+            if not is_run:
+                with written_beside(self.path / SETTINGS) as beside:
+                    beside.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
+                    _sync(beside)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        # Where something else went wrong, that is what is told.
+        quiet = (
+            contextlib.suppress(CheckpointError) if kind else contextlib.nullcontext()
+        )
+        with quiet:
+            try:
+                self.wait()
+            finally:
+                self._writer.shutdown()
+                self._lock.close()
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that are there, in order."""
+        folder = self.path / CHECKPOINTS
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        return sorted(int(m[1]) for name in names if (m := _NAME.fullmatch(name)))
+
+    def checkpoint(self, step: int) -> Path:
+        """Return the folder of a step's checkpoint."""
+        return self.path / CHECKPOINTS / f"step-{step:09d}"
+
+    def save(self, step: int, write: Callable[[Path], object], *, keep: int) -> None:
+        """Write a checkpoint in the background; an earlier one is waited for.
+
+        Args:
+            step: names the checkpoint; one that is there already stays.
+            write: fills the folder that it is given.
+            keep: so many of the newest stay.
+
+        Raises:
+            CheckpointError: the disk refused, now or when the one before was written.
+        """
+        self.wait()
+        self._writing = self._writer.submit(self._save, step, write, keep)
+
+    def put(self, name: str, write: Callable[[Path], object]) -> None:
+        """Write a model folder in the run's in the background, as `save` does.
+
+        Args:
+            name: what stands there is replaced when all is written.
+            write: fills the folder that it is given.
+
+        Raises:
+            CheckpointError: as for `save`.
+        """
+        self.wait()
+        self._writing = self._writer.submit(self._put, self.path / name, write)
+
+    def wait(self) -> None:
+        """Return when the checkpoint that is being written stands."""
+        writing = self._writing
+        if writing is not None:
+            try:
+                writing.result()
+            finally:
+                self._writing = None
+
+    def finish(self, seconds: float) -> None:
+        """Return when nothing is being written, or after so long; from any thread."""
+        writing = self._writing
+        if writing is not None:
+            concurrent.futures.wait([writing], timeout=seconds)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Append a row to the curves."""
+        try:
+            with open(self.path / CURVES, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def add_note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write a JSON file in the folder, in place of one of its name."""
+        try:
+            with written_beside(self.path / name) as beside:
+                beside.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def rows(
+        self,
+        last_step: int,
+        wanted: Callable[[Mapping[str, Any]], bool] = bool,
+    ) -> list[dict[str, Any]]:
+        """Return the curves up to a step; what stands behind it is taken away.
+
+        Args:
+            last_step: the step of the checkpoint that a run goes on from.
+            wanted: says of a row before it whether it stays.
+        """
+        path = self.path / CURVES
+        rows: list[dict[str, Any]] = []
+        try:
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            for line in lines:
+                try:
+                    row = json.loads(line)
+                except ValueError:  # the last line of a run that was killed
+                    break
+                step = row.get("step") if isinstance(row, dict) else None
+                if not isinstance(step, int):
+                    break
+                if step <= last_step and wanted(row):
+                    rows.append(row)
+            with written_beside(path) as beside:
+                beside.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        except OSError as error:
+            raise self._refused(error) from None
+        return rows
+
+    def _save(self, step: int, write: Callable[[Path], object], keep: int) -> None:
+        target = self.checkpoint(step)
+        try:
+            if not target.exists():
+                target.parent.mkdir(exist_ok=True)
+                new = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+                try:
+                    write(new)
+                    new.chmod(0o755)
+                    for path in [*new.iterdir(), new]:
+                        _sync(path)
+                    new.rename(target)
+                    _sync(target.parent)
+                finally:
+                    shutil.rmtree(new, ignore_errors=True)
+            for old in self.steps[:-keep]:
+                # In one step: no half of a checkpoint bears a checkpoint's name.
+                gone = target.with_name(f".old-{old}")
+                self.checkpoint(old).rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _put(self, target: Path, write: Callable[[Path], object]) -> None:
+        with replaced_folder(target) as new:
+            write(new)
+            for path in [*new.rglob("*"), new]:
+                _sync(path)
+        _sync(target.parent)
+
+    def _compare(self, wanted: Mapping[str, Any]) -> None:
+        path = self.path / SETTINGS
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise CheckpointError(f"{path}: is no JSON") from None
+        if not isinstance(found, dict):
+            raise CheckpointError(f"{path}: must hold an object")
+        for name in {**wanted, **found}:
+            old, new = found.get(name), wanted.get(name)
+            if old != new:
+                raise ConfigError(
+                    f"{self.path}: holds a run with another `{name}`: "
+                    f"{str(old)[:60]}; received {str(new)[:60]}: "
+                    "choose a new folder, or the same settings to go on"
+                )
+
+    def _check_new(self) -> None:
+        """Raise CheckpointError unless there is nothing, or an empty folder."""
+        if self.path.is_dir():
+            found = {entry.name for entry in self.path.iterdir()} - {_LOCK}
+            if all(name.endswith(".partial") for name in found):
+                return
+        elif not self.path.exists():
+            return
+        raise CheckpointError(
+            f"{self.path}: must be a new folder or that of a run; holds no {SETTINGS}"
+        )
+
+    def _clean(self) -> None:
+        """Take away what a run that was killed has left half written."""
+        for pattern in _LEFT:
+            for left in self.path.glob(pattern):
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
+
+    def _refused(self, error: OSError) -> CheckpointError:
+        reason = error.strerror or error
+        return CheckpointError(
+            f"{self.path}: cannot be written: {reason}; finished checkpoints stay"
+        )
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class SilentRun:
+    """Stands in the place of a `RunFolder` where another worker, the chief, writes.
+
+    Nothing is read either, so that the folder may lie on the chief's own disk: what a
+    run goes on from comes from the chief, see `replicas.take_from_first`.
+
+    Args:
+        path: the folder of the run.
+    """
+
+    steps: tuple[int, ...] = ()
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __enter__(self) -> SilentRun:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        pass
+
+    def save(self, step: int, write: Callable[[Path], object], *, keep: int) -> None:
+        """Do nothing."""
+
+    def put(self, name: str, write: Callable[[Path], object]) -> None:
+        """Do nothing."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+    def finish(self, seconds: float) -> None:
+        """Return at once."""
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def add_note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def rows(
+        self, last_step: int, wanted: Callable[[Mapping[str, Any]], bool] = bool
+    ) -> list[dict[str, Any]]:
+        """Return no rows."""
+        return []

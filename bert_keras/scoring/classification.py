@@ -1,0 +1,219 @@
+"""Scores of a classifier on a data set, in NumPy float64; no TensorFlow.
+
+Labels and predictions are integer [N] class numbers from 0, probabilities are float
+[N, C]. The values equal those of scikit-learn; an undefined precision, recall, F1 or
+correlation is 0 (`zero_division=0`).
+
+Sources: Gorodkin 2004, "Comparing two K-category assignments by a K-category
+correlation coefficient" (R_K, the multi-class Matthews correlation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_keras.errors import BertKerasError
+from bert_keras.scoring.probabilities import (
+    check_integers,
+    check_probabilities,
+    check_range,
+    cross_entropy,
+    expected_calibration_error,
+    reliability,
+)
+
+
+def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Return the share of predictions that equal the label.
+
+    Args:
+        labels: integer [N].
+        predictions: integer [N].
+
+    Raises:
+        BertKerasError: the arrays are empty, not integers or not of one length.
+    """
+    true, predicted = _check_pair(labels, predictions)
+    return float(np.mean(true == predicted))
+
+
+def confusion_matrix(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, *, num_classes: int
+) -> npt.NDArray[np.int64]:
+    """Return int64 [C, C]: how often class i (row) was predicted as j (column).
+
+    Args:
+        labels: integer [N], from 0 to `num_classes` - 1.
+        predictions: integer [N], in the same range.
+        num_classes: C.
+
+    Raises:
+        BertKerasError: as for `accuracy`, or a class is out of range.
+
+    Example:
+        >>> confusion_matrix([0, 1, 1], [0, 1, 0], num_classes=2).tolist()
+        [[1, 0], [1, 1]]
+    """
+    true, predicted = _check_pair(labels, predictions)
+    check_range("labels", true, num_classes)
+    check_range("predictions", predicted, num_classes)
+    cells = np.bincount(true * num_classes + predicted, minlength=num_classes**2)
+    return cells.reshape(num_classes, num_classes).astype(np.int64)
+
+
+def precision_recall_f1(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, *, num_classes: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return precision, recall and F1 of each class, each float64 [C].
+
+    Args and errors are those of `confusion_matrix`. A class that is never predicted
+    has precision 0, one without examples recall 0, and either has F1 0.
+    """
+    return _class_scores(confusion_matrix(labels, predictions, num_classes=num_classes))
+
+
+def macro_f1(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, *, num_classes: int
+) -> float:
+    """Return the plain mean of the F1 of the classes that occur.
+
+    A class that is neither a label nor a prediction here is left out, as scikit-learn
+    does: a small dev set is not punished for a class that it lacks.
+
+    Args and errors are those of `confusion_matrix`.
+    """
+    return _macro_f1(confusion_matrix(labels, predictions, num_classes=num_classes))
+
+
+def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Return the Matthews correlation for two or more classes, from -1 to 1.
+
+    It is 0 where it is undefined: all labels or all predictions are of one class.
+
+    Args:
+        labels: integer [N] from 0.
+        predictions: integer [N] from 0.
+
+    Raises:
+        BertKerasError: as for `accuracy`, or a class is negative.
+    """
+    true, predicted = _check_pair(labels, predictions)
+    # The number of a class does not matter here, so that large ones take no room.
+    _, codes = np.unique(np.concatenate([true, predicted]), return_inverse=True)
+    codes = codes.reshape(2, -1)
+    return _matthews(
+        confusion_matrix(codes[0], codes[1], num_classes=int(codes.max()) + 1)
+    )
+
+
+def classification_scores(
+    labels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    *,
+    class_names: Sequence[str],
+    positive_class: str | None = None,
+) -> dict[str, Any]:
+    """Return every score of a classifier as one dict that `json.dump` takes.
+
+    The prediction of a row is its most probable class, the first of equals.
+
+    Args:
+        labels: integer [N], from 0 to C - 1.
+        probabilities: float [N, C]; rows sum to 1.
+        class_names: C different names.
+        positive_class: the class whose F1 is `f1`; by default the second of two.
+
+    Returns:
+        `num_examples`, `loss` (mean cross-entropy, nats), `accuracy`, `macro_f1`,
+        `matthews_correlation`, `expected_calibration_error` (15 bins), `per_class`
+        (name to `precision`, `recall`, `f1`, `support`), `confusion_matrix` (lists
+        [C, C]; rows are labels) and `reliability`; with a positive class also
+        `f1` and the name as `positive_class`.
+
+    Raises:
+        BertKerasError: shapes do not fit, a row is not a distribution, a label is out
+            of range, or two classes have one name.
+    """
+    true, p = check_probabilities(labels, probabilities)
+    names = list(class_names)
+    if len(names) != p.shape[1] or len(set(names)) != len(names):
+        raise BertKerasError(
+            "`class_names` must be one different name for each of the "
+            f"{p.shape[1]} columns of `probabilities`; received {names}"
+        )
+    matrix = confusion_matrix(true, p.argmax(axis=1), num_classes=len(names))
+    columns = (*_class_scores(matrix), matrix.sum(axis=1))
+    keys = ("precision", "recall", "f1", "support")
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    per_class = {
+        name: dict(zip(keys, row, strict=True))
+        for name, row in zip(names, rows, strict=True)
+    }
+    if positive_class is None and len(names) == 2:
+        positive_class = names[1]
+    positive: dict[str, Any] = {}
+    if positive_class is not None:
+        f1 = per_class[positive_class]["f1"]
+        positive = {"f1": f1, "positive_class": positive_class}
+    return {
+        "num_examples": len(true),
+        "loss": cross_entropy(true, p),
+        "accuracy": float(np.trace(matrix) / len(true)),
+        **positive,
+        "macro_f1": _macro_f1(matrix),
+        "matthews_correlation": _matthews(matrix),
+        "expected_calibration_error": expected_calibration_error(true, p),
+        "per_class": per_class,
+        "confusion_matrix": matrix.tolist(),
+        "reliability": reliability(true, p),
+    }
+
+
+def _class_scores(
+    matrix: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return precision, recall and F1, each float64 [C], of a confusion matrix."""
+    hits = np.diagonal(matrix)
+    predicted, true = matrix.sum(axis=0), matrix.sum(axis=1)
+    return (
+        hits / np.maximum(predicted, 1),  # hits are 0 wherever the divisor was 0
+        hits / np.maximum(true, 1),
+        2 * hits / np.maximum(predicted + true, 1),
+    )
+
+
+def _macro_f1(matrix: npt.NDArray[np.int64]) -> float:
+    occurs = (matrix.sum(axis=0) + matrix.sum(axis=1)) > 0
+    return float(_class_scores(matrix)[2][occurs].mean())
+
+
+def _matthews(matrix: npt.NDArray[np.int64]) -> float:
+    """Return R_K of a confusion matrix, in whole numbers up to the last division."""
+    size = int(matrix.sum())
+    predicted = [int(n) for n in matrix.sum(axis=0)]
+    true = [int(n) for n in matrix.sum(axis=1)]
+    both = sum(p * t for p, t in zip(predicted, true, strict=True))
+    covariance = int(np.trace(matrix)) * size - both
+    spread_predicted = size * size - sum(p * p for p in predicted)
+    spread_true = size * size - sum(t * t for t in true)
+    if not spread_predicted or not spread_true:
+        return 0.0
+    return covariance / math.sqrt(spread_predicted * spread_true)
+
+
+def _check_pair(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    true = check_integers("labels", labels)
+    predicted = check_integers("predictions", predictions)
+    if true.shape != predicted.shape:
+        raise BertKerasError(
+            "`labels` and `predictions` must be of one length; received "
+            f"{len(true)} and {len(predicted)}"
+        )
+    return true, predicted

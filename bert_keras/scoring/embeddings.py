@@ -1,0 +1,110 @@
+"""Scores of embeddings on a data set, in NumPy float64; no TensorFlow.
+
+`similarity_scores` compares cosines with gold similarities; `pair_places` looks for
+each text's pair among all of them, and `retrieval_scores` counts how often it is found.
+
+Sources: Cer et al. 2017 (arXiv:1708.00055) for the STS benchmark's correlations;
+Manning et al. 2008, "Introduction to Information Retrieval", section 8.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_keras.scoring.correlation import pearson, spearman
+
+RECALL_AT = (5, 10)
+_ROWS = 1024  # texts compared with all candidates at once
+
+Floats = npt.NDArray[np.float64]
+
+
+def unit_rows(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Return float32 [N, D] with rows of length 1; a row of zeros stays."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return rows / np.maximum(norms, 1e-12)
+
+
+def cosines(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
+    """Return the cosine of each pair of rows, float64 [N]."""
+    return np.sum(unit_rows(first) * unit_rows(second), axis=1, dtype=np.float64)
+
+
+def similarity_scores(
+    first: npt.ArrayLike, second: npt.ArrayLike, gold: npt.ArrayLike
+) -> dict[str, Any]:
+    """Return `num_examples`, `spearman` and `pearson` of cosines against gold.
+
+    Args:
+        first, second: embeddings of the two texts of each pair, float [N, D].
+        gold: similarity of each pair, float [N], higher is nearer.
+    """
+    found = cosines(first, second)
+    return {
+        "num_examples": len(found),
+        "spearman": spearman(found, gold),
+        "pearson": pearson(found, gold),
+    }
+
+
+def retrieval_scores(places: npt.ArrayLike) -> dict[str, Any]:
+    """Return `num_examples`, `accuracy_at_1`, `mrr` and `recall_at_k` of places.
+
+    Args:
+        places: place of each text's pair among the candidates, int [N] from 1, as
+            `pair_places` tells.
+    """
+    place = np.asarray(places)
+    return {
+        "num_examples": len(place),
+        "accuracy_at_1": float(np.mean(place == 1)),
+        "mrr": float(np.mean(1 / place)),
+        **{f"recall_at_{k}": float(np.mean(place <= k)) for k in RECALL_AT},
+    }
+
+
+def pair_places(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    texts: Sequence[str],
+    pairs: Sequence[str],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the place of each text's pair among all pairs, by cosine.
+
+    Candidates are the different second texts. Another pair of the very text is no
+    wrong answer, nor is the text itself where it is a candidate. Of equal cosines the
+    right one comes last, so that a model which embeds all texts alike scores nothing.
+
+    Args:
+        first, second: embeddings of the two texts of each row, float [N, D].
+        texts, pairs: those texts, N each.
+
+    Returns:
+        int64 [N], the places from 1, and int64 [N], the row whose pair is nearest
+        among the wrong ones, or the row itself where there is none.
+    """
+    a, b = unit_rows(first), unit_rows(second)
+    candidate = {text: row for row, text in reversed(list(enumerate(pairs)))}
+    rows = np.array(list(candidate.values()))
+    column = {text: index for index, text in enumerate(candidate)}
+    right: dict[str, set[int]] = {}
+    for text, pair in zip(texts, pairs, strict=True):
+        known = {column[text]} if text in column else set()
+        right.setdefault(text, known).add(column[pair])
+    places = np.empty(len(texts), np.int64)
+    nearest = np.empty(len(texts), np.int64)
+    for start in range(0, len(texts), _ROWS):
+        scores = a[start : start + _ROWS] @ b[rows].T
+        for row, cosine in enumerate(scores, start):
+            own = cosine[column[pairs[row]]]
+            cosine[list(right[texts[row]])] = -np.inf
+            places[row] = 1 + np.count_nonzero(cosine >= own)
+            best = int(cosine.argmax())
+            nearest[row] = rows[best] if np.isfinite(cosine[best]) else row
+    return places, nearest

@@ -1,0 +1,195 @@
+"""Spans of tokens: the loss of their starts and ends, and the best ones of a text.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.2: the score of a span is the
+logit of its start plus that of its end; a text without an answer has its start and its
+end at `[CLS]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from bert_keras.text.windows import Windows
+
+NEVER = -1e9  # the logit of what cannot be; two of them still have a sum
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SpanLoss(keras.losses.Loss):
+    """Cross-entropy of the start and of the end of a span, the mean over all windows.
+
+    Each window has a softmax over its own tokens, whether rows hold one or several.
+
+    Call: targets int32 [R, T, 3] (which window of its row a token belongs to, from 1,
+    or 0 for padding; 1 at the start; 1 at the end) and logits float32 [R, T, 2] of
+    start and end. A window without start and end has no loss. Returns a scalar.
+    """
+
+    def __init__(self, name: str = "span_loss", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        own = _own_logits(y_true, y_pred)
+        losses = ops.logsumexp(own, axis=2) - ops.cast(y_pred, "float32")
+        return _mean_of_marks(y_true, losses)
+
+    def counted(self, y_true: Any) -> Any:
+        """Return the number of starts and ends that the loss is the mean of."""
+        return ops.sum(ops.cast(y_true[..., 1:], "float32"))
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SpanAccuracy(keras.metrics.Mean):
+    """The share of starts and ends with the highest logit of their window.
+
+    Targets and logits are as those of `SpanLoss`.
+    """
+
+    def __init__(self, name: str = "span_accuracy", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        best = ops.max(_own_logits(y_true, y_pred), axis=2)
+        hits = ops.cast(ops.cast(y_pred, "float32") >= best, "float32")
+        marks = ops.cast(y_true[..., 1:], "float32")
+        # Flat: else Keras takes the mean of each row, and rows are of many lengths.
+        return super().update_state(ops.ravel(hits), ops.ravel(marks))
+
+
+def _own_logits(targets: Any, logits: Any) -> Any:
+    """Return for each token the logits of its window, float32 [R, T, T, 2]."""
+    window = targets[..., 0]
+    same = ops.logical_and(
+        ops.expand_dims(window, 1) == ops.expand_dims(window, 2),
+        ops.expand_dims(window, 1) > 0,
+    )
+    spread = ops.expand_dims(ops.cast(logits, "float32"), 1)
+    return ops.where(ops.expand_dims(same, -1), spread, NEVER)
+
+
+def _mean_of_marks(targets: Any, values: Any) -> Any:
+    marks = ops.cast(targets[..., 1:], "float32")
+    return ops.sum(values * marks) / ops.maximum(ops.sum(marks), 1.0)
+
+
+class Spans(NamedTuple):
+    """The best spans of N windows, or texts, best first; those missing have `NEVER`.
+
+    Args:
+        scores: float32 [N, n], logit of the start plus logit of the end.
+        starts, ends: int32 [N, n], first and last context token.
+        null: float32 [N], the score of no answer.
+        totals: float32 [N, K], the logarithm of the sum of exp(score / temperature) of
+            all spans, at each of K temperatures.
+    """
+
+    scores: Any
+    starts: Any
+    ends: Any
+    null: Any
+    totals: Any
+
+    @classmethod
+    def none(cls, n_best: int, temperatures: int) -> Spans:
+        """Return those of no window at all, at so many temperatures."""
+        scores = tf.zeros([0, n_best])
+        places = tf.zeros([0, n_best], tf.int32)
+        totals = tf.zeros([0, temperatures])
+        return cls(scores, places, places, tf.zeros([0]), totals)
+
+    def shapes(self) -> Spans:
+        """Return the shapes of any number of windows."""
+        return Spans(*(tf.TensorShape([None, *part.shape[1:]]) for part in self))
+
+    def followed_by(self, others: Spans) -> Spans:
+        """Return these and then others."""
+        pairs = zip(self, others, strict=True)
+        return Spans(*(tf.concat(pair, 0) for pair in pairs))
+
+    def take(self, rows: Any) -> Spans:
+        """Return some of them, by number, int32 [M]."""
+        return Spans(*(tf.gather(part, rows) for part in self))
+
+
+def window_spans(
+    logits: Any,
+    windows: Windows,
+    *,
+    max_tokens: int,
+    n_best: int,
+    temperatures: Sequence[float] = (1.0,),
+) -> Spans:
+    """Return the best spans of each window.
+
+    A span starts where its token has most context, so that windows that overlap share
+    no span; it ends in the same window.
+
+    Args:
+        logits: float32 [S, T, 2] of start and end, window by window.
+        windows: the S windows.
+        max_tokens: most tokens of a span.
+        n_best: spans of a window.
+        temperatures: K that divide the scores in `totals`.
+    """
+    width = tf.reduce_max(tf.concat([windows.count, [n_best]], 0))
+    tokens = tf.range(width)
+    places = windows.place[:, tf.newaxis] + tokens
+    places = tf.minimum(places, tf.shape(logits)[1] - 1)
+    inside = tf.sequence_mask(windows.count, width)[..., tf.newaxis]
+    own = tf.where(inside, tf.gather(logits, places, batch_dims=1), NEVER)
+    tokens = windows.first[:, tf.newaxis] + tokens
+    here = tokens >= windows.own_first[:, tf.newaxis]
+    here &= tokens < windows.own_end[:, tf.newaxis]
+    starts = tf.where(here, own[..., 0], NEVER)
+    ends = tf.pad(own[..., 1], [[0, 0], [0, max_tokens - 1]], constant_values=NEVER)
+    reach = tf.range(width)[:, tf.newaxis] + tf.range(max_tokens)
+    scores = starts[..., tf.newaxis] + tf.gather(ends, reach, axis=1)
+    scores = tf.maximum(scores, NEVER)
+    flat = tf.reshape(scores, [-1, width * max_tokens])
+    best, index = tf.math.top_k(flat, n_best)
+    start = windows.first[:, tf.newaxis] + index // max_tokens
+    totals = [tf.reduce_logsumexp(flat / each, axis=1) for each in temperatures]
+    return Spans(
+        best,
+        start,
+        start + index % max_tokens,
+        null=tf.reduce_sum(logits[:, 0], axis=-1),
+        totals=tf.stack(totals, axis=1),
+    )
+
+
+def text_spans(spans: Spans, text: Any, *, texts: Any) -> Spans:
+    """Return the best spans of each text from those of its windows.
+
+    The null score is that of the window that is surest of an answer.
+
+    Args:
+        spans: those of S windows.
+        text: int32 [S], the text of each window, in order; each text has one.
+        texts: the number of texts, int32.
+    """
+    n_best = spans.scores.shape[1]
+
+    def by_text(values: Any, fill: Any) -> Any:
+        return tf.RaggedTensor.from_value_rowids(
+            values, text, nrows=tf.cast(texts, text.dtype), validate=False
+        ).to_tensor(fill)
+
+    def row_by_row(values: Any, fill: Any) -> Any:
+        rows = by_text(values, fill)
+        wide = tf.pad(rows, [[0, 0], [0, 1], [0, 0]], constant_values=fill)
+        return tf.reshape(wide, [texts, tf.shape(wide)[1] * n_best])
+
+    scores, index = tf.math.top_k(row_by_row(spans.scores, NEVER), n_best)
+    return Spans(
+        scores,
+        tf.gather(row_by_row(spans.starts, 0), index, batch_dims=1),
+        tf.gather(row_by_row(spans.ends, 0), index, batch_dims=1),
+        null=-tf.reduce_max(by_text(-spans.null, NEVER), axis=1),
+        totals=tf.reduce_logsumexp(by_text(spans.totals, NEVER), axis=1),
+    )

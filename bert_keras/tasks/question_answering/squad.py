@@ -1,0 +1,252 @@
+"""Questions and answers in the format of SQuAD 1.1 and 2.0: `read_squad`.
+
+Sources: Rajpurkar et al. 2016 (arXiv:1606.05250); Rajpurkar et al. 2018
+(arXiv:1806.03822), which adds `is_impossible` and `plausible_answers`; the latter are
+passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras.data.rows import read_text
+from bert_keras.data.table import Columns
+from bert_keras.errors import DataError, NoRowsError
+from bert_keras.scoring.answers import question_score
+
+NO_ANSWER, UNKNOWN = -1, -2  # what `place_of` returns where there is no place
+_MOST_SHOWN = 10  # bad questions that an error names
+
+
+def is_squad(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file is one JSON object, as SQuAD is and a table of rows is not.
+
+    Raises:
+        DataError: it cannot be read, or begins like JSON and is broken.
+    """
+    return isinstance(_load(os.fspath(path)), dict)
+
+
+def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Columns:
+    """Return the questions of a SQuAD file, one a row, in their order.
+
+    Args:
+        path: the file, perhaps gzipped.
+        with_answers: whether each question must have `answers`; they are left out if
+            not.
+
+    Returns:
+        Columns of `id`, `question`, `context` and `answers`: of each question the list
+        of its (text, first character), empty where it has no answer. Offsets are as
+        the file says, right or wrong. `lines` count the questions, from 1.
+
+    Raises:
+        DataError: the file is missing, no SQuAD, or has broken questions: all are
+            counted and the first ten named by their id.
+    """
+    place = os.fspath(path)
+    content = _load(place)
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        raise DataError("must be SQuAD's JSON: an object with a list `data`", path=path)
+    cells: dict[str, Any] = {"id": [], "question": [], "context": []}
+    if with_answers:
+        cells["answers"] = []
+    problems = []
+    seen: set[str] = set()
+    for name, question, context in _questions(place, content["data"]):
+        problem = _problem(question, context, with_answers)
+        if name in seen:
+            problem = problem or "stands twice in the file"
+        if problem:
+            problems.append(f"question {name!r} {problem}")
+            continue
+        seen.add(name)
+        cells["id"].append(name)
+        cells["question"].append(question["question"])
+        cells["context"].append(context)
+        if with_answers:
+            given = [] if question.get("is_impossible") else question["answers"]
+            pairs = [(answer["text"], answer["answer_start"]) for answer in given]
+            cells["answers"].append(pairs)
+    if problems:
+        more = len(problems) - _MOST_SHOWN
+        shown = "; ".join(problems[:_MOST_SHOWN])
+        shown += f"; and {more} more" if more > 0 else ""
+        count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
+        raise DataError(f"{count}{shown}", path=path)
+    if not cells["id"]:
+        raise NoRowsError("holds no questions", path=path)
+    return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
+
+
+def is_answers(cell: Any) -> bool:
+    """Say whether a cell is a list of (text, first character)."""
+    return isinstance(cell, list | tuple) and all(
+        isinstance(answer, list | tuple)
+        and [type(part) for part in answer] == [str, int]
+        for answer in cell
+    )
+
+
+def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
+    """Return first character and end of the first answer that stands where it says.
+
+    `NO_ANSWER` twice where there are no answers, `UNKNOWN` where none stands there.
+    """
+    for text, start in answers:
+        if start >= 0 and text and context.startswith(text, start):
+            return start, start + len(text)
+    code = UNKNOWN if answers else NO_ANSWER
+    return code, code
+
+
+def _load(path: str) -> Any:
+    """Return the JSON of a file, or `None` where it holds several values, or none."""
+    text = read_text(path)
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # JSONL
+            return None
+        message = f"is not JSON: {error.msg}"
+        raise DataError(message, path=path, line=error.lineno) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"is not JSON: {error}", path=path) from None
+
+
+def _questions(
+    path: str, articles: list[Any]
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield the id, the object and the context of each question."""
+    for number, article in enumerate(articles, 1):
+        for paragraph in _list(path, article, "paragraphs", f"article {number}"):
+            where = f"a paragraph of article {number}"
+            for question in _list(path, paragraph, "qas", where):
+                name = question.get("id") if isinstance(question, dict) else None
+                if not isinstance(name, str | int) or isinstance(name, bool):
+                    message = f"a question of article {number} has no `id`"
+                    raise DataError(message, path=path)
+                yield str(name), question, paragraph.get("context")
+
+
+def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:
+    values = parent.get(key) if isinstance(parent, dict) else None
+    if not isinstance(values, list):
+        raise DataError(f"{name} must hold a list `{key}`", path=path)
+    return values
+
+
+def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
+    """Return what is wrong with a question, empty if nothing is."""
+    for key, value in (("question", question.get("question")), ("context", context)):
+        if not isinstance(value, str):
+            return f"must have a text `{key}`"
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            return f"has half of a surrogate pair in its `{key}`"
+    if not with_answers:
+        return ""
+    answers = question.get("answers")
+    if not isinstance(answers, list):
+        return "has no list `answers`" if not question.get("is_impossible") else ""
+    for answer in answers:
+        text = answer.get("text") if isinstance(answer, dict) else None
+        start = answer.get("answer_start") if isinstance(answer, dict) else None
+        if not isinstance(text, str) or type(start) is not int:
+            return "must have `text` and a whole number `answer_start` in each answer"
+    if answers and question.get("is_impossible"):
+        return "is said to be impossible and has answers"
+    return ""
+
+
+_MOST_SHOWN_of_asked = 10
+
+
+def answer_places(columns: Columns) -> np.ndarray:
+    """Return first character and end of an answer of each question, int32 [N, 2].
+
+    Of several the first whose text stands where it is said to; -1 for no answer, -2
+    where no answer does.
+
+    Raises:
+        DataError: a cell of `answers` is of another form.
+    """
+    problems = [
+        (row, f"`answers` must be a list of (text, start); received {answers!r}")
+        for row, answers in enumerate(columns["answers"])
+        if not is_answers(answers)
+    ]
+    if problems:
+        raise columns.error(problems)
+    pairs = zip(columns["context"], columns["answers"], strict=True)
+    return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
+
+
+def misplaced(columns: Columns) -> list[str]:
+    """Return a line that names the questions whose answers stand nowhere, or none."""
+    wrong = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
+    if not len(wrong):
+        return []
+    names = names_of(columns)
+    shown = ", ".join(str(names[row]) for row in wrong[:_MOST_SHOWN_of_asked])
+    more = len(wrong) - _MOST_SHOWN_of_asked
+    return [
+        f"{columns.path}: {len(wrong):,} of {len(columns):,} questions are not "
+        "trained on: none of their answers stands where `answer_start` says: "
+        f"{shown}" + (f" and {more:,} more" if more > 0 else "")
+    ]
+
+
+def question_facts(columns: Columns) -> dict[str, Any]:
+    """Return how many questions there are, with and without an answer."""
+    answered = sum(bool(answers) for answers in columns["answers"])
+    return {
+        "rows": len(columns),
+        "contexts": len(set(columns["context"])),
+        "with_answer": answered,
+        "without_answer": len(columns) - answered,
+        "wrong_offsets": int((answer_places(columns) == UNKNOWN).any(1).sum()),
+    }
+
+
+def names_of(columns: Columns) -> list[Any]:
+    """Return the ids of questions, or their lines where they have none."""
+    return columns["id"] if "id" in columns else columns.lines
+
+
+def gold_texts(columns: Columns) -> list[list[str]]:
+    """Return the texts of each question's answers."""
+    return [[answer[0] for answer in given] for given in columns["answers"]]
+
+
+def wrong_answers(
+    columns: Columns, given: list[str], probabilities: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the questions that were answered wrong, most confident first.
+
+    Args:
+        columns: the questions.
+        given: the answer to each, "" for none.
+        probabilities: float [N], those of the answers.
+    """
+    golds, names = gold_texts(columns), names_of(columns)
+    scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]
+    wrong = [row for row, score in enumerate(scores) if score.exact < 1]
+    wrong.sort(key=lambda row: -probabilities[row])
+    return [
+        {
+            "id": names[row],
+            "text": columns["question"][row],
+            "answers": " | ".join(dict.fromkeys(golds[row])),
+            "prediction": given[row],
+            "f1": scores[row].f1,
+            "probability": float(probabilities[row]),
+        }
+        for row in wrong
+    ]

@@ -1,0 +1,301 @@
+"""Question answering: the span of a text that answers a question, or that none does.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 2.0).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.table import Columns
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
+from bert_keras.scoring.answers import ScoredAnswers
+from bert_keras.scoring.calibration import FACTORS, best_factor
+from bert_keras.settings import check_number, check_whole_number
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.confidence import Confidence
+from bert_keras.tasks.question_answering.answers import AnswerFinder
+from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
+from bert_keras.tasks.question_answering.squad import (
+    answer_places,
+    gold_texts,
+    is_squad,
+    misplaced,
+    question_facts,
+    read_squad,
+    wrong_answers,
+)
+from bert_keras.tasks.question_answering.windows import (
+    AskedWindows,
+    asked_windows,
+    marked_batch,
+    question_lengths,
+)
+from bert_keras.text.preprocessor import Preprocessor
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class QuestionAnswering(Confidence, Task):
+    """The answer to a question, cut out of a context of any length.
+
+    A context that does not fit beside its question is read in windows that overlap.
+
+    Args:
+        no_answer: whether a question may have no answer in its context (SQuAD 2.0).
+        threshold: "no answer" is given where its score is above that of the best span
+            by more than this, in logits; `train` finds it on dev.
+        stride: context tokens from the start of a window to that of the next; half of
+            a window at most.
+        max_answer_tokens: longest answer.
+        max_question_tokens: longer questions are cut.
+        n_best: how many spans are listed.
+        **confidence: those of `Confidence`. A question whose score is below
+            `abstain_below` gets the answer "" and `abstained`.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "question-answering"
+    summary = "the span of a text that answers a question (SQuAD 1.1 and 2.0)"
+    architecture = "BertForQuestionAnswering"
+    roles = ("question", "context")
+    columns = {role: role for role in ("question", "context", "answers", "id")}
+    optional_roles = ("id",)
+    pooler = False
+    answers_ids = False
+    rows_per_text = None
+    max_length = 384
+    free_settings = (
+        *Confidence.free_settings,
+        *("threshold", "stride", "max_answer_tokens", "max_question_tokens", "n_best"),
+    )
+
+    no_answer: bool = False
+    threshold: float = 0.0
+    stride: int = 128
+    max_answer_tokens: int = 30
+    max_question_tokens: int = 64
+    n_best: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("stride", "max_answer_tokens", "max_question_tokens", "n_best"):
+            check_whole_number(name, getattr(self, name), least=1)
+        if not isinstance(self.no_answer, bool):
+            raise ConfigError(f"`no_answer` must be a bool; received {self.no_answer}")
+        check_number("threshold", self.threshold)
+        if not math.isfinite(self.threshold):
+            raise ConfigError(f"`threshold` must be finite; received {self.threshold}")
+
+    @property
+    def best_score(self) -> str:  # type: ignore[override]
+        return "best_f1" if self.no_answer else "f1"
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the questions of a file in SQuAD's JSON, with their answers."""
+        if columns:
+            raise ConfigError(
+                "`columns` must be left out: SQuAD's JSON has its own names; "
+                f"received {dict(columns)}"
+            )
+        return read_squad(path)
+
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the questions of SQuAD's JSON, or of a table of two columns."""
+        if not columns and is_squad(path):
+            return read_squad(path, with_answers=False)
+        return super().read_texts(path, columns=columns, header=header)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:
+        """Return the task; some question without an answer makes it `no_answer`."""
+        task = cls(no_answer=not all(columns["answers"]))
+        targets = task.targets(columns)
+        if not (targets >= 0).any():
+            wrong = task.notes(columns)
+            message = wrong[0] if wrong else "no question has an answer to learn from"
+            raise DataError(message, path=None if wrong else columns.path)
+        return dataclasses.replace(task, **settings)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> QuestionAnswering:
+        # Nothing there tells whether it learned to give no answer.
+        return cls()
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        # One character for half of a surrogate pair, so that offsets stay right.
+        return tuple(
+            [text.encode("utf-8", "replace").decode("utf-8") for text in part]
+            for part in super().parts(items)
+        )
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return where answers stand, int32 [N, 2], see `answer_places`; a row whose
+        answers stand nowhere is not trained on, see `notes`.
+        """
+        return answer_places(columns)
+
+    def notes(self, columns: Columns) -> list[str]:
+        return misplaced(columns)
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        return question_facts(columns)
+
+    # From strings to windows, in graph.
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        asked = self._windows(preprocessor, texts)
+        batch = preprocessor.lay(asked.windows.ids, asked.windows.segments)
+        return {**batch, "asked": asked}
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return windows, and for each token its window, and if it is start or end."""
+        if weights is not None:
+            raise ConfigError("`sample_weight` must be None for question answering")
+        asked = self._windows(preprocessor, texts)
+        batch, marked = marked_batch(preprocessor, asked, targets)
+        return batch, marked, None
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return tokens of question and context, and whether the question is cut."""
+        most = self.max_question_tokens
+        return question_lengths(preprocessor, texts, max_question_tokens=most)
+
+    def _windows(self, preprocessor: Preprocessor, texts: Any) -> AskedWindows:
+        return asked_windows(
+            preprocessor,
+            texts,
+            stride=self.stride,
+            max_question_tokens=self.max_question_tokens,
+        )
+
+    # The model.
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        head = PooledHead.on(encoder, 2, seed=seed, dropout_rate=0.0, name="qa_outputs")
+        return head(encoder(inputs)["sequence_output"])
+
+    def loss(self) -> keras.losses.Loss:
+        return SpanLoss()
+
+    def metrics(self) -> list[Any]:
+        return [SpanAccuracy()]
+
+    # Answers and scores.
+
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers of texts; some windows at a time, those of one length."""
+        asked = self._windows(preprocessor, texts)
+        return self._finder().by_parts(asked, preprocessor, run)
+
+    def assess(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers, and what their scores are fitted by."""
+        factors = FACTORS if self.calibration == "temperature" else (1.0,)
+        finder = dataclasses.replace(
+            self._finder(),
+            temperatures=tuple(self.temperature * factor for factor in factors),
+            for_scoring=True,
+        )
+        asked = self._windows(preprocessor, texts)
+        return finder.by_parts(asked, preprocessor, run)
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the answers of windows computed at once, see `AnswerFinder`."""
+        return self._finder().at_once(outputs, batch)
+
+    def _finder(self) -> AnswerFinder:
+        return AnswerFinder(
+            max_tokens=self.max_answer_tokens,
+            n_best=self.n_best,
+            threshold=self._limit,
+            temperatures=(self.temperature,),
+            abstain_below=self.abstain_below if self.may_abstain else None,
+        )
+
+    @property
+    def _limit(self) -> float | None:
+        return self.threshold if self.no_answer else None
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
+        keys = ("answer", "start", "end", "score")
+        found = []
+        for row in super().rows(answers):
+            spans = zip(*(row.pop(f"n_best_{key}s") for key in keys), strict=True)
+            named = (dict(zip(keys, span, strict=True)) for span in spans)
+            found.append({**row, "n_best": [each for each in named if each["answer"]]})
+        return found
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return the scores of all questions, see `ScoredAnswers`."""
+        scored = self._scored(columns, answers)
+        return scored.scores(abstain_below=self.abstain_below)
+
+    def tune(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> QuestionAnswering:
+        """Return the task with the threshold for none of the best F1, the temperature
+        and the score to abstain below that dev rows tell.
+        """
+        task, found, factor = self, self._scored(columns, answers), 0
+        if self.no_answer:
+            task = dataclasses.replace(task, threshold=found.best_threshold())
+            found = task._scored(columns, answers)
+        if self.calibration == "temperature":
+            factor = best_factor(found.confidence, found.right)
+            task = task.with_temperature(FACTORS[factor])
+        return task.with_threshold(found.confidence[:, factor], found.right)
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        given = self._scored(columns, answers).given
+        return wrong_answers(columns, given, answers["score"])
+
+    def _scored(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> ScoredAnswers:
+        return ScoredAnswers(gold_texts(columns), answers, threshold=self._limit)

@@ -1,0 +1,331 @@
+"""What tasks that tag words share: data, words in a batch, answers, scores.
+
+`token_classification` fine-tunes the encoder, `feature_tagging` leaves it as it is;
+they differ in the model alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.class_names import class_entries, class_names
+from bert_keras.data.table import Columns
+from bert_keras.data.tagged import read_tagged, read_words
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
+from bert_keras.scoring.entities import FoundEntities, entity_scores
+from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tasks.confidence import Confidence
+from bert_keras.tasks.tagging import words
+from bert_keras.tasks.tagging.word_tags import (
+    classes_of,
+    split_cells,
+    tag_facts,
+    tag_numbers,
+    wrong_sentences,
+)
+from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
+
+# What a batch holds beside the inputs of the model, for the answers.
+_FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
+
+
+class TaggingTask(Confidence, Task):
+    """A task of one tag for each word; a subclass says what stands on the encoder.
+
+    A row holds a list of words, or a text that is split at spaces, and as many tags. A
+    plain text is split by the tokenizer, at spaces and punctuation. A word is labelled
+    at its first piece; its other pieces carry no loss. Sentences longer than
+    `max_length` are read in windows (`words.lay_windows`).
+
+    Settings of each: `classes`, the tags in the order of the outputs, and those of
+    `Confidence`, fitted to the entities that are found: one whose score is below
+    `abstain_below` is left out.
+    """
+
+    columns = {"text": "text", "label": "label"}
+    best_score = "f1"
+    pooler = False
+    answers_ids = False
+    rows_per_text = None
+    ignored_target = -1
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise ConfigError(
+                "`classes` must be two or more different tags; "
+                f"received {', '.join(map(repr, self.classes)) or 'none'}"
+            )
+        if self.may_abstain and "O" not in self.classes:
+            raise ConfigError(
+                "`abstain_below` and `answered_accuracy` need `O` among the classes; "
+                f"received {', '.join(self.classes)}"
+            )
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the words and tags of a CoNLL or JSONL file, see `tagged`."""
+        return read_tagged(path, columns=columns, header=header)
+
+    def read_texts(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+    ) -> Columns:
+        """Return the sentences of a CoNLL file as words, those of a table as texts."""
+        found = read_words(path, columns=columns, header=header)
+        if found is None:
+            return super().read_texts(path, columns=columns, header=header)
+        return found
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> Self:
+        """Return the task with the types of the data, sorted, as tags of BIO."""
+        return cls(**{"classes": classes_of(columns), **settings})
+
+    def texts(self, columns: Columns) -> tuple[list[Any], ...]:
+        """Return lists of words; plain texts where a text has no tags beside it."""
+        if "label" in columns:
+            return (split_cells(columns, "text"),)
+        return super().texts(columns)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return texts, or lists of words, which must not be mixed."""
+        if not any(isinstance(item, list | tuple) for item in items):
+            return super().parts(items)
+        for row, item in enumerate(items):
+            words = isinstance(item, list | tuple)
+            if not words or not all(isinstance(w, str) and w for w in item):
+                raise DataError(
+                    "`texts` must be strings, or lists of words that are not empty; "
+                    f"received lists and, at {row}: {str(item)[:80]!r}"
+                )
+        return ([list(item) for item in items],)
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the tag of each word, see `word_tags.tag_numbers`."""
+        return tag_numbers(columns, self.classes)
+
+    # From words to the batch dict, in graph.
+
+    def more_signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        return {"words": (tf.TensorSpec([None, None], tf.string, name="words"),)}
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch dict of texts, string [B], or of words, string [B, W].
+
+        It holds besides: `words`, see `lay_windows`; `word_mask` and, where texts were
+        given, `starts` and `ends`, see `Pieces`; and the `texts`.
+        """
+        texts = tf.convert_to_tensor(texts)
+        pieces = _pieces(preprocessor, texts)
+        batch = words.lay_windows(preprocessor, pieces)
+        batch["word_mask"] = pieces.mask
+        if texts.shape.rank == 1:
+            batch |= {"texts": texts, "starts": pieces.starts, "ends": pieces.ends}
+        return batch
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        batch = self.features(preprocessor, texts)
+        found = words.targets_at(batch["words"], batch["word_mask"], targets)
+        inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
+        return inputs, found, weights
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return each sentence's tokens, int32 [B]; none is cut."""
+        pieces = _pieces(preprocessor, tf.convert_to_tensor(texts))
+        sizes = tf.cast(pieces.ids.row_lengths(), tf.int32) + 2
+        return sizes, tf.zeros_like(sizes, tf.bool)
+
+    # The loss, answers and scores.
+
+    def loss(self) -> keras.losses.Loss:
+        """Return the mean cross-entropy of the words of a batch."""
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=self.ignored_target
+        )
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return entities of texts, or the tags of words.
+
+        For texts see `words.find_entities`. For words: `tags` string [B, W] and
+        `scores` float32 [B, W], their probabilities; empty and 0 where no word is.
+        """
+        return self._answers(self._probabilities(outputs, batch), batch)
+
+    def _answers(self, p: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        mask = batch["word_mask"]
+        tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)
+        if self.may_abstain:
+            below = self.abstain_below
+            tags = words.sure_tags(self.classes, tags, scores, mask, below=below)
+            scores = tf.gather(p, tags, batch_dims=2)
+        if "texts" in batch:
+            pieces = words.Pieces(None, None, mask, batch["starts"], batch["ends"])
+            return words.find_entities(
+                self.classes, tags, scores, pieces, batch["texts"]
+            )
+        names = tf.gather(tf.constant(self.classes), tags)
+        return {
+            "tags": tf.where(mask, names, ""),
+            "scores": tf.where(mask, scores, 0.0),
+        }
+
+    def _probabilities(self, outputs: Any, batch: Mapping[str, Any]) -> Any:
+        """Return those of the tags of each word, float32 [B, W, C]."""
+        logits = self.scaled_logits(outputs)
+        at = words.values_of_words(logits, batch["words"], batch["word_mask"])
+        return tf.nn.softmax(at)
+
+    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the answers; of words also `probabilities` float32 [B, W, C], 0 where
+        no word is.
+        """
+        p = self._probabilities(outputs, batch)
+        answers = self._answers(p, batch)
+        if "texts" not in batch:
+            answers["probabilities"] = tf.where(batch["word_mask"][..., None], p, 0.0)
+        return answers
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `entities` of each text, a dict each, or `tags` and `scores`."""
+        plain = super().rows(answers)
+        if "entities" not in answers:
+            counts = [sum(map(bool, row["tags"])) for row in plain]
+            return [
+                {key: values[:count] for key, values in row.items()}
+                for row, count in zip(plain, counts, strict=True)
+            ]
+        keys = {
+            "entities": "text",
+            "types": "type",
+            "starts": "start",
+            "ends": "end",
+            "scores": "score",
+        }
+        return [
+            {
+                "entities": [
+                    dict(zip(keys.values(), values, strict=True))
+                    for values in zip(*(row[key] for key in keys), strict=True)
+                    if values[0]
+                ]
+            }
+            for row in plain
+        ]
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return the scores of the entities that are answered, and how far the scores
+        of those that are found can be trusted.
+        """
+        labels = split_cells(columns, "label")
+        found = FoundEntities(labels, self.classes, answers["probabilities"])
+        return {
+            **entity_scores(labels, self._predicted(columns, answers)),
+            **found.scores(
+                temperature=self.temperature, abstain_below=self.abstain_below
+            ),
+        }
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+        """Return the task with the temperature and the threshold that dev rows tell."""
+        labels = split_cells(columns, "label")
+        found = FoundEntities(labels, self.classes, answers["probabilities"])
+        task, factor = self, 1.0
+        if self.calibration == "temperature":
+            factor = found.best_factor()
+            task = task.with_temperature(factor)
+        return task.with_threshold(found.confidence(factor), found.right)
+
+    def _predicted(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[list[str]]:
+        sizes = map(len, split_cells(columns, "label"))
+        tags = plain_values(answers["tags"])
+        return [row[:size] for row, size in zip(tags, sizes, strict=True)]
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        predictions = self._predicted(columns, answers)
+        return wrong_sentences(columns, predictions, answers["scores"])
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        return tag_facts(columns)
+
+    # What is saved.
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
+        learned: dict[str, Any] = {"classes": class_names(config)}
+        return cls(**learned)
+
+    def model_config(self) -> dict[str, Any]:
+        return class_entries(self.classes)
+
+
+def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:
+    if texts.shape.rank == 1:
+        return words.pieces_of_texts(preprocessor.tokenizer, texts)
+    return words.pieces_of_words(preprocessor.tokenizer, texts)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class TokenClassification(TaggingTask):
+    """Tags of words, the encoder fine-tuned; answers are the entities of a text.
+
+    Args:
+        classes: the tags in the order of the outputs, such as `O`, `B-person`,
+            `I-person`.
+
+    Raises:
+        ConfigError: there are fewer than two classes, or one twice.
+
+    Example:
+        >>> rows = as_columns(text=["Ann met Bo"], label=["B-person O B-person"])
+        >>> TokenClassification.from_columns(rows).classes
+        ('O', 'B-person', 'I-person')
+    """
+
+    name = "token-classification"
+    summary = "a tag for each word: names of persons, places, products … in a text"
+    architecture = "BertForTokenClassification"
+
+    classes: tuple[str, ...]
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the logits of each token, float32 [R, T, C]."""
+        head = PooledHead.on(encoder, len(self.classes), seed=seed)
+        return head(encoder(inputs)["sequence_output"])

@@ -1,0 +1,280 @@
+"""The words of sentences in batches, in graph: pieces, windows and entities.
+
+A word is labelled at its first piece. A sentence that is longer than `max_length` is
+laid as several windows; each word is read in the one where it stands farthest from the
+edges, so that none is cut and none is read twice.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 (the first piece of a word).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.scoring.entities import parse_tag
+from bert_keras.text import characters
+from bert_keras.text.packing import join
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.ragged import (
+    keep,
+    never_empty,
+    put,
+    segment_ids,
+    sizes_of,
+    starts_of,
+)
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+
+class Pieces(NamedTuple):
+    """The pieces of B sentences, and which are the first of a word.
+
+    Args:
+        ids: int32 ragged [B, None], the pieces.
+        words: int32 ragged [B, None], at the first piece of a word its number in the
+            batch, from 0; -1 at others.
+        mask: bool [B, W], where words are; they are numbered through it, row by row.
+        starts: int32 [B, W], the first character of each word in its text; -1 where
+            none is, or `None` for words that came without a text.
+        ends: int32 [B, W], the character after its last.
+    """
+
+    ids: Any
+    words: Any
+    mask: Any
+    starts: Any = None
+    ends: Any = None
+
+
+def pieces_of_texts(tokenizer: WordPieceTokenizer, texts: Any) -> Pieces:
+    """Return the pieces of plain texts, string [B]; words are the tokenizer's own."""
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="characters")
+    inside = np.array([token.startswith("##") for token in tokenizer.vocabulary])
+    first = ~tf.gather(tf.constant(inside), ids.flat_values)
+    last = tf.concat([first, [True]], 0)[1:]  # of its word; a text ends with a word
+    starts = keep(starts, first).to_tensor(-1)
+    ends = keep(ends, last).to_tensor(-1)
+    return Pieces(ids, ids.with_values(_numbered(first)), starts >= 0, starts, ends)
+
+
+def pieces_of_words(tokenizer: WordPieceTokenizer, words: Any) -> Pieces:
+    """Return the pieces of words, string [B, W]; empty strings are no words.
+
+    A word of which the tokenizer leaves nothing, such as a control character, is
+    `[UNK]`: it has a tag like every other.
+    """
+    mask = words != ""
+    pieces = tokenizer(tf.gather_nd(words, tf.where(mask)))
+    pieces = never_empty(pieces, tokenizer.unk_id)
+    first = tf.equal(tf.ragged.range(sizes_of(pieces)).values, 0)
+    counts = tf.reduce_sum(tf.cast(mask, tf.int64), axis=1)
+    row_splits = tf.gather(pieces.row_splits, tf.pad(tf.cumsum(counts), [[1, 0]]))
+    ids = tf.RaggedTensor.from_row_splits(pieces.values, row_splits, validate=False)
+    return Pieces(ids, ids.with_values(_numbered(first)), mask)
+
+
+def _numbered(first: Any) -> Any:
+    """Return at each True its number from 0, at each False -1; int32."""
+    return tf.where(first, tf.cumsum(tf.cast(first, tf.int32)) - 1, -1)
+
+
+def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
+    """Return the batch dict of sentences, long ones in several windows.
+
+    Windows overlap by half, and the middle of what two share parts their words.
+
+    Returns:
+        The rows of the preprocessor's layout, and `words` int32 [R, T]: the number of
+        the word that is read at a token, -1 at others. Each number is there once.
+    """
+    room = preprocessor.max_length - 2
+    step = room - room // 2
+    sizes = sizes_of(pieces.ids)
+    counts = 1 + (tf.maximum(sizes - room, 0) + step - 1) // step
+    windows = tf.ragged.range(counts)
+    row, index = segment_ids(windows.row_splits), windows.values
+    size = tf.gather(sizes, row)
+    final = tf.maximum(size - room, 0)  # where the last window of a row begins
+    start = tf.minimum(index * step, final)
+    before, after = (tf.minimum((index + by) * step, final) for by in (-1, 1))
+    length = tf.minimum(size, room)
+    lowest = tf.where(index > 0, (before + start + room) // 2, 0)
+    highest = tf.where(start < final, (start + after + room) // 2, size)
+    places = tf.ragged.range(start, start + length)
+    window = segment_ids(places.row_splits)
+    where = places.values + tf.gather(tf.gather(starts_of(pieces.ids), row), window)
+    own = places.values >= tf.gather(lowest, window)
+    own &= places.values < tf.gather(highest, window)
+    words = tf.where(own, tf.gather(pieces.words.values, where), -1)
+    tokenizer = preprocessor.tokenizer
+    ids, segments = join(
+        places.with_values(tf.gather(pieces.ids.values, where)),
+        None,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+    )
+    inside = tf.ragged.range(starts_of(ids) + 1, starts_of(ids) + 1 + length).values
+    words = put(tf.fill(tf.shape(ids.values), -1), inside, words)
+    return preprocessor.lay(ids, segments, words=ids.with_values(words))
+
+
+def targets_at(words: Any, mask: Any, targets: Any) -> Any:
+    """Return the target of each token, int32 [R, T]: -1 where no word is read.
+
+    Args:
+        words: int32 [R, T], of `lay_windows`.
+        mask: bool [B, W], of `Pieces`.
+        targets: int [B, W], one a word.
+    """
+    flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
+    flat = tf.concat([flat, [-1]], 0)  # what the tokens of no word get
+    return tf.gather(flat, tf.where(words >= 0, words, tf.size(flat) - 1))
+
+
+def values_of_words(values: Any, words: Any, mask: Any) -> Any:
+    """Return the values that stand at the tokens of words, [B, W, …], 0 elsewhere.
+
+    Args:
+        values: [R, T, …], such as the logits of each token.
+        words: int32 [R, T], of `lay_windows`.
+        mask: bool [B, W], of `Pieces`.
+    """
+    at = tf.where(words >= 0)
+    places = tf.gather(tf.where(mask), tf.gather_nd(words, at))
+    shape = tf.concat([tf.shape(mask), tf.shape(values)[2:]], 0)
+    return tf.scatter_nd(places, tf.gather_nd(values, at), tf.cast(shape, tf.int64))
+
+
+def find_entities(
+    classes: Sequence[str], tags: Any, scores: Any, pieces: Pieces, texts: Any
+) -> dict[str, tf.Tensor]:
+    """Return the entities of texts; `entity_metrics.entities_of` finds the same.
+
+    Args:
+        classes: the tags by their numbers.
+        tags: int [B, W], the tag of each word.
+        scores: float32 [B, W], its probability.
+        pieces: the words of the texts.
+        texts: string [B].
+
+    Returns:
+        `entities` string [B, E], as they stand in the text, `types` string [B, E],
+        `starts` and `ends` int32 [B, E], in characters, and `scores` float32 [B, E],
+        the mean over the words; filled with empty strings, -1 and 0.
+    """
+    found = _runs(classes, tags, pieces.mask)
+    begin, end = tf.where(found.first), tf.where(found.last)
+    mean = found.means(scores)
+    decoded = tf.strings.unicode_decode(texts, "UTF-8")
+    starts = tf.gather_nd(pieces.starts, begin)
+    ends = tf.gather_nd(pieces.ends, end)
+    ends = _over_marks(decoded, begin[:, 0], ends)
+    names = tf.gather(tf.constant(found.kinds), tf.gather_nd(found.kind, begin))
+
+    def dense(values: Any, fill: Any) -> Any:
+        rows = tf.shape(texts, out_type=tf.int64)[0]
+        ragged = tf.RaggedTensor.from_value_rowids(values, begin[:, 0], nrows=rows)
+        return ragged.to_tensor(fill)
+
+    return {
+        "entities": dense(_cut(decoded, begin[:, 0], starts, ends), ""),
+        "types": dense(names, ""),
+        "starts": dense(starts, -1),
+        "ends": dense(ends, -1),
+        "scores": dense(mean, 0.0),
+    }
+
+
+def sure_tags(
+    classes: Sequence[str], tags: Any, scores: Any, mask: Any, *, below: float
+) -> Any:
+    """Return the tags with `O` for entities whose score is too low, int [B, W].
+
+    Args:
+        classes: the tags by their numbers; `O` is one of them.
+        tags, scores: as for `find_entities`.
+        mask: bool [B, W], of `Pieces`.
+        below: the least mean score of an entity that stays.
+    """
+    found = _runs(classes, tags, mask)
+    means = tf.concat([[0.0], found.means(scores)], 0)  # the first: of no entity
+    mean = tf.gather(means, tf.where(found.inside, found.number + 1, 0))
+    outside = tf.constant(list(classes).index("O"), tags.dtype)
+    return tf.where(found.inside & (mean < below), outside, tags)
+
+
+class _Runs(NamedTuple):
+    """Which words of B sentences make an entity together.
+
+    Args:
+        kinds: the types of the classes, sorted.
+        kind: int32 [B, W], the type of each word's tag.
+        inside, first, last: bool [B, W], words of an entity, and its ends.
+        number: int32 [B, W], at the words of an entity its number in the batch.
+    """
+
+    kinds: list[str]
+    kind: Any
+    inside: Any
+    first: Any
+    last: Any
+    number: Any
+
+    def means(self, scores: Any) -> Any:
+        """Return the mean score of each entity, float32 [E]."""
+        return tf.math.segment_mean(
+            tf.boolean_mask(scores, self.inside),
+            tf.boolean_mask(self.number, self.inside),
+        )
+
+
+def _runs(classes: Sequence[str], tags: Any, mask: Any) -> _Runs:
+    parsed = [parse_tag(tag) for tag in classes]
+    kinds = sorted({kind for _, kind in parsed})
+    prefix = tf.gather(tf.constant([ord(prefix) for prefix, _ in parsed]), tags)
+    prefix = tf.where(mask, prefix, ord("O"))
+    kind = tf.gather(tf.constant([kinds.index(kind) for _, kind in parsed]), tags)
+    before = tf.pad(prefix, [[0, 0], [1, 0]], constant_values=ord("O"))[:, :-1]
+    changes = tf.not_equal(kind, tf.pad(kind, [[0, 0], [1, 0]])[:, :-1])
+    inside = tf.not_equal(prefix, ord("O"))
+    first = inside & (_is_one_of(prefix, "BS") | _is_one_of(before, "OES") | changes)
+    goes_on = tf.pad(inside & ~first, [[0, 0], [0, 1]])[:, 1:]
+    counts = tf.cumsum(tf.cast(tf.reshape(first, [-1]), tf.int32))
+    number = tf.reshape(counts, tf.shape(first)) - 1
+    return _Runs(kinds, kind, inside, first, inside & ~goes_on, number)
+
+
+def _is_one_of(prefix: Any, letters: str) -> Any:
+    return tf.reduce_any(prefix[..., tf.newaxis] == [ord(c) for c in letters], axis=-1)
+
+
+def _over_marks(decoded: Any, rows: Any, ends: Any) -> Any:
+    """Move ends over the accents that follow: the tokenizer drops them from the word.
+
+    Args:
+        decoded: int32 ragged [B, None], the code points of the texts.
+        rows: int64 [E], the text of each end.
+        ends: int32 [E], in characters of that text.
+    """
+    # A code point is a mark if it is in one of the ranges [first, last].
+    edges = [edge for first, last in characters.MARKS for edge in (first, last + 1)]
+    codes = decoded.flat_values
+    marks = tf.searchsorted(tf.constant(edges), codes, side="right") % 2 == 1
+    splits = tf.cast(decoded.row_splits, tf.int32)
+    others = tf.cast(tf.where(~marks)[:, 0], tf.int32)
+    others = tf.concat([others, splits[-1:]], 0)
+    base, limit = tf.gather(splits, rows), tf.gather(splits, rows + 1)
+    following = tf.gather(others, tf.searchsorted(others, base + ends))
+    return tf.minimum(following, limit) - base
+
+
+def _cut(decoded: Any, rows: Any, starts: Any, ends: Any) -> Any:
+    """Return the characters from `starts` to `ends` of the texts `rows`, string [E]."""
+    base = tf.gather(tf.cast(decoded.row_splits, tf.int32), rows)
+    places = tf.ragged.range(base + starts, base + ends)
+    codes = places.with_values(tf.gather(decoded.flat_values, places.flat_values))
+    return tf.strings.unicode_encode(codes, "UTF-8")

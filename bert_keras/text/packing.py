@@ -1,0 +1,285 @@
+"""Pieces in rows: truncation, `[CLS] A [SEP] B [SEP]`, padded or packed, and back.
+
+All in the TensorFlow graph with core ops only, so that an exported model holds the very
+same code (`tf_text.RoundRobinTrimmer` emits an op that older TF Serving does not have).
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Krell et al. 2021
+(arXiv:2107.02027) for several texts in one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.text.ragged import (
+    put,
+    segment_ids,
+    sizes_of,
+    slices,
+    starts_of,
+    with_sizes,
+)
+from bert_keras.training.config import TRUNCATIONS
+
+# Rows of short texts are about so long. Attention costs the square of the row, but at
+# this length it is a twentieth of the work, and rows still fill well.
+ROW_TOKENS = 96
+_MOST_ROUNDED = 16
+_SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
+
+
+def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, Any]:
+    """Return both texts cut so that they have `max_tokens` together at most.
+
+    Args:
+        a, b: RaggedTensor int32 [B, None], the pieces of the two texts.
+        max_tokens: budget without the special tokens.
+        how: `longest_first` cuts the longer text and splits the budget as the
+            `tokenizers` library does; `round_robin` takes one piece at a time from the
+            longer text, from the second when equal, as Google's code does;
+            `only_first` and `only_second` cut that text alone, and the other one only
+            where it is longer than the budget by itself.
+
+    Raises:
+        ConfigError: `how` is unknown.
+    """
+    size_a, size_b = sizes_of(a), sizes_of(b)
+    if how == "round_robin":
+        keep_a = tf.maximum(max_tokens - size_b, (max_tokens + 1) // 2)
+    elif how == "longest_first":
+        # The half that is larger by one goes to the longer text.
+        half = max_tokens // 2 + tf.cast(size_a > size_b, tf.int32) * (max_tokens % 2)
+        keep_a = tf.maximum(max_tokens - size_b, half)
+    elif how == "only_first":
+        keep_a = tf.maximum(max_tokens - size_b, 0)
+    elif how == "only_second":
+        keep_a = tf.fill(tf.shape(size_a), max_tokens)
+    else:
+        raise ConfigError(
+            f"`truncation` must be one of {', '.join(TRUNCATIONS)}; received {how!r}"
+        )
+    keep_a = tf.minimum(keep_a, size_a)
+    return first_pieces(a, keep_a), first_pieces(
+        b, tf.minimum(max_tokens - keep_a, size_b)
+    )
+
+
+def first_pieces(pieces: Any, counts: Any) -> Any:
+    """Return the first `counts[i]` pieces of row i, ragged int32 [B, None]."""
+    return slices(pieces.values, starts_of(pieces), counts)
+
+
+def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
+    """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` and the segment of each token.
+
+    Args:
+        a, b: RaggedTensor int32 [B, None]; `b` may be `None`.
+        cls_id, sep_id: ids of the special tokens.
+
+    Returns:
+        Two RaggedTensors int32 [B, None]; segment 0 up to the first `[SEP]`, then 1.
+    """
+    first = sizes_of(a) + 2
+    sizes = first if b is None else first + sizes_of(b) + 1
+    ends = tf.cumsum(sizes)
+    starts = ends - sizes
+    flat = tf.fill([tf.reduce_sum(sizes)], tf.constant(sep_id, tf.int32))
+    ids = put(flat, starts, tf.fill(tf.shape(starts), tf.constant(cls_id, tf.int32)))
+    middle = starts + first
+    ids = put(ids, tf.ragged.range(starts + 1, middle - 1).values, a.values)
+    segments = tf.zeros_like(ids)
+    if b is not None:
+        ids = put(ids, tf.ragged.range(middle, ends - 1).values, b.values)
+        second = tf.ragged.range(middle, ends).values
+        segments = put(segments, second, tf.ones_like(second))
+    joined = with_sizes(ids, sizes)
+    return joined, joined.with_values(segments)
+
+
+def pad_rows(
+    ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1, **others: Any
+) -> dict[str, Any]:
+    """Return one text a row, padded to the longest of the batch.
+
+    Args:
+        ids, segments: RaggedTensor int32 [B, None].
+        pad_id: id of `[PAD]`.
+        multiple: the length T is rounded up to a multiple of it; T is at least 1.
+        **others: RaggedTensor int32 [B, None] of the same tokens, such as targets.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T], and the others,
+        filled up with -1.
+    """
+    sizes = sizes_of(ids)
+    length = _round_up(tf.reduce_max(tf.concat([sizes, [1]], 0)), multiple)
+    shape = tf.stack([tf.shape(sizes)[0], length])
+    return {
+        "token_ids": ids.to_tensor(pad_id, shape=shape),
+        "segment_ids": segments.to_tensor(0, shape=shape),
+        "padding_mask": tf.sequence_mask(sizes, length, dtype=tf.int32),
+        **{key: each.to_tensor(-1, shape=shape) for key, each in others.items()},
+    }
+
+
+def pack_rows(
+    ids: Any,
+    segments: Any,
+    *,
+    pad_id: int = 0,
+    row_tokens: int | None = ROW_TOKENS,
+    multiple: int = 1,
+    **others: Any,
+) -> dict[str, Any]:
+    """Return several texts a row, so that little of the batch is padding.
+
+    A text stays whole. Rows are as long as the longest text, or about `row_tokens`
+    where texts are shorter; they are filled longest text first, each into the first row
+    with room.
+
+    Args:
+        ids, segments: RaggedTensor int32 [S, None], S texts.
+        pad_id: id of `[PAD]`.
+        row_tokens: length that rows of shorter texts are filled up to, about; `None`:
+            that of the longest text, for texts of which many are so long.
+        multiple: the length T is rounded up to a multiple of it.
+        **others: RaggedTensor int32 [S, None] of the same tokens, such as targets.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask` (1 = real), `position_ids` (from 0 in
+        each text) and `sequence_ids` (1, 2 … in each row; 0 = padding), int32 [R, T];
+        `cls_positions` int32 [S], where each text starts in the R*T tokens; the others,
+        int32 [R, T] with -1 where no token is.
+    """
+    sizes = sizes_of(ids)
+    longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
+    total = tf.reduce_sum(sizes)
+    room = longest
+    if row_tokens is not None:
+        full_rows = tf.maximum(total // tf.maximum(longest, row_tokens), 1)
+        share = tf.cast(total, tf.float32) / tf.cast(full_rows, tf.float32)
+        room = tf.maximum(longest, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
+    rows, columns, ranks = _places(sizes, room)
+    row_count = tf.reduce_max(tf.concat([rows + 1, [1]], 0))
+    used = tf.reduce_max(tf.concat([columns + sizes, [1]], 0))
+    length = _round_up(used, multiple)
+    starts = rows * length + columns
+    positions = tf.ragged.range(sizes)
+    where = tf.ragged.range(starts, starts + sizes).values
+    texts = segment_ids(positions.row_splits)
+
+    def lay(values: Any, fill: int = 0) -> Any:
+        flat = tf.fill([row_count * length], tf.constant(fill, tf.int32))
+        return tf.reshape(put(flat, where, values), [row_count, length])
+
+    return {
+        "token_ids": lay(ids.flat_values, pad_id),
+        "segment_ids": lay(segments.flat_values),
+        "padding_mask": lay(tf.ones_like(ids.flat_values)),
+        "position_ids": lay(positions.values),
+        "sequence_ids": lay(tf.gather(ranks, texts)),
+        "cls_positions": starts,
+        **{key: lay(each.flat_values, -1) for key, each in others.items()},
+    }
+
+
+def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
+    """Return what stands in rows text by text: the way back from either layout.
+
+    Args:
+        values: [R, T, …], such as the logits of each token.
+        batch: the batch dict whose rows they are.
+
+    Returns:
+        RaggedTensor [S, None, …], the values of each text's own tokens.
+    """
+    mask = batch["padding_mask"]
+    rows, length = tf.shape(mask)[0], tf.shape(mask)[1]
+    starts = _starts(batch)
+    if batch.get("cls_positions") is None:
+        counts = tf.reduce_sum(mask, axis=1)
+    else:
+        ranks = batch["sequence_ids"]
+        most = tf.reduce_max(ranks) + 1
+        text = tf.reshape(tf.range(rows)[:, tf.newaxis] * most + ranks, [-1])
+        sizes = tf.math.unsorted_segment_sum(tf.ones_like(text), text, rows * most)
+        counts = tf.gather(sizes, tf.gather(text, starts))
+    flat = tf.reshape(values, tf.concat([[rows * length], tf.shape(values)[2:]], 0))
+    return slices(flat, starts, counts)
+
+
+def locate(
+    offsets: Any, batch: Mapping[str, Any], *, multiple: int = 1
+) -> tuple[Any, Any]:
+    """Return where tokens of texts stand in rows, as many places a row as needed.
+
+    Args:
+        offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its
+            first, such as those to predict.
+        batch: the batch dict of the S texts, in either layout.
+        multiple: P is rounded up to a multiple of it, of 16 where it is larger: such
+            places are few.
+
+    Returns:
+        positions: int32 [R, P], their columns, in order; -1 where a row has fewer. P is
+            at least 1.
+        slots: RaggedTensor int32 [S, None], where in the R*P positions each one is.
+    """
+    rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
+    texts = segment_ids(offsets.row_splits)
+    places = tf.gather(_starts(batch), texts) + offsets.flat_values
+    order = tf.argsort(places)
+    row = tf.gather(places, order) // length
+    counts = tf.math.bincount(row, minlength=rows, maxlength=rows)
+    multiple = min(multiple, _MOST_ROUNDED)
+    most = _round_up(tf.reduce_max(tf.concat([counts, [1]], 0)), multiple)
+    column = tf.range(tf.size(row)) - tf.gather(tf.cumsum(counts, exclusive=True), row)
+    slots = row * most + column
+    columns = tf.gather(places, order) % length
+    positions = put(tf.fill([rows * most], -1), slots, columns)
+    back = tf.gather(slots, tf.math.invert_permutation(order))
+    return tf.reshape(positions, [rows, most]), offsets.with_flat_values(back)
+
+
+def _starts(batch: Mapping[str, Any]) -> Any:
+    """Return where each text begins in the rows laid end to end, int32 [S]."""
+    starts = batch.get("cls_positions")
+    if starts is None:
+        rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
+        return tf.range(rows) * length
+    return starts
+
+
+def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
+    """Return row, first column and rank (from 1) in its row of each text, int32 [S]."""
+    count = tf.shape(sizes)[0]
+    order = tf.argsort(sizes, direction="DESCENDING", stable=True)
+    ordered = tf.gather(sizes, order)
+
+    def put(index: Any, used: Any, filled: Any, found: Any) -> Any:
+        size = ordered[index]
+        # A text always fits into the next empty row, so there is a first row with room.
+        row = tf.argmax(used + size <= room, output_type=tf.int32)
+        found = found.write(index, tf.stack([row, used[row], filled[row] + 1]))
+        place = tf.reshape(row, [1, 1])
+        used = tf.tensor_scatter_nd_add(used, place, tf.reshape(size, [1]))
+        filled = tf.tensor_scatter_nd_add(filled, place, [1])
+        return index + 1, used, filled, found
+
+    empty = tf.zeros_like(sizes)
+    _, _, _, found = tf.while_loop(
+        lambda index, *_: index < count,
+        put,
+        (0, empty, empty, tf.TensorArray(tf.int32, count, element_shape=[3])),
+        parallel_iterations=1,
+    )
+    table = tf.scatter_nd(tf.expand_dims(order, 1), found.stack(), [count, 3])
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _round_up(length: Any, multiple: int) -> Any:
+    return (length + multiple - 1) // multiple * multiple

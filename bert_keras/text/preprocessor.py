@@ -1,0 +1,141 @@
+"""From strings to batches: `Preprocessor`, the same for training, prediction, export.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.text.packing import (
+    first_pieces,
+    join,
+    pack_rows,
+    pad_rows,
+    truncate_pair,
+)
+from bert_keras.text.ragged import sizes_of
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.config import LAYOUTS, TRUNCATIONS
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Preprocessor:
+    """Strings to a batch dict, in graph: the same for training, prediction and export.
+
+    Args:
+        tokenizer: the WordPiece tokenizer.
+        max_length: most tokens of a text or pair, specials included.
+        truncation: how a pair is cut, see `truncate_pair`.
+        layout: `packed` (several texts a row) or `padded` (one text a row).
+        length_multiple: row lengths are rounded up to a multiple of it, for compilers
+            that want few lengths.
+
+    Call: tf.string [B] or a list of strings, or a pair (tuple) of those. Returns a
+    dict, see `pack_rows` and `pad_rows`.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    def __init__(
+        self,
+        tokenizer: WordPieceTokenizer,
+        *,
+        max_length: int = 128,
+        truncation: str = "longest_first",
+        layout: str = "packed",
+        length_multiple: int = 1,
+    ) -> None:
+        for name, value, least in (
+            ("max_length", max_length, 3),
+            ("length_multiple", length_multiple, 1),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(
+                    f"`{name}` must be an integer of at least {least}; "
+                    f"received {value!r}"
+                )
+        if truncation not in TRUNCATIONS:
+            raise ConfigError(
+                f"`truncation` must be one of {', '.join(TRUNCATIONS)}; "
+                f"received {truncation!r}"
+            )
+        if layout not in LAYOUTS:
+            raise ConfigError(
+                f"`layout` must be one of {', '.join(LAYOUTS)}; received {layout!r}"
+            )
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.truncation = truncation
+        self.layout = layout
+        self.length_multiple = length_multiple
+
+    @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
+    def __call__(self, texts: Any) -> dict[str, Any]:
+        ids, segments = self.join(texts)
+        return self.lay(ids, segments)
+
+    def lay(self, ids: Any, segments: Any, **others: Any) -> dict[str, Any]:
+        """Return joined texts, ragged int32 [B, None], as rows of the layout.
+
+        `others` are int32 [B, None] of the same tokens; see `unpack` for the way back.
+        """
+        settings = {
+            "pad_id": self.tokenizer.pad_id,
+            "multiple": self.length_multiple,
+        }
+        if self.layout == "padded":
+            return pad_rows(ids, segments, **settings, **others)
+        return pack_rows(ids, segments, **settings, **others)
+
+    def join(self, texts: Any) -> tuple[Any, Any]:
+        """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
+        return self.join_pieces(*self._pieces(texts))
+
+    def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
+        """Do what `join` does for pieces that are there, ragged int32 [B, None]."""
+        if b is None:
+            a = first_pieces(a, tf.minimum(sizes_of(a), self.max_length - 2))
+        else:
+            a, b = truncate_pair(a, b, self.max_length - 3, how=self.truncation)
+        return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
+
+    def lengths(self, texts: Any) -> tuple[Any, Any]:
+        """Return each text's tokens, specials included, int32 [B], and if it is cut."""
+        a, b = self._pieces(texts)
+        whole = sizes_of(a) + 2 if b is None else sizes_of(a) + sizes_of(b) + 3
+        return tf.minimum(whole, self.max_length), whole > self.max_length
+
+    def _pieces(self, texts: Any) -> tuple[Any, Any]:
+        several = isinstance(texts, tuple | list)
+        if not several or all(isinstance(text, str | bytes) for text in texts):
+            return self.tokenizer(texts), None  # a list of strings is no pair
+        first, second = texts
+        return self.tokenizer(first), self.tokenizer(second)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings but the tokenizer, as plain values."""
+        return {
+            "max_length": self.max_length,
+            "truncation": self.truncation,
+            "layout": self.layout,
+            "length_multiple": self.length_multiple,
+        }
+
+    def replace(self, **changes: Any) -> Preprocessor:
+        """Return another preprocessor with the same tokenizer and changed settings."""
+        return Preprocessor(self.tokenizer, **{**self.settings(), **changes})
+
+    def get_config(self) -> dict[str, Any]:
+        return {"tokenizer": self.tokenizer.get_config(), **self.settings()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Preprocessor:
+        settings = dict(config)
+        tokenizer = WordPieceTokenizer.from_config(settings.pop("tokenizer"))
+        return cls(tokenizer, **settings)

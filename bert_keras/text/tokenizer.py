@@ -1,0 +1,292 @@
+"""Text to WordPiece ids in the TF graph: `WordPieceTokenizer`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3, and the `tokenizers` library
+0.23, whose ids these are. tf-text does the WordPiece (Song et al. 2021,
+arXiv:2012.15524). Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise
+core TensorFlow ops.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.text import tokenizer_files as files
+from bert_keras.text.normalization import (
+    FIRST_SPECIAL,
+    WordSplitter,
+    as_strings,
+    utf8_bytes,
+)
+from bert_keras.text.ragged import segment_ids, sizes_of, slices, starts_of
+from bert_keras.text.vocabulary import REQUIRED_TOKENS, SPECIAL_TOKENS, check_tokens
+from bert_keras.text.word_pieces import pieces_of, plain_model, word_model
+
+# Text of these characters alone needs no table: tf-text itself splits it alike.
+_PLAIN = r"[\t\n\r -~]*"
+_SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
+
+
+class WordPieceTokenizer(tf.Module):
+    """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
+
+    Equal for every string with the four released vocabularies; `normalization` names
+    the one difference that another vocabulary can show. No special token is added:
+    `packing` does that. Every op is a TensorFlow op, on the CPU, under any Keras
+    backend. `keras.export.ExportArchive.track` takes the tokenizer.
+
+    Args:
+        vocabulary: the tokens, in the order of their ids; pieces inside a word start
+            with `##`. `[PAD]`, `[UNK]`, `[CLS]` and `[SEP]` are required.
+        lowercase: lower-case the text.
+        strip_accents: drop accents; `None` means the same as `lowercase`.
+        tokenize_chinese_chars: make each CJK character a word.
+        special_tokens_in_text: `literal` reads `[MASK]` in a text as three words, so
+            that no text can inject a special token; `parse` as the special token.
+        max_word_characters: longer words are `[UNK]`. Hugging Face has 100, Google's
+            first code 200.
+
+    Raises:
+        ConfigError: a setting or the vocabulary breaks one of these rules.
+
+    Example:
+        >>> tokenizer = WordPieceTokenizer(
+        ...     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##want", "##ed"]
+        ... )
+        >>> tokenizer(["UNwantéd", ""]).to_list()
+        [[4, 5, 6], []]
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        special_tokens_in_text: str = "literal",
+        max_word_characters: int = 100,
+    ) -> None:
+        super().__init__(name="word_piece_tokenizer")
+        if special_tokens_in_text not in ("literal", "parse"):
+            raise ConfigError(
+                "`special_tokens_in_text` must be literal or parse; "
+                f"received {special_tokens_in_text!r}"
+            )
+        if max_word_characters < 1:
+            raise ConfigError(
+                f"`max_word_characters` must be at least 1; "
+                f"received {max_word_characters}"
+            )
+        self._vocabulary = _Untracked(check_tokens(vocabulary))
+        self.notes: tuple[str, ...] = ()
+        self.lowercase = lowercase
+        self.strip_accents = lowercase if strip_accents is None else strip_accents
+        self._strip_accents = strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+        self.special_tokens_in_text = special_tokens_in_text
+        self.max_word_characters = max_word_characters
+        ids = {token: i for i, token in enumerate(self.vocabulary)}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
+            ids[token] for token in REQUIRED_TOKENS
+        )
+        self.mask_id: int | None = ids.get("[MASK]")
+        parsed = [token for token in SPECIAL_TOKENS if token in ids]
+        if special_tokens_in_text == "literal":
+            parsed = []
+        self._splitter = WordSplitter(
+            lowercase=lowercase,
+            strip_accents=self.strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            special_tokens=parsed,
+            max_word_characters=max_word_characters,
+        )
+        # As variables, so that a graph does not carry them as constants; on the CPU,
+        # where the string ops and tf.data run.
+        with tf.device("CPU:0"):
+            self._plain_model = plain_model(
+                self.vocabulary,
+                unk_id=self.unk_id,
+                max_characters=max_word_characters,
+            )
+            self._word_model = word_model(
+                self.vocabulary,
+                specials={
+                    ids[token]: chr(FIRST_SPECIAL + i) for i, token in enumerate(parsed)
+                },
+                unk_id=self.unk_id,
+                max_characters=max_word_characters,
+            )
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The tokens, in the order of their ids."""
+        return self._vocabulary.value
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.vocabulary)
+
+    @tf.autograph.experimental.do_not_convert  # tracing is ten times faster so
+    def __call__(self, texts: Any) -> tf.RaggedTensor:
+        """Return the ids of `texts`, string [B] or a list of str: int32 [B, None].
+
+        Bytes that are not UTF-8 are dropped.
+        """
+        with tf.device("CPU:0"):  # int32 would go to and fro between CPU and GPU
+            return self._tokenize(as_strings(texts), self._plain_ids, self._ids)
+
+    @tf.autograph.experimental.do_not_convert
+    def tokenize_with_offsets(
+        self, texts: Any, *, unit: str = "bytes"
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Return the ids and where each piece stands in the original text.
+
+        Args:
+            texts: string [B] or a list of str.
+            unit: `bytes` of the UTF-8 text, or `characters` as Python counts them
+                (each byte sequence that is not UTF-8 counts as in
+                `bytes.decode("utf-8", "replace")`).
+
+        Returns:
+            ids, starts and ends (exclusive), each int32 [B, None].
+        """
+        if unit not in ("bytes", "characters"):
+            raise ConfigError(f"`unit` must be bytes or characters; received {unit!r}")
+        with tf.device("CPU:0"):
+            cells = self._tokenize(
+                as_strings(texts),
+                self._plain_offsets,
+                lambda strings: self._offsets(strings, unit),
+            )
+        ids, starts, ends = tf.unstack(cells.values, num=3, axis=1)
+        return (
+            cells.with_values(ids),
+            cells.with_values(starts),
+            cells.with_values(ends),
+        )
+
+    def ids_to_tokens(self, ids: Any) -> Any:
+        """Return the tokens of `ids`, integers of any (ragged) shape, as strings."""
+        tokens = tf.constant(self.vocabulary)
+        return tf.ragged.map_flat_values(lambda flat: tf.gather(tokens, flat), ids)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments, the vocabulary as a list, as JSON-able values."""
+        return {
+            "vocabulary": list(self.vocabulary),
+            "lowercase": self.lowercase,
+            "strip_accents": self._strip_accents,
+            "tokenize_chinese_chars": self.tokenize_chinese_chars,
+            "special_tokens_in_text": self.special_tokens_in_text,
+            "max_word_characters": self.max_word_characters,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> WordPieceTokenizer:
+        """Return the tokenizer that `get_config` described."""
+        return cls(**config)
+
+    @classmethod
+    def from_folder(
+        cls, folder: str | os.PathLike[str], **changes: Any
+    ) -> WordPieceTokenizer:
+        """Return the tokenizer of a model folder, Google's or Hugging Face's.
+
+        Args:
+            folder: holds `vocab.txt` or `tokenizer.json`, and perhaps
+                `tokenizer_config.json`. The first of tokenizer_config.json,
+                tokenizer.json and the vocabulary itself that tells whether text is
+                lower-cased decides; `notes` says which one did.
+            **changes: arguments of the class that differ from the folder.
+
+        Raises:
+            CheckpointError: a file is missing or broken.
+        """
+        settings, notes = files.read_folder(folder)
+        try:
+            tokenizer = cls(**(settings | changes))
+        except ConfigError as error:
+            raise CheckpointError(f"{os.fspath(folder)}: {error}") from None
+        given = tuple(f"{name}=" for name in changes)
+        tokenizer.notes = tuple(note for note in notes if not note.startswith(given))
+        return tokenizer
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write vocab.txt and tokenizer_config.json, as Hugging Face's readers expect.
+
+        `from_folder` returns an equal tokenizer. Each file is replaced in one step.
+        """
+        files.write_folder(folder, self.get_config())
+
+    def _tokenize(self, texts: Any, plain_way: Any, full_way: Any) -> Any:
+        """Send each text the shorter way if it is plain ASCII, keeping the order."""
+        plain = tf.strings.regex_full_match(texts, _PLAIN)
+        if self.special_tokens_in_text == "parse":
+            plain &= ~tf.strings.regex_full_match(texts, _SPECIAL)
+
+        def both_ways() -> Any:
+            short, long = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
+            first = plain_way(tf.gather(texts, short))
+            second = full_way(tf.gather(texts, long))
+            back = tf.math.invert_permutation(tf.concat([short, long], 0))
+            sizes = tf.concat([sizes_of(first), sizes_of(second)], 0)
+            starts = tf.gather(tf.cumsum(sizes, exclusive=True), back)
+            values = tf.concat([first.values, second.values], 0)
+            return slices(values, starts, tf.gather(sizes, back))
+
+        return tf.cond(tf.reduce_all(plain), lambda: plain_way(texts), both_ways)
+
+    def _plain_ids(self, texts: Any) -> Any:
+        return self._plain_pieces(texts)[0]
+
+    def _plain_offsets(self, texts: Any) -> Any:
+        # One byte is one character here, and lower-casing moves none.
+        ids, starts, ends = self._plain_pieces(texts)
+        cells = [ids.values, tf.cast(starts.values, tf.int32)]
+        cells.append(tf.cast(ends.values, tf.int32))
+        return ids.with_values(tf.stack(cells, axis=1))
+
+    def _plain_pieces(self, texts: Any) -> Any:
+        if self.lowercase:
+            texts = tf.strings.lower(texts)
+        return pieces_of(self._plain_model, texts)
+
+    def _ids(self, texts: Any) -> Any:
+        words = self._splitter(texts)
+        ids, _, _ = pieces_of(self._word_model, words.strings)
+        row_splits = tf.gather(ids.row_splits, words.row_splits)
+        return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
+
+    def _offsets(self, texts: Any, unit: str) -> Any:
+        """Return ids, starts and ends as int32 ragged [B, None, 3]."""
+        words = self._splitter(texts, with_starts=unit == "bytes")
+        ids, starts, ends = pieces_of(self._word_model, words.strings)
+        row_splits = tf.gather(ids.row_splits, words.row_splits)
+        first, last = self._splitter.sources_of(
+            words, segment_ids(ids.row_splits), starts.values, ends.values
+        )
+        decoded = words.decoded
+        if unit == "bytes":
+            start = tf.cast(tf.gather(words.starts.values, first), tf.int32)
+            end = tf.cast(tf.gather(words.starts.values, last), tf.int32)
+            end += utf8_bytes(tf.gather(decoded.values, last))
+        else:
+            row_start = starts_of(decoded)
+            base = tf.gather(row_start, segment_ids(row_splits))
+            start, end = first - base, last - base + 1
+        return tf.RaggedTensor.from_row_splits(
+            tf.stack([ids.values, start, end], axis=1), row_splits, validate=False
+        )
+
+
+class _Untracked:
+    """Hides a value from `tf.Module`, which would wrap each of 100,000 tokens."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value

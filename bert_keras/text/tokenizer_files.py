@@ -1,0 +1,235 @@
+"""The tokenizer's files in a model folder: vocab.txt, tokenizer.json and its config.
+
+Holds `read_folder`, which turns the files of Google's, Hugging Face's and KerasHub's
+releases into the arguments of `WordPieceTokenizer`, and `write_folder`, which writes
+files of Hugging Face.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.files.atomic import written_beside
+from bert_keras.text.vocabulary import looks_lower_cased, read_text, read_vocabulary
+
+# Keys of tokenizer_config.json (the first three are Hugging Face's) to our arguments.
+_CONFIG_KEYS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "tokenize_chinese_chars",
+    "special_tokens_in_text": "special_tokens_in_text",
+    "max_word_characters": "max_word_characters",
+}
+# Keys of the BertNormalizer in tokenizer.json.
+_NORMALIZER_KEYS = {
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+# Of TF-Hub style SavedModels: what `convert` writes, and what the hub's own have.
+_SAVED_MODEL = "saved_model.pb"
+_EXTRA, _ASSETS = "assets.extra", "assets"
+# Of KerasHub: its files, and the keys of its tokenizer.json.
+_KERAS_HUB_VOCABULARY = pathlib.Path("assets", "tokenizer", "vocabulary.txt")
+_KERAS_HUB_KEYS = {
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "split_on_cjk": "tokenize_chinese_chars",
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "lowercase": (bool,),
+    "strip_accents": (bool, type(None)),
+    "tokenize_chinese_chars": (bool,),
+    "special_tokens_in_text": (str,),
+    "max_word_characters": (int,),
+}
+
+
+def read_folder(
+    folder: str | os.PathLike[str],
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arguments of a tokenizer and notes on how they were found.
+
+    Raises:
+        CheckpointError: no vocabulary, or a file that cannot be read.
+    """
+    folder = _vocabulary_folder(pathlib.Path(folder))
+    plain, whole = folder / "vocab.txt", folder / "tokenizer.json"
+    config = folder / "tokenizer_config.json"
+    if (folder / _KERAS_HUB_VOCABULARY).exists():
+        return _read_keras_hub(folder)
+    if not plain.exists() and not whole.exists():
+        raise CheckpointError(
+            f"{folder}: holds no vocabulary, neither {plain.name} nor {whole.name}"
+        )
+    notes: list[str] = []
+    settings: dict[str, Any] = {}
+    source = "guess"
+    if whole.exists():
+        settings = _read_tokenizer_json(whole, notes)
+        source = whole.name if "lowercase" in settings else source
+    if plain.exists():
+        settings["vocabulary"] = read_vocabulary(plain)
+    if config.exists():
+        found = _select(config, _read_json(config), _CONFIG_KEYS)
+        settings |= found
+        source = config.name if "lowercase" in found else source
+    if source == "guess":
+        settings["lowercase"] = looks_lower_cased(settings["vocabulary"])
+        source = (
+            "guessed: "
+            + ("no" if settings["lowercase"] else "a")
+            + " token outside brackets holds a capital letter"
+        )
+    else:
+        source = f"read from {source}"
+    notes.append(f"lowercase={settings['lowercase']}, {source}")
+    return settings, tuple(notes)
+
+
+def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the vocabulary in that of a SavedModel, or of two of them.
+
+    Of any other folder, the folder itself.
+    """
+    for place in (folder, folder / "encoder", folder / "preprocess"):
+        if (place / _SAVED_MODEL).exists():
+            for name in (_EXTRA, _ASSETS):
+                if (place / name / "vocab.txt").exists():
+                    return place / name
+    return folder
+
+
+def _read_keras_hub(
+    folder: pathlib.Path,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what `read_folder` does, of a preset of KerasHub."""
+    path = folder / "tokenizer.json"
+    values = _read_json(path).get("config")
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: must hold `config`")
+    for key, wanted in (
+        ("split", True),
+        ("suffix_indicator", "##"),
+        ("oov_token", "[UNK]"),
+    ):
+        if values.get(key, wanted) != wanted:
+            raise CheckpointError(
+                f"{path}: `{key}` must be {wanted!r}; received {str(values[key])[:80]}"
+            )
+    settings: dict[str, Any] = {"lowercase": False, "strip_accents": False}  # of theirs
+    settings |= _select(path, values, _KERAS_HUB_KEYS)
+    parse = values.get("special_tokens_in_strings") is True
+    settings["special_tokens_in_text"] = "parse" if parse else "literal"
+    settings["vocabulary"] = read_vocabulary(folder / _KERAS_HUB_VOCABULARY)
+    note = f"lowercase={settings['lowercase']}, read from {path.name} of KerasHub"
+    return settings, (note,)
+
+
+def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+    """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
+
+    Raises:
+        ConfigError: a token holds a line break, which vocab.txt cannot hold.
+    """
+    for token in settings["vocabulary"]:
+        if "\n" in token or "\r" in token:
+            raise ConfigError(f"vocab.txt cannot hold the token {token!r}")
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {key: settings[ours] for key, ours in _CONFIG_KEYS.items()}
+    known = set(settings["vocabulary"])
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        if (token := f"[{name.upper()}]") in known:
+            config[f"{name}_token"] = token
+    config["tokenizer_class"] = "BertTokenizer"
+    _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
+    _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]:
+    """Return the vocabulary and what the normalizer says of the text."""
+    values = _read_json(path)
+    model, normalizer = values.get("model"), values.get("normalizer")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
+        raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
+    if model.get("type", "WordPiece") != "WordPiece":
+        raise CheckpointError(
+            f"{path}: the model must be WordPiece; received {model['type']!r}"
+        )
+    if model.get("continuing_subword_prefix", "##") != "##":
+        raise CheckpointError(
+            f"{path}: `continuing_subword_prefix` must be '##'; received "
+            f"{model['continuing_subword_prefix']!r}"
+        )
+    settings: dict[str, Any] = {"vocabulary": _ordered(path, model, values, notes)}
+    if "max_input_chars_per_word" in model:
+        settings["max_word_characters"] = model["max_input_chars_per_word"]
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+        settings |= _select(path, normalizer, _NORMALIZER_KEYS)
+        if normalizer.get("clean_text") is False:
+            notes.append(f"{path.name}: clean_text is false, the text is cleaned still")
+    elif normalizer is not None:
+        notes.append(f"{path.name}: a normalizer other than BertNormalizer is not read")
+    return settings
+
+
+def _ordered(
+    path: pathlib.Path,
+    model: dict[str, Any],
+    values: dict[str, Any],
+    notes: list[str],
+) -> list[str]:
+    """Return the tokens in the order of their ids, added tokens included."""
+    ids = dict(model["vocab"])
+    added = values.get("added_tokens") or []
+    try:
+        more = {row["content"]: row["id"] for row in added if row["content"] not in ids}
+        tokens = sorted(ids | more, key=(ids | more).__getitem__)
+        dense = [(ids | more)[token] for token in tokens] == list(range(len(tokens)))
+    except (TypeError, KeyError):
+        dense = False
+    if not dense:
+        raise CheckpointError(f"{path}: the ids must be 0, 1, 2 ..., each of one token")
+    if more:
+        notes.append(
+            f"{path.name}: added tokens have ids and are not looked for in texts: "
+            + ", ".join(sorted(more))
+        )
+    return tokens
+
+
+def _select(
+    path: pathlib.Path, values: Mapping[str, Any], keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the arguments that a file holds, checked for their types."""
+    found = {ours: values[key] for key, ours in keys.items() if key in values}
+    for key, ours in keys.items():
+        if ours in found and not isinstance(found[ours], _TYPES[ours]):
+            types = " or ".join(kind.__name__ for kind in _TYPES[ours])
+            raise CheckpointError(
+                f"{path}: `{key}` must be {types}; received {found[ours]!r}"
+            )
+    return found
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        values = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: must be a JSON file: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(
+            f"{path}: must hold a JSON object; received {type(values).__name__}"
+        )
+    return values
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    with written_beside(path) as beside:
+        beside.write_bytes(text.encode("utf-8"))

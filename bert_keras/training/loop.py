@@ -1,0 +1,304 @@
+"""The updates of fine-tuning, from where its last checkpoint stands: `FineTuningLoop`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.data.table import Columns
+from bert_keras.distribution.replicas import take_from_first
+from bert_keras.distribution.strategy import Devices
+from bert_keras.errors import CheckpointError, TrainingError
+from bert_keras.inference.model_folder import write_model
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BertEncoder, assign
+from bert_keras.model.initialization import undrawn
+from bert_keras.model.lora import has_lora, plain_weights
+from bert_keras.runs.progress import say
+from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
+from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.rows import places_of
+from bert_keras.training.state import TrainingState, write_state
+from bert_keras.training.train_step import not_finite
+from bert_keras.training.updates import (
+    new_optimizer,
+    own_metrics,
+    training_rows,
+    updates,
+)
+
+BEST = "best"  # the model folder of the best epoch, in that of the run
+_PROGRESS = "progress.json"
+
+
+@dataclasses.dataclass
+class BestEpoch:
+    """The epoch with the highest score on dev.
+
+    Args:
+        epoch: its number, from 1; 0 before there is one.
+        value: its score, the one that the task names; NaN is below any number.
+        scores: all its scores; `None` where another process has computed them.
+        answers: what the scores were taken of; `None` likewise.
+    """
+
+    epoch: int = 0
+    value: float = -math.inf
+    scores: dict[str, Any] | None = None
+    answers: dict[str, np.ndarray] | None = None
+
+    def is_below(self, value: float) -> bool:
+        """Say whether an epoch of a score is better, as the first one always is."""
+        return self.epoch == 0 or value > self.value or math.isnan(self.value)
+
+
+class FineTuningLoop:
+    """Trains a task's model; scores and saves it after each epoch.
+
+    A checkpoint is written before an epoch is scored. A run that stops while it scores
+    scores again when it goes on; all else is in checkpoint and curves. Of several
+    workers the chief alone reads, scores and writes.
+
+    Args:
+        model: made in the scope of the strategy, with its weights of the start; those
+            of a checkpoint take their place.
+        train: rows to train on.
+        dev: rows to score.
+        run: the folder of the run; of a worker that does not write, a `SilentRun`.
+        config: how to train.
+        devices: where to compute.
+        stop: tells when the run is to end.
+
+    Attributes:
+        step: updates that are made.
+        history: rows of the curves.
+        best: the best epoch so far.
+        skipped: where updates were passed over, a line each.
+
+    Raises:
+        CheckpointError: the last checkpoint of the run is broken.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        train: Columns,
+        dev: Columns,
+        *,
+        run: RunFolder | SilentRun,
+        config: TrainConfig,
+        devices: Devices,
+        stop: StopSignal,
+    ) -> None:
+        self.model = model
+        self.dev = dev
+        self.run = run
+        self.config = config
+        self.devices = devices
+        self.stop = stop
+        fixed = devices.has_static_shapes
+        self.rows = training_rows(model, train, config, fixed=fixed)
+        with devices.strategy.scope():
+            self._optimizer = new_optimizer(config, steps=self.rows.steps)
+            # Else TensorFlow makes its variables while it traces the step, and then has
+            # to trace the step a second time.
+            self._optimizer.build(model.trainable_variables)
+            self._metrics = own_metrics(model)
+        self._state = TrainingState(model, self._optimizer, weights=model.weights)
+        # What texts need has no place on a TPU: there, a copy on the host is scored.
+        self._predictor = Predictor(_plain_copy(model) if fixed else model)
+        self.skipped: list[str] = []
+        self.step = devices.agree(run.steps[-1] if run.steps else 0)
+        self.progress = TrainingProgress(
+            self.rows,
+            start=self.step,
+            metrics=self._metrics,
+            tensorboard=config.tensorboard if devices.is_chief else None,
+            is_shown=devices.is_chief,
+        )
+        if self.step:
+            self._restore()
+        self.history = run.rows(
+            self.step,
+            # An epoch that ends here is scored again.
+            lambda row: "loss" in row or row["step"] < self.step,
+        )
+        self.best = BestEpoch()
+        name = f"dev_{model.task.best_score}"
+        for row in self.history:
+            if name in row and self.best.is_below(row[name]):
+                self.best = BestEpoch(int(row["epoch"]), row[name])
+
+    def train(self) -> None:
+        """Make all updates that are left.
+
+        Raises:
+            TrainingError: a loss or gradient is not finite, and that is to stop a run.
+            CheckpointError: the disk refuses.
+            RunStopped: the run was asked to end; it is saved.
+        """
+        if self.step and self.step % self.rows.steps_per_epoch == 0:
+            self._score()
+        if self.step == self.rows.steps:
+            return
+        made = updates(
+            self.model,
+            self.rows,
+            self._optimizer,
+            first_step=self.step,
+            metrics=self._metrics,
+        )
+        for update in made:
+            if not update.is_made:
+                self._pass_over(update.loss)
+            self.step += 1
+            self._add(self.progress.add(update))
+            self._save_and_score()
+
+    def best_model(self) -> TaskModel:
+        """Return the model of the best epoch, scored: of plain weights on one device.
+
+        All workers have it.
+
+        Raises:
+            CheckpointError: that epoch's folder is broken.
+        """
+        self.run.wait()
+        model, is_last = self.model, self.best.epoch == self.config.epochs
+        if self.devices.name != "single" or has_lora(model.backbone):
+            model, is_last = _plain_copy(model), False
+        if self.devices.is_chief and not is_last:
+            assign(model, read_checkpoint(self.run.path / BEST))
+        if self.devices.workers > 1:
+            take_from_first(self.devices.strategy, model.weights, 0)
+        if self.best.scores is None:
+            answers = Predictor(model).answers(self.dev)
+            self.best.answers = answers
+            self.best.scores = model.task.score(self.dev, answers)
+        return model
+
+    def _save_and_score(self) -> None:
+        """Do what is due after an update."""
+        ends_epoch = self.step % self.rows.steps_per_epoch == 0
+        stops = self.stop.is_due()
+        if not ends_epoch and not stops and self.step % self.config.save_every:
+            return
+        # A row ends here, so that curves go on as if a run had not been stopped.
+        self._add(self.progress.end_row())
+        if self.devices.is_chief:
+            self._save()
+        self.stop.leave(self.run.wait)
+        if ends_epoch:
+            self._score()
+
+    def _save(self) -> None:
+        state = self._state.copy()
+        told = {**self.progress.state(), "skipped": list(self.skipped)}
+
+        def write(folder: Path) -> None:
+            write_state(folder, state)
+            (folder / _PROGRESS).write_text(json.dumps(told), encoding="utf-8")
+
+        self.run.save(self.step, write, keep=self.config.keep)
+
+    def _restore(self) -> None:
+        """Go on from the last checkpoint; the other workers get what the chief has."""
+        if isinstance(self.run, RunFolder):
+            self._read(self.run.checkpoint(self.step))
+        if self.devices.workers > 1:
+            variables = [*self.model.variables, *self._optimizer.variables]
+            take_from_first(self.devices.strategy, variables, self.step)
+
+    def _read(self, folder: Path) -> None:
+        self._state.restore(folder)
+        try:
+            told = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+            self.progress.restore(told)
+            self.skipped = list(told["skipped"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
+        epoch, batch = divmod(self.step, self.rows.steps_per_epoch)
+        say(
+            f"going on after step {self.step:,} of {self.rows.steps:,} "
+            f"({epoch} epochs and {batch:,} steps): {folder}"
+        )
+
+    def _score(self) -> None:
+        """Score dev; keep the model if it is the best so far; on the chief."""
+        if not self.devices.is_chief:
+            return
+        task, epoch = self.model.task, self.step // self.rows.steps_per_epoch
+        with self.stop.at_once():
+            if self._predictor.model is not self.model:
+                found = plain_weights(self.model)
+                for weight in self._predictor.model.weights:
+                    weight.assign(found[weight.path])
+            answers = self._predictor.answers(self.dev)
+            scores = task.score(self.dev, answers)
+        value = float(scores[task.best_score])
+        plain = {k: v for k, v in scores.items() if isinstance(v, float)}
+        shown = {f"dev_{k}": v for k, v in {**plain, task.best_score: value}.items()}
+        self._add(self.progress.end_epoch(shown))
+        if self.best.is_below(value):
+            self.best = BestEpoch(epoch, value, scores, answers)
+            weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}
+            self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
+
+    def _pass_over(self, loss: float) -> None:
+        """Tell of an update that was not made; raise where that is to stop a run.
+
+        Raises:
+            TrainingError: names epoch, step and rows; a file in the run's folder holds
+                all of them.
+        """
+        columns, rows = self.rows.columns, self.rows.rows_of(self.step)
+        epoch, batch = divmod(self.step, self.rows.steps_per_epoch)
+        what = not_finite(loss)
+        where = (
+            f"in epoch {epoch + 1}, step {batch + 1:,} of it, {self.step + 1:,} of all "
+            f"({places_of(columns, rows)})"
+        )
+        if self.config.on_nonfinite == "skip":
+            if self.devices.is_chief:
+                say(f"{what} {where}: passed over")
+            self.skipped.append(f"{what} {where}")
+            return
+        self.run.add_note(
+            NONFINITE,
+            {
+                "loss": str(loss),
+                "epoch": epoch + 1,
+                "step_of_epoch": batch + 1,
+                "step": self.step + 1,
+                "file": columns.path,
+                "lines": [columns.lines[row] for row in rows],
+            },
+        )
+        raise TrainingError(
+            f"{what} {where}: look at these rows, take a smaller --learning-rate, or "
+            "--on-nonfinite skip"
+        )
+
+    def _add(self, row: dict[str, Any] | None) -> None:
+        if row is not None:
+            self.history.append(row)
+            self.run.add_row(row)
+
+
+def _plain_copy(model: TaskModel) -> TaskModel:
+    """Return a model of the same form, without LoRA, made outside of any strategy."""
+    with undrawn():
+        encoder = BertEncoder.from_config(model.backbone.get_config())
+    return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

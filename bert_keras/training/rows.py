@@ -1,0 +1,216 @@
+"""The rows of a fine-tuning run in the order that it takes them: `TrainingRows`.
+
+The order is a function of seed and epoch alone, and what is drawn anew for a row of
+seed, epoch and row. So a run goes on at any step, and nothing of what lies before it is
+read or cut into pieces again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.table import Columns
+from bert_keras.distribution.replicas import ALONE, Share
+from bert_keras.errors import ConfigError
+from bert_keras.tasks.task_model import TaskModel, as_tensors
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
+
+
+_LONG = ("token_ids", "segment_ids", "padding_mask")  # their last axis is the tokens'
+
+
+def fixed_shapes(
+    task: Task,
+    inputs: dict[str, Any],
+    labels: dict[str, Any],
+    *,
+    texts: int,
+    length: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a batch of the padded layout whose shapes follow from its settings.
+
+    In graph. The number of rows alone is open where a task cuts windows, and the number
+    of masked positions of a masked language model.
+
+    Args:
+        task: tells of `rows_per_text` and `ignored_target`.
+        inputs: tensors by name, rows first.
+        labels: `targets` and perhaps `weights`, as `TaskObjective` takes them.
+        texts: number of texts that the batch was made from.
+        length: tokens of a row; rows have it by the preprocessor's `length_multiple`.
+    """
+    windows = task.rows_per_text is None
+    rows = None if windows else texts * (task.rows_per_text or 1)
+
+    def fixed(name: str, rows: int | None, value: Any) -> Any:
+        if windows:
+            missing = tf.math.floormod(-tf.shape(value)[0], texts)
+            ends = [[0, missing], *[[0, 0]] * (value.shape.rank - 1)]
+            filler = task.ignored_target if name == "targets" else 0
+            value = tf.pad(value, ends, constant_values=tf.cast(filler, value.dtype))
+        shape = [rows, *value.shape[1:]]
+        if name in _LONG:
+            shape[-1] = length
+        return tf.ensure_shape(value, shape)
+
+    # Of a task of pairs there is a target a pair, not a row.
+    targets = None if windows else texts
+    return (
+        {name: fixed(name, rows, value) for name, value in inputs.items()},
+        {
+            name: tf.nest.map_structure(functools.partial(fixed, name, targets), value)
+            for name, value in labels.items()
+        },
+    )
+
+
+_DRAWS = 2**62  # numbers from 0 to this
+
+
+class TrainingRows:
+    """Training rows, shuffled in each epoch, as batches of a model's task.
+
+    Args:
+        model: its task and preprocessor make the batches.
+        columns: N rows.
+        batch_size: rows of an update; the last of an epoch may have fewer.
+        epochs: passes over the rows.
+        seed: of the order and the draws.
+        accumulation: parts of an update; divides `batch_size`.
+        fixed: whether batches have the shapes of `fixed_shapes`. Rows that no longer
+            fill a batch are then left out of an epoch: others in each, by the order.
+
+    Attributes:
+        steps_per_epoch: updates of an epoch.
+        steps: updates of all epochs.
+
+    Raises:
+        ConfigError: `fixed` batches have more rows than there are.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        columns: Columns,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        accumulation: int = 1,
+        fixed: bool = False,
+    ) -> None:
+        if fixed and batch_size > len(columns):
+            raise ConfigError(
+                "`batch_size` must be at most the number of training rows "
+                f"({len(columns):,}) on a TPU; received {batch_size}"
+            )
+        self.fixed = fixed
+        self.model = model
+        self.columns = columns
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.seed = seed
+        self.part_size = batch_size // accumulation
+        whole, rest = divmod(len(columns), batch_size)
+        self.steps_per_epoch = whole + (rest > 0 and not fixed)
+        self.steps = self.steps_per_epoch * epochs
+
+    def size(self, step: int) -> int:
+        """Return the number of rows of an update; steps count from 0."""
+        first = step % self.steps_per_epoch * self.batch_size
+        return min(self.batch_size, len(self.columns) - first)
+
+    def parts(self, step: int) -> int:
+        """Return the number of batches that an update takes."""
+        return math.ceil(self.size(step) / self.part_size)
+
+    def rows_of(self, step: int) -> list[int]:
+        """Return the rows of an update, by index from 0."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        first = batch * self.batch_size
+        order = self._order(tf.constant(epoch, tf.int64)).numpy()
+        return order[first : first + self.batch_size].tolist()
+
+    def dataset(self, first_step: int = 0, share: Share = ALONE) -> tf.data.Dataset:
+        """Return the batches from a step on: inputs, and labels as `TaskObjective` has.
+
+        Inputs are those of the model alone; labels a dict of `targets` and, where rows
+        have weights, `weights`. Each of the replicas of a share gets rows of its own of
+        each batch, and their batch dict, one element behind the other.
+        """
+        first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
+        task = self.model.task
+        parts = [as_tensors(task.training_texts(self.columns))]
+        parts.append(tf.convert_to_tensor(task.targets(self.columns)))
+        weights = task.example_weights(self.columns)
+        if weights is not None:
+            parts.append(tf.convert_to_tensor(weights))
+
+        texts = self.part_size // share.replicas
+
+        def places(epoch: Any) -> tf.data.Dataset:
+            order, draws = self._order(epoch), self._draws(epoch)
+            begun = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
+            order = order[begun : self.steps_per_epoch * self.batch_size]
+            found = tf.data.Dataset.from_tensor_slices((order, tf.gather(draws, order)))
+            return found.batch(self.part_size, drop_remainder=self.fixed)
+
+        def batch(rows: Any, draws: Any) -> Any:
+            taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
+            return self._batch(texts, *task.redrawn(tuple(taken), draws))
+
+        found = tf.data.Dataset.range(first_epoch, self.epochs).flat_map(places)
+        if share != ALONE:
+            found = found.flat_map(share.parts)
+        found = found.map(
+            tf.autograph.experimental.do_not_convert(batch),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        count = sum(self.parts(step) for step in range(first_step, self.steps))
+        count *= share.count
+        found = found.apply(tf.data.experimental.assert_cardinality(count))
+        return found.prefetch(tf.data.AUTOTUNE)
+
+    def _batch(self, texts: int, *row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        preprocessor = self.model.preprocessor
+        length = preprocessor.max_length
+        if self.fixed:
+            preprocessor = preprocessor.replace(layout="padded", length_multiple=length)
+        made = self.model.preprocess_samples(*row, preprocessor=preprocessor)
+        batch, targets, weights = keras.utils.unpack_x_y_sample_weight(made)
+        names = self.model.input
+        inputs = {name: batch[name] for name in names if name in batch}
+        labels = {"targets": targets, "weights": weights}
+        labels = {k: v for k, v in labels.items() if v is not None}
+        if not self.fixed:
+            return inputs, labels
+        return fixed_shapes(self.model.task, inputs, labels, texts=texts, length=length)
+
+    def _order(self, epoch: Any) -> Any:
+        """Return the rows in the order of an epoch, int64 [N]."""
+        rows = tf.range(len(self.columns), dtype=tf.int64)
+        seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch])
+        return tf.random.experimental.stateless_shuffle(rows, seed)
+
+    def _draws(self, epoch: Any) -> Any:
+        """Return a number for each row in an epoch, int64 [N]."""
+        seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch + 1])
+        shape = [len(self.columns)]
+        return tf.random.stateless_uniform(shape, seed, 0, _DRAWS, tf.int64)
+
+
+def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
+    """Return where rows stand, such as `train.tsv, lines 3, 17, 25 and 5 more`."""
+    lines = sorted(int(columns.lines[row]) for row in np.unique(rows))
+    shown = ", ".join(str(line) for line in lines[:most])
+    more = f" and {len(lines) - most} more" if len(lines) > most else ""
+    return f"{columns.path}, lines {shown}{more}"

@@ -1,0 +1,270 @@
+"""Several runs, of which the best on dev is kept: `train_seeds`, `search_settings`.
+
+What BERT reaches on a small set depends on the seed: the paper chose among several runs
+by dev, and tried a grid of batch sizes, rates and epochs. Each run that is over is kept
+in a hidden folder beside the model's, `.NAME.runs`, until all are; the same call goes
+on with those that are missing.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.distribution.strategy import find_strategy
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.files.atomic import check_replaceable, replaced_folder
+from bert_keras.inference.model_folder import load_model
+from bert_keras.runs.progress import say
+from bert_keras.runs.run_folder import RunFolder
+from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.tasks.base import Task
+from bert_keras.training.config import GRIDS, TrainConfig
+from bert_keras.training.finetune import named_tests, train, with_dev
+from bert_keras.training.progress import check_tensorboard
+from bert_keras.training.result import TrainResult, write_results
+from bert_keras.training.run import (
+    FINISHED,
+    open_run,
+    remove_run,
+    run_path,
+    told_settings,
+)
+
+_RESULTS = ("report.html", "scores.json")
+
+
+def train_seeds(
+    task: type[Task] | Task,
+    *,
+    seeds: int,
+    output: str | os.PathLike[str],
+    config: TrainConfig | None = None,
+    **given: Any,
+) -> TrainResult:
+    """Fine-tune with several seeds, from the config's on; keep the best on dev.
+
+    Args:
+        task: as of `train`.
+        seeds: number of runs, two at least.
+        output: the folder of the best model. Its scores and report hold those of all
+            runs, `per_run`, and under `mean` and `standard_deviation` (that of a
+            sample) what they come to.
+        config: how to train.
+        **given: further arguments of `train`.
+
+    Raises:
+        BertKerasError: as for `train`.
+
+    Example:
+        >>> result = train_seeds(Classification, seeds=5, encoder=e, train=t, output=o)
+        >>> result.scores["runs"]["mean"]["dev"]["accuracy"]
+        0.8613
+    """
+    check_whole_number("seeds", seeds, least=2)
+    config = config or TrainConfig()
+    with _Runs(task, output, config, given, free=("seed",)) as runs:
+        for seed in range(config.seed, config.seed + seeds):
+            runs.make(f"seed-{seed}", dataclasses.replace(config, seed=seed))
+        return runs.finish()
+
+
+def search_settings(
+    task: type[Task] | Task,
+    *,
+    grid: str = "paper",
+    output: str | os.PathLike[str],
+    config: TrainConfig | None = None,
+    **given: Any,
+) -> TrainResult:
+    """Fine-tune at each point of a grid of settings; keep the best on dev.
+
+    Args:
+        task: as of `train`.
+        grid: `paper`: batches of 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4
+            epochs, 18 runs.
+        output: as of `train_seeds`.
+        config: the other settings.
+        **given: further arguments of `train`.
+
+    Raises:
+        ConfigError: Optuna is not installed.
+        BertKerasError: as for `train`.
+    """
+    check_choice("search", grid, GRIDS)
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError(
+            "`search` needs a package: pip install 'bert_keras[search-grid]'"
+        )
+    import optuna
+
+    config = config or TrainConfig()
+    space: dict[str, Any] = {name: list(each) for name, each in GRIDS[grid].items()}
+    with _Runs(task, output, config, given, free=tuple(space)) as runs:
+
+        def value(trial: Any) -> float:
+            point = {n: trial.suggest_categorical(n, each) for n, each in space.items()}
+            name = "_".join(f"{n}-{chosen:g}" for n, chosen in point.items())
+            return runs.make(name, dataclasses.replace(config, **point))
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.GridSampler(space, seed=config.seed)
+        optuna.create_study(direction="maximize", sampler=sampler).optimize(value)
+        return runs.finish()
+
+
+class _Runs:
+    """The runs of one call, in a folder of their own.
+
+    Args:
+        task, output, config, given: as of `train_seeds`.
+        free: settings in which the runs differ.
+    """
+
+    def __init__(
+        self,
+        task: type[Task] | Task,
+        output: str | os.PathLike[str],
+        config: TrainConfig,
+        given: Mapping[str, Any],
+        *,
+        free: tuple[str, ...],
+    ) -> None:
+        check_replaceable(output)
+        check_tensorboard(config.tensorboard, Path(output))
+        self.task = task
+        self.output = Path(output)
+        # Several strategies in one process disturb each other.
+        devices = given.get("devices") or find_strategy(config.strategy)
+        if devices.workers > 1:
+            raise ConfigError(
+                "`strategy` must be one of one machine for several runs; received "
+                f"{devices.name}: start one `train` a run"
+            )
+        # All runs are scored on the same rows.
+        rows, dev = with_dev(given["train"], given.get("dev"), config)
+        self.given = {**given, "train": rows, "dev": dev, "devices": devices}
+        self._found: dict[str, dict[str, Any]] = {}
+        if isinstance(task, type):
+            task = task.from_columns(rows, **(given.get("task_settings") or {}))
+        data = {"train": rows, "dev": dev, **named_tests(given.get("test"))}
+        told = told_settings(task, given["encoder"], config, data)
+        told = {name: value for name, value in told.items() if name not in free}
+        path = run_path(output, "runs")
+        resume = given.get("resume", "auto")
+        self._run: RunFolder = open_run(
+            path, {**told, "runs differ in": list(free)}, resume=resume
+        )
+
+    def __enter__(self) -> _Runs:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._run.__exit__(*error)
+
+    def make(self, name: str, config: TrainConfig) -> float:
+        """Train, unless that was done before; return the best score on dev."""
+        notes = self._run.path / f"{name}{FINISHED}"
+        if notes.exists():
+            say(f"{name}: was trained before")
+        else:
+            say(f"{name}:")
+            if config.tensorboard:  # curves of its own
+                place = os.path.join(config.tensorboard, name)
+                config = dataclasses.replace(config, tensorboard=place)
+            result = train(
+                self.task, output=self._run.path / name, config=config, **self.given
+            )
+            self._run.add_note(notes.name, _plain(result.report))
+        try:
+            report = json.loads(notes.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise CheckpointError(f"{notes}: broken: delete it") from None
+        self._found[name] = report
+        return self._value(name)
+
+    def finish(self) -> TrainResult:
+        """Put the best model where it was asked for, with what all runs have scored."""
+        best = max(self._found, key=self._value)
+        report = self._found[best]
+        report["settings"]["best_run"] = best
+        report["scores"]["runs"] = summary(
+            {name: found["scores"] for name, found in self._found.items()},
+            report["best_score"],
+        )
+        source = self._run.path / best
+        with replaced_folder(self.output) as folder:
+            ignored = shutil.ignore_patterns(*_RESULTS)
+            shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
+            name = f"{report['settings']['task']}: {self.output.name}"
+            write_results(folder, name, report)
+        remove_run(self._run)
+        task = self.task if isinstance(self.task, type) else type(self.task)
+        model = load_model(self.output, task=task)
+        return TrainResult(
+            self.output, model, report["scores"], report["history"], report
+        )
+
+    def _value(self, name: str) -> float:
+        report = self._found[name]
+        value = float(report["scores"]["dev"][report["best_score"]])
+        return -np.inf if np.isnan(value) else value
+
+
+def summary(
+    scores: Mapping[str, Mapping[str, Mapping[str, Any]]], best_score: str
+) -> dict[str, Any]:
+    """Return what several runs have scored, fit for JSON and for tables.
+
+    Args:
+        scores: name of the run to those of its data sets, by name.
+        best_score: the score of each set that `per_run` shows.
+
+    Returns:
+        `per_run`, and `mean` and `standard_deviation` of each number of each set that
+        all runs have; the latter of a sample, with n - 1.
+    """
+    splits = [name for name in next(iter(scores.values())) if name != "diverged"]
+    per_run = {}
+    for run, found in scores.items():
+        per_run[run] = {name: found[name][best_score] for name in splits}
+        if any("diverged" in each for each in scores.values()):
+            per_run[run]["diverged"] = int("diverged" in found)
+    mean: dict[str, dict[str, float]] = {}
+    deviation: dict[str, dict[str, float]] = {}
+    for split in splits:
+        columns = dict(_numbers([found[split] for found in scores.values()]))
+        mean[split] = {key: float(np.mean(each)) for key, each in columns.items()}
+        deviation[split] = {
+            key: float(np.std(each, ddof=1)) if len(each) > 1 else 0.0
+            for key, each in columns.items()
+        }
+    return {"per_run": per_run, "mean": mean, "standard_deviation": deviation}
+
+
+def _numbers(
+    scores: list[Mapping[str, Any]],
+) -> Iterator[tuple[str, list[float]]]:
+    for key in scores[0]:
+        values = [each.get(key) for each in scores]
+        if all(isinstance(value, float) for value in values):
+            yield key, values  # type: ignore[misc]
+
+
+def _plain(values: Any) -> Any:
+    """Return values as JSON gives them back."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if hasattr(value, "tolist") else str(value)
+
+    return json.loads(json.dumps(values, default=plain))

@@ -1,0 +1,202 @@
+"""One update of the weights from the examples of one or several batches: `TrainStep`.
+
+A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
+whole update. So an update is the same however its examples are parted, one after the
+other or among the replicas of a strategy, and gradients are clipped once all are added
+up. `summed_update` says where Keras's own ways go wrong.
+
+One batch that overflows would make every weight NaN. So an update is passed over, on
+all replicas, where the loss or the norm of the gradients is not finite: weights,
+moments and the step of the schedule stay as they are. Loss scaling (float16) looks at
+the gradients by itself, since those that overflow are usual there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from bert_keras.distribution.replicas import (
+    added_up,
+    all_reduced,
+    of_first,
+    set_replica_seeds,
+    summed_function,
+)
+from bert_keras.distribution.summed_update import apply_summed, check_optimizer, summed
+from bert_keras.errors import ConfigError
+
+Batch = tuple[dict[str, Any], dict[str, Any]]
+
+
+class Objective(Protocol):
+    """What is minimized: losses by name, each with its count."""
+
+    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
+        """Return name to what a batch's loss counts, float32 []."""
+
+    def sums(
+        self, outputs: dict[str, Any], labels: dict[str, Any]
+    ) -> dict[str, tuple[Any, Any]]:
+        """Return name to loss and correct answers, summed over a batch, float32 []."""
+
+
+class TrainStep:
+    """Updates a model's weights, one call an update.
+
+    A model that was made in a strategy's scope is trained on all its replicas.
+
+    Args:
+        model: a Keras model of batch dicts, on TensorFlow.
+        optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
+        objective: the losses.
+        element_spec: of the dataset whose batches come; under a strategy that of
+            `replica_input.distributed`.
+
+    Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
+    sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
+    whether all was finite, so that the update was made. They are those of all replicas.
+
+    Raises:
+        ConfigError: Keras runs on another backend; the optimizer clips or accumulates
+            in a way that is wrong on several replicas.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
+        element_spec: Any,
+    ) -> None:
+        if keras.config.backend() != "tensorflow":
+            raise ConfigError(
+                "pretraining's own loop needs KERAS_BACKEND=tensorflow; received "
+                f"{keras.config.backend()}: there, `fit` a BertPretrainer"
+            )
+        self.model = model
+        self.optimizer = optimizer
+        self.objective = objective
+        self._strategy = model.distribute_strategy
+        self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if self._strategy.num_replicas_in_sync > 1:
+            check_optimizer(optimizer)
+            set_replica_seeds(model, self._strategy)
+        self._count = summed_function(
+            self._strategy, objective.counts, [element_spec[1]]
+        )
+        shapes = self._count.get_concrete_function().structured_outputs
+        totals = {name: tf.TensorSpec([], tf.float32) for name in shapes}
+        self._gradient_sums: list[tf.Variable] = []
+        self._update = tf.function(
+            self._update_from_one, input_signature=[*element_spec, totals]
+        )
+        self._add = tf.function(
+            self._add_gradients, input_signature=[*element_spec, totals]
+        )
+        sums = {name: tf.TensorSpec([2], tf.float32) for name in shapes}
+        self._apply = tf.function(self._apply_sums, input_signature=[sums])
+
+    def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
+        counts = [self._count(labels) for _, labels in batches]
+        totals = {name: sum(each[name] for each in counts) for name in counts[0]}
+        if len(batches) == 1:
+            sums, is_made = self._update(*batches[0], totals)
+            return sums, totals, is_made
+        if not self._gradient_sums:
+            # Without aggregation each replica has sums of its own.
+            with self._strategy.scope():
+                self._gradient_sums = [
+                    tf.Variable(tf.zeros(weight.shape, tf.float32), trainable=False)
+                    for weight in self.model.trainable_variables
+                ]
+        found: dict[str, Any] = {}
+        for batch in batches:
+            for name, sums in self._add(*batch, totals).items():
+                found[name] = found.get(name, 0.0) + sums
+        return found, totals, self._apply(found)
+
+    @tf.autograph.experimental.do_not_convert
+    def _gradients(
+        self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        with tf.GradientTape() as tape:
+            outputs = self.model(inputs, training=True)
+            sums = self.objective.sums(outputs, labels)
+            parts = [
+                loss / tf.maximum(totals[name], 1.0) for name, (loss, _) in sums.items()
+            ]
+            scaled = self.optimizer.scale_loss(tf.add_n(parts))
+        weights = [weight.value for weight in self.model.trainable_variables]
+        gradients = tape.gradient(scaled, weights)
+        return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
+
+    @tf.autograph.experimental.do_not_convert
+    def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
+        def find(inputs: Any, labels: Any) -> Any:
+            gradients, sums = self._gradients(inputs, labels, totals)
+            return summed(gradients), all_reduced(sums)
+
+        gradients, sums = self._strategy.run(find, (inputs, labels))
+        sums = of_first(self._strategy, sums)
+        return sums, self._applied(gradients, sums)
+
+    @tf.autograph.experimental.do_not_convert
+    def _add_gradients(self, inputs: Any, labels: Any, totals: Any) -> Any:
+        def add(inputs: Any, labels: Any) -> Any:
+            gradients, sums = self._gradients(inputs, labels, totals)
+            for total, gradient in zip(self._gradient_sums, gradients, strict=True):
+                if isinstance(gradient, tf.IndexedSlices):
+                    total.scatter_add(gradient)
+                else:
+                    total.assign_add(tf.cast(gradient, tf.float32))
+            return sums
+
+        return added_up(self._strategy, add, inputs, labels)
+
+    @tf.autograph.experimental.do_not_convert
+    def _apply_sums(self, sums: Any) -> Any:
+        def find() -> Any:
+            gradients = summed([total.read_value() for total in self._gradient_sums])
+            for total in self._gradient_sums:
+                total.assign(tf.zeros_like(total))
+            return gradients
+
+        return self._applied(self._strategy.run(find), sums)
+
+    def _applied(self, gradients: Any, sums: dict[str, Any]) -> Any:
+        """Update the weights if all is finite; return whether it is, bool [].
+
+        Args:
+            gradients: of each replica, the same on all of them.
+            sums: of all replicas.
+        """
+        finite = tf.math.is_finite(tf.add_n([pair[0] for pair in sums.values()]))
+        if not self._scales_loss:
+            # Clipping makes NaN of gradients whose norm is above what float32 holds.
+            norms = self._strategy.run(_norm, (gradients,))
+            finite &= tf.math.is_finite(of_first(self._strategy, norms))
+
+        def apply(gradients: Any) -> None:
+            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
+
+        def update() -> Any:
+            self._strategy.run(apply, (gradients,))
+            return tf.constant(True)
+
+        # In no replica's function: an optimizer leaves that, and `cond` lets it not.
+        return tf.cond(finite, update, lambda: tf.constant(False))
+
+
+@tf.autograph.experimental.do_not_convert
+def _norm(gradients: Any) -> Any:
+    return tf.linalg.global_norm([each for each in gradients if each is not None])
+
+
+def not_finite(loss: float) -> str:
+    """Return what to tell of an update that was passed over, of its loss."""
+    return "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"

@@ -1,0 +1,256 @@
+"""The updates of fine-tuning, one by one: `updates`, and `fit`, which makes them all.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.data.table import Columns
+from bert_keras.distribution.replicas import distributed, gathered, summed_function
+from bert_keras.errors import ConfigError
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.optimizers import WarmupLinearDecay, optimizer_of
+from bert_keras.training.rows import TrainingRows
+from bert_keras.training.train_step import TrainStep
+
+_SUMS = ("sum", "none", None)  # reductions
+_SCALE = 2.0**20  # weights may add up to less than 1; counts below 1 count as 1
+
+
+class TaskObjective:
+    """The loss of a task, and its metrics of what was trained on.
+
+    A batch's labels are a dict: `targets`, as the loss takes them, and perhaps
+    `weights`. A user's own loss whose `call` gives one number, the mean over anything
+    but the examples, says in a method `counted(y_true)` over how many, float32 []; it
+    matters where a batch comes in parts or is shared by replicas.
+
+    Args:
+        model: its task has the loss; what its layers add to a loss counts too.
+        metrics: updated with each batch; made in the scope of the model's strategy.
+            Their states are read, and set back, by whoever gave them.
+    """
+
+    def __init__(
+        self, model: keras.Model, *, metrics: Sequence[keras.metrics.Metric] = ()
+    ) -> None:
+        self.model = model
+        self.loss = model.task.loss()
+        self.metrics = metrics
+        self._counted = getattr(self.loss, "counted", None)
+        # A sum is divided by nothing.
+        self._is_sum = self._counted is None and self.loss.reduction in _SUMS
+
+    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
+        """Return what the mean of a batch's loss is taken over, float32 []."""
+        targets, weights = labels["targets"], labels.get("weights")
+        return {"loss": self._count(targets, weights)}
+
+    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Return the loss times its count, and 0 (metrics tell what is right).
+
+        In a replica's function those of its share; where the loss compares rows, its
+        share of that of all replicas' rows.
+        """
+        targets, weights = labels["targets"], labels.get("weights")
+        for metric in self.metrics:
+            metric.update_state(targets, tf.nest.map_structure(_still, outputs))
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        share = 1.0
+        if replicas > 1 and self.model.task.compares:
+            targets, outputs = gathered(targets), gathered(outputs)
+            weights, share = gathered(weights), 1 / replicas
+
+        def loss() -> Any:
+            found = self._mean(targets, outputs, weights, replicas)
+            return found + tf.add_n([tf.zeros([]), *self.model.losses])
+
+        if self._is_sum:
+            return {"loss": (share * loss(), tf.zeros([]))}
+        count = self._count(targets, weights)
+        # Nothing is counted where a replica has no row: means of nothing may be NaN.
+        found = tf.cond(count > 0, loss, lambda: tf.zeros([]))
+        return {"loss": (share * found * tf.maximum(count, 1.0), tf.zeros([]))}
+
+    def _mean(self, targets: Any, outputs: Any, weights: Any, replicas: int) -> Any:
+        """Return the loss of a batch, float32 []."""
+        loss = tf.reduce_sum(self.loss(targets, outputs, weights))
+        if replicas == 1 or self.loss.reduction in _SUMS:
+            return loss
+        # Keras divides by the number of replicas where it takes the mean by itself,
+        # and not where a loss gives one number.
+        plain = copy.copy(self.loss)
+        plain.reduction = None
+        is_number = plain(targets, outputs, weights).shape.rank == 0
+        return loss if is_number else loss * replicas
+
+    def _count(self, targets: Any, weights: Any) -> Any:
+        if self._counted is not None:
+            return tf.cast(self._counted(targets), tf.float32)
+        if self._is_sum:
+            return tf.zeros([])
+        values = self._values(targets)
+        ignored = getattr(self.loss, "ignore_class", None)
+        if ignored is not None:
+            mask = tf.reshape(targets, tf.shape(values)) != ignored
+            values = tf.cast(mask, tf.float32)
+        if weights is not None and self.loss.reduction == "mean_with_sample_weight":
+            weights = tf.cast(weights, tf.float32)
+            if ignored is not None:
+                weights = tf.reshape(weights, tf.shape(values)) * values
+            return _SCALE * tf.reduce_sum(weights)
+        return tf.reduce_sum(values)
+
+    def _values(self, targets: Any) -> Any:
+        """Return ones in the form of the losses before they are reduced.
+
+        Losses take the last axis of the outputs away; the others are those of the
+        targets.
+        """
+        first = tf.convert_to_tensor(tf.nest.flatten(targets)[0])
+        outputs = self.model.output
+        rank = len(outputs.shape) - 1 if keras.utils.is_keras_tensor(outputs) else 1
+        return tf.ones(tf.shape(first)[: min(max(rank, 1), first.shape.rank)])
+
+
+def _still(output: Any) -> Any:
+    return tf.stop_gradient(output)
+
+
+Batches = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """What is told of an update.
+
+    Args:
+        loss: its mean.
+        is_made: whether loss and gradients are finite; else it was passed over.
+        real_tokens, places: real tokens of its batches, and the places of their rows.
+        batches: what it was made from; on several replicas those of all of them.
+    """
+
+    loss: float
+    is_made: bool
+    real_tokens: int
+    places: int
+    batches: Batches
+
+
+def updates(
+    model: TaskModel,
+    rows: TrainingRows,
+    optimizer: keras.optimizers.Optimizer,
+    *,
+    first_step: int = 0,
+    metrics: Sequence[keras.metrics.Metric] = (),
+) -> Iterator[Update]:
+    """Update a model's weights, and yield what is told of each update.
+
+    Each batch is shared by the replicas of the strategy in whose scope the model was
+    made; what is told is that of all of them.
+
+    Args:
+        model: a task's model.
+        rows: what it is trained on.
+        optimizer: built.
+        first_step: updates that were made before.
+        metrics: updated with each batch; made in the same scope.
+    """
+    strategy = model.distribute_strategy
+    dataset = distributed(strategy, lambda share: rows.dataset(first_step, share))
+    count = summed_function(strategy, _token_counts, [dataset.element_spec[0]])
+    objective = TaskObjective(model, metrics=metrics)
+    update = TrainStep(model, optimizer, objective, dataset.element_spec)
+    batches = iter(dataset)
+    for step in range(first_step, rows.steps):
+        some = list(itertools.islice(batches, rows.parts(step)))
+        sums, totals, is_made = update(some)
+        loss = float(sums["loss"][0]) / max(float(totals["loss"]), 1.0)
+        tokens = tf.add_n([count(inputs) for inputs, _ in some])
+        real_tokens, places = (int(each) for each in tokens.numpy())
+        yield Update(loss, bool(is_made), real_tokens, places, some)
+
+
+def _token_counts(inputs: dict[str, Any]) -> Any:
+    """Return the real tokens of a batch and the places of its rows, float32 [2]."""
+    mask = tf.cast(inputs["padding_mask"], tf.float32)
+    return tf.stack([tf.reduce_sum(mask), tf.cast(tf.size(mask), tf.float32)])
+
+
+def fit(
+    model: TaskModel,
+    train: Columns,
+    config: TrainConfig,
+    *,
+    after_update: Callable[[Batches], object] | None = None,
+) -> None:
+    """Train a model on all rows as the config says; its last weights stay in it.
+
+    Nothing is scored and nothing is saved, unlike in `train`.
+
+    Args:
+        model: a task's model.
+        train: the rows.
+        config: how to train.
+        after_update: called with the batches of each update.
+    """
+    config = config.settled(model.task.learning_rate)
+    rows = training_rows(model, train, config)
+    optimizer = new_optimizer(config, steps=rows.steps)
+    optimizer.build(model.trainable_variables)
+    for update in updates(model, rows, optimizer):
+        if after_update:
+            after_update(update.batches)
+
+
+def training_rows(
+    model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
+) -> TrainingRows:
+    """Return the rows of a run in its order; `fixed` as that of `TrainingRows`."""
+    return TrainingRows(
+        model,
+        columns,
+        batch_size=config.batch_size,
+        epochs=config.epochs,
+        seed=config.seed,
+        accumulation=config.accumulation,
+        fixed=fixed,
+    )
+
+
+def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a run with its schedule over so many updates.
+
+    Args:
+        config: how to train; has a learning rate, see `TrainConfig.settled`.
+        steps: updates of the run.
+
+    Raises:
+        ConfigError: the config has none.
+    """
+    if config.learning_rate is None:
+        raise ConfigError("`learning_rate` must be a number here; received None")
+    schedule = WarmupLinearDecay(
+        config.learning_rate,
+        total_steps=steps,
+        warmup_steps=int(steps * config.warmup_share),
+    )
+    return optimizer_of(config, schedule)
+
+
+def own_metrics(model: TaskModel) -> list[keras.metrics.Metric]:
+    """Return the metrics of a task that `updates` can keep."""
+    found = model.task.metrics()
+    return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]

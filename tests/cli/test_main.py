@@ -1,0 +1,707 @@
+"""The command line: every verb, and one line for every mistake of a user's."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
+
+from bert_keras.cli import arguments
+from bert_keras.cli import main as cli
+from bert_keras.cli.main import main
+from bert_keras.cli.pretrain_arguments import pretrain_config
+from bert_keras.cli.train_arguments import named_tests
+from bert_keras.errors import ConfigError
+from bert_keras.inference import predictor as inference
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.tasks import TASKS
+from bert_keras.training import finetune as training
+from bert_keras.training.config import TrainConfig
+
+Run = Callable[..., str]
+Fail = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def open_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open a model folder once for all tests: each time takes seconds."""
+    monkeypatch.setattr(inference, "load", opened)
+
+
+opened = functools.cache(inference.load)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command that must succeed; gives its output."""
+
+    def run(*words: object) -> str:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        output, errors = capfd.readouterr()
+        assert code == 0, errors
+        return output
+
+    return run
+
+
+@pytest.fixture
+def fail(capfd: pytest.CaptureFixture[str]) -> Fail:
+    """Return a function that runs a command that must be refused in one line."""
+
+    def fail(*words: object, after: bool = False) -> str:
+        """Return the line; with `after`, notes on the run may stand above it."""
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        output, errors = capfd.readouterr()
+        lines = errors.splitlines()
+        assert code == 2
+        assert output == ""
+        assert after or len(lines) == 1, errors
+        assert lines[-1].startswith("bert-keras: ")
+        assert errors.count("bert-keras: ") == 1
+        return lines[-1]
+
+    return fail
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Return a function that sets standard input."""
+
+    def give(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return give
+
+
+def objects(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    output = run(
+        *("train", "classification", "--encoder", encoder_folder),
+        *("--train", spam_file, "--dev", spam_file, "--test", spam_file),
+        *("--output", tmp_path / "model", "--epochs", 1, "--batch-size", 6),
+        *("--learning-rate", "2e-3", "--max-length", 20, "--seed", 3),
+        *("--set", "class_weights=balanced", "--layout", "padded"),
+    )
+    assert "dev:" in output and "test:" in output and "macro_f1" in output
+    assert str(tmp_path / "model" / "report.html") in output
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["bert_keras"]["preprocessing"]["max_length"] == 20
+    assert config["bert_keras"]["preprocessing"]["layout"] == "padded"
+    assert config["bert_keras"]["settings"]["class_weights"] == "balanced"
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert "bert-keras train classification --encoder" in page
+
+
+def test_train_by_column_numbers_without_header(
+    encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def train(task: object, **given: Any) -> None:
+        seen.update(given)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(training, "train", train)
+    path = write_tsv(tmp_path / "rows.tsv", [(label, text) for text, label in ROWS])
+    words = [
+        *("train", "classification", "--encoder", encoder_folder, "--train", path),
+        *("--label", 0, "--text", 1, "--header", "no", "--output", tmp_path / "model"),
+    ]
+    assert main([str(word) for word in words]) == 2
+    assert seen["train"]["text"] == [text for text, _ in ROWS]
+    assert seen["train"]["label"] == [label for _, label in ROWS]
+    assert seen["dev"] is None
+
+
+def test_every_setting_of_training_has_an_option() -> None:
+    words = ["train", "t", "--encoder", "e", "--train", "f", "--output", "o"]
+    given = {
+        "epochs": 5,
+        "batch_size": 7,
+        "learning_rate": 0.5,
+        "warmup_share": 0.25,
+        "weight_decay": 0.125,
+        "max_length": 9,
+        "truncation": "only_first",
+        "layout": "padded",
+        "dev_share": 0.75,
+        "seed": 1,
+        "precision": "mixed_bfloat16",
+        "strategy": "single",
+        "accumulation": 7,
+        "optimizer": "lamb",
+        "freeze_layers": 2,
+        "lora_rank": 3,
+        "save_every": 11,
+        "keep": 4,
+        "on_nonfinite": "skip",
+        "restarts": 6,
+        "tensorboard": "d",
+    }
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    options = vars(arguments.parser().parse_args([*words, "--rematerialize"]))
+    assert {name: options[name] for name in given} == given
+    assert options["rematerialize"] is True
+    names = set(TrainConfig.__dataclass_fields__)
+    assert names - {"global_clipnorm"} == {*given, "rematerialize"}
+
+
+def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:
+    table = run("evaluate", spam_folder, spam_file)
+    assert "accuracy" in table and "promo" in table
+    scores = json.loads(run("evaluate", spam_folder, spam_file, "--json"))
+    assert scores["accuracy"] == 1.0
+    assert set(scores["per_class"]) == {"ham", "promo", "spam"}
+
+
+def test_predict_texts_of_the_command(run: Run, spam_folder: Path) -> None:
+    rows = objects(run("predict", spam_folder, "free cash prize!", "日本 é", ""))
+    assert [row["text"] for row in rows] == ["free cash prize!", "日本 é", ""]
+    assert rows[0]["label"] == "spam"
+    assert sum(rows[1]["probabilities"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("data", [b"", b"text\tlabel\n"])
+def test_predict_a_file_without_rows(
+    capfd: pytest.CaptureFixture[str], spam_folder: Path, tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "none.tsv").write_bytes(data)
+    assert (
+        main(["predict", str(spam_folder), "--input", str(tmp_path / "none.tsv")]) == 0
+    )
+    output, errors = capfd.readouterr()
+    assert output == ""
+    assert "none.tsv: " in errors and "nothing to answer" in errors
+
+
+def test_predict_writes_letters_as_they_are(run: Run, spam_folder: Path) -> None:
+    assert '"日本 é"' in run("predict", spam_folder, "日本 é")
+
+
+def test_predict_bytes_that_are_not_utf8(run: Run, spam_folder: Path) -> None:
+    (row,) = objects(run("predict", spam_folder, "free \udcff cash"))
+    assert row["text"] == "free \ufffd cash"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_predict_a_file(run: Run, spam_folder: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    lines = {
+        "rows.csv": 'id,mail\n1,free cash\n2,"see you"\n',
+        "rows.jsonl": '{"id": 1, "mail": "free cash"}\n{"mail": "see you"}\n',
+    }
+    path.write_text(lines[name])
+    rows = objects(run("predict", spam_folder, "--input", path, "--text", "mail"))
+    assert [row["text"] for row in rows] == ["free cash", "see you"]
+
+
+def test_predict_lines_of_standard_input(run: Run, spam_folder: Path, stdin) -> None:
+    stdin("free cash\r\n\né 日本".encode())
+    rows = objects(run("predict", spam_folder, "--batch-size", 2))
+    assert [row["text"] for row in rows] == ["free cash", "", "é 日本"]
+
+
+def test_predict_nothing(run: Run, spam_folder: Path, stdin) -> None:
+    stdin(b"")
+    assert run("predict", spam_folder) == ""
+
+
+def test_predict_pairs(run: Run, pair_folder: Path, stdin) -> None:
+    stdin(b"free cash\twin\nsee you\t\n")
+    from_input = objects(run("predict", pair_folder))
+    assert [(row["text_a"], row["text_b"]) for row in from_input] == [
+        ("free cash", "win"),
+        ("see you", ""),
+    ]
+    words = ("free cash", "win", "see you", "")
+    assert objects(run("predict", pair_folder, *words)) == from_input
+
+
+def test_predict_pairs_of_a_file(run: Run, pair_folder: Path, tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "p.tsv", [("text", "text_pair"), ("free", "win")])
+    (row,) = objects(run("predict", pair_folder, "--input", path))
+    assert (row["text_a"], row["text_b"]) == ("free", "win")
+
+
+def test_export_and_info(run: Run, spam_folder: Path, tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    assert run("export", spam_folder, served) == f"{served / '1'}\n"
+    assert "serving_default" in run("info", served)
+    facts = json.loads(run("info", served / "1", "--json"))
+    assert facts["classes"] == "ham, promo, spam"
+
+
+def test_info_of_a_model_folder(run: Run, spam_folder: Path) -> None:
+    assert "model folder" in run("info", spam_folder)
+    assert json.loads(run("info", spam_folder, "--json"))["hidden_size"] == 16
+
+
+def test_tasks(run: Run) -> None:
+    lines = run("tasks").splitlines()
+    assert [line.split()[0] for line in lines] == list(TASKS)
+
+
+def test_convert(run: Run, spam_folder: Path, tmp_path: Path) -> None:
+    assert run("convert", spam_folder, tmp_path / "out") == f"{tmp_path / 'out'}\n"
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_convert_to_another_format(run: Run, spam_folder: Path, tmp_path: Path) -> None:
+    run("convert", spam_folder, tmp_path / "out", "--to", "google")
+    assert (tmp_path / "out" / "bert_model.ckpt.index").is_file()
+
+
+def test_convert_a_google_checkpoint(run: Run, tmp_path: Path) -> None:
+    source = SHARED / "data" / "tf1_ckpt_keras_bert"
+    if not source.is_dir():
+        pytest.skip("needs ../shared/data/tf1_ckpt_keras_bert")
+    run("convert", source, tmp_path / "out")
+    facts = json.loads(run("info", tmp_path / "out", "--json"))
+    assert facts["architecture"] == "BertForPreTraining"
+
+
+BAD_FILES = {
+    "absent": (None, "no such file"),
+    "empty": (b"", "is empty"),
+    "header only": (b"text\tlabel\n", "no rows"),
+    "column missing": (b"text\tclass\na\tham\n", "has no column `label`"),
+    "not UTF-8": (b"text\tlabel\nsee\tham\n\xff\tham\n", ":3: must be UTF-8"),
+    "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
+    "empty cell": (b"text\tlabel\na\tham\n\tham\n", ":3: `text`"),
+    "unknown label": (b"text\tlabel\na\tham\nb\teggs\n", ":3: `label` must be one of"),
+}
+
+
+@pytest.fixture(params=BAD_FILES)
+def bad_file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
+    """Return a file of labelled rows that is broken, and what is wrong with it."""
+    data, part = BAD_FILES[request.param]
+    path = tmp_path / "bad.tsv"
+    if data is not None:
+        path.write_bytes(data)
+    return path, part
+
+
+def test_evaluate_a_bad_file(
+    fail: Fail, spam_folder: Path, bad_file: tuple[Path, str]
+) -> None:
+    path, part = bad_file
+    line = fail("evaluate", spam_folder, path)
+    assert str(path) in line and part in line
+
+
+def test_train_with_a_bad_dev_file(
+    fail: Fail,
+    spam_file: Path,
+    encoder_folder: Path,
+    tmp_path: Path,
+    bad_file: tuple[Path, str],
+) -> None:
+    path, part = bad_file
+    line = fail(
+        *("train", "classification", "--encoder", encoder_folder),
+        *("--train", spam_file, "--dev", path, "--output", tmp_path / "model"),
+    )
+    assert str(path) in line and part in line
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ([], {}),
+        (["a/b.tsv"], {"test": "a/b.tsv"}),
+        (["near=a.tsv"], {"near": "a.tsv"}),
+        (["a/m.tsv.gz", "mm=b.tsv"], {"m": "a/m.tsv.gz", "mm": "b.tsv"}),
+    ],
+)
+def test_names_of_test_files(given: list[str], wanted: dict[str, str]) -> None:
+    assert dict(named_tests(given)) == wanted
+
+
+def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
+    (tmp_path / "lr=1.tsv").touch()
+    path = str(tmp_path / "lr=1.tsv")
+    assert named_tests([path]) == [("test", path)]
+
+
+@pytest.mark.parametrize("given", [["a.tsv", "b/a.tsv"], ["=a.tsv"], ["a="]])
+def test_names_of_test_files_that_are_none(given: list[str]) -> None:
+    refused(lambda: named_tests(given), "`--test`", given[-1])
+
+
+@pytest.fixture
+def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]:
+    """Return the words of a training command that is right."""
+    return [
+        *("train", "classification", "--encoder", encoder_folder, "--train", spam_file),
+        *("--dev", spam_file, "--output", tmp_path / "model"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--epochs", "0"), "`epochs`"),
+        (("--epochs", "many"), "--epochs"),
+        (("--batch-size", "-3"), "`batch_size`"),
+        (("--learning-rate", "nan"), "`learning_rate`"),
+        (("--learning-rate", "fast"), "--learning-rate"),
+        (("--seed", "-1"), "`seed`"),
+        (("--precision", "float8"), "--precision"),
+        (("--truncation", "middle"), "--truncation"),
+        (("--set", "class_weights=some"), "`class_weights`"),
+        (("--max-length", "2"), "`max_length`"),
+        (("--text", "body"), "`body`"),
+        (("--text-pair", "other"), "`other`"),
+        (("--colour", "red"), "--colour"),
+    ],
+)
+def test_bad_options(
+    fail: Fail, right: list[object], words: tuple[str, str], part: str
+) -> None:
+    assert part in fail(*right, *words, after=part == "`max_length`")
+    assert not Path(str(right[-1])).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ((), "VERB"),
+        (("fly",), "fly"),
+        (("train", "classification"), "--encoder"),
+        (("evaluate", "nowhere"), "FILE"),
+        (("evaluate", "nowhere", "rows.tsv"), "nowhere: no such folder"),
+        (("predict", "nowhere", "text"), "nowhere: no such folder"),
+        (("predict", "m", "text", "--batch-size", "0"), "at least 1; received 0"),
+        (("predict", "m", "text", "--batch-size", "x"), "at least 1; received x"),
+        (("export", "nowhere", "served"), "nowhere: no such folder"),
+        (("convert", "nowhere", "out"), "nowhere: no such folder"),
+        (("info", "nowhere"), "nowhere: no such folder"),
+        (("info", "hf://not a name"), "hf://"),
+    ],
+)
+def test_bad_commands(
+    fail: Fail, words: tuple[str, ...], part: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert part in fail(*words)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing", "no.such.module:Task", ":Task", "json:JSONDecoder", ".a:B"]
+)
+def test_a_task_that_is_none(fail: Fail, right: list[object], name: str) -> None:
+    assert "`task`" in fail("train", name, *right[2:])
+
+
+def test_an_encoder_that_misses_weights(
+    fail: Fail, right: list[object], tmp_path: Path, encoder_folder: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    broken = Path(shutil.copytree(encoder_folder, tmp_path / "broken"))
+    arrays = load_file(broken / "model.safetensors")
+    lost = next(name for name in arrays if "layer.1.attention.self.key.weight" in name)
+    del arrays[lost]
+    save_file(arrays, broken / "model.safetensors", {"format": "pt"})
+    right[3] = broken
+    line = fail(*right, "--max-length", 20, after=True)
+    assert "1 missing (bert/encoder/layer_1/attention/self/key/kernel)" in line
+
+
+def test_a_vocabulary_of_another_size(
+    fail: Fail, right: list[object], tmp_path: Path, encoder_folder: Path
+) -> None:
+    broken = Path(shutil.copytree(encoder_folder, tmp_path / "broken"))
+    with open(broken / "vocab.txt", "a") as file:
+        file.write("extra\n")
+    right[3] = broken
+    assert "`vocab_size`" in fail(*right, "--max-length", 20)
+
+
+def test_an_odd_number_of_texts_for_pairs(fail: Fail, pair_folder: Path) -> None:
+    assert "an even number" in fail("predict", pair_folder, "a", "b", "c")
+
+
+def test_a_line_of_standard_input_without_tab(
+    fail: Fail, pair_folder: Path, stdin
+) -> None:
+    stdin(b"only one\n")
+    assert "stdin:1: must hold two texts" in fail("predict", pair_folder)
+
+
+def test_standard_input_that_is_not_utf8(fail: Fail, spam_folder: Path, stdin) -> None:
+    stdin(b"fine\n\xff\n")
+    assert "stdin:2: must be UTF-8" in fail("predict", spam_folder)
+
+
+def test_texts_and_a_file(fail: Fail, spam_folder: Path, spam_file: Path) -> None:
+    line = fail("predict", spam_folder, "text", "--input", spam_file)
+    assert "cannot both be given" in line
+
+
+def test_an_export_onto_a_file(fail: Fail, spam_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "served").write_text("mine")
+    assert "cannot be written" in fail("export", spam_folder, tmp_path / "served")
+    assert files_of(tmp_path) == {"served": b"mine"}
+
+
+@pytest.mark.parametrize("name", ["ResourceExhaustedError", "MemoryError"])
+def test_too_little_memory(
+    fail: Fail, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = type(name, (Exception,), {})
+
+    def exhausted(options: object) -> None:
+        raise error("OOM when allocating\na tensor")
+
+    monkeypatch.setitem(cli._VERBS, "tasks", exhausted)
+    assert "not enough memory" in fail("tasks")
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(options: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setitem(cli._VERBS, "tasks", broken)
+    with pytest.raises(RuntimeError):
+        main(["tasks"])
+
+
+def command(*words: object, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "bert_keras", *map(str, words)],
+        cwd=ROOT,
+        text=True,
+        **settings,
+    )
+
+
+def test_a_mistake_is_one_line_and_code_2(tmp_path: Path) -> None:
+    done = command("evaluate", tmp_path / "nowhere", "rows.tsv", capture_output=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"bert-keras: {tmp_path / 'nowhere'}: no such folder\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_answers_that_cannot_be_written() -> None:
+    with open("/dev/full", "w") as full:
+        done = command("tasks", stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr == "bert-keras: [Errno 28] No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command("tasks", stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_scores_of_any_task_are_aligned() -> None:
+    from bert_keras.report.score_table import score_table
+
+    scores = {
+        "num_examples": 1234,
+        "rouge1": 0.5,
+        "exact": True,
+        "note": "a word",
+        "baselines": {
+            "lead_3": {"rouge1": 0.25, "mean_absolute_error": 2},
+            "oracle": {"rouge1": 1.0},
+        },
+        "by_length": {"short": 0.5, "long": 7},
+        "confusion_matrix": [[1, 2], [3, 4]],
+        "empty": {},
+    }
+    assert score_table(scores).splitlines() == [
+        "  num_examples                     1,234",
+        "  rouge1                          0.5000",
+        "  baselines                        rouge1  mean_absolute_error",
+        "  lead_3                           0.2500                    2",
+        "  oracle                           1.0000                    -",
+        "  by_length",
+        "  short                            0.5000",
+        "  long                                  7",
+    ]
+
+
+@pytest.fixture(scope="module")
+def help_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [("id", "what"), *((str(i), text) for i, (text, _) in enumerate(ROWS))]
+    return write_tsv(tmp_path_factory.mktemp("help") / "help.tsv", rows)
+
+
+def test_features_are_a_file(
+    run: Run, encoder_folder: Path, help_file: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "features.npz"
+    options = ("--text", "what", "--layers=-1,0", "--combine", "concat")
+    options += ("--pooling", "cls", "--normalize", "yes", "--output", str(output))
+    line = run("features", encoder_folder, help_file, *options)
+    assert line == f"{output}: 12 texts\n"
+    with np.load(output) as stored:
+        vectors = stored["embeddings"]
+    assert vectors.shape == (12, 32)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_features_of_layers_that_are_not_there(
+    fail: Fail, encoder_folder: Path, help_file: Path, tmp_path: Path
+) -> None:
+    output = ("--output", tmp_path / "features.npz", "--text", "what")
+    command = ("features", encoder_folder, help_file, *output, "--layers", "last-four")
+    assert "`layers` must be different numbers from 0" in fail(*command, after=True)
+
+
+def test_search_answers_one_object_a_line(
+    run: Run, encoder_folder: Path, help_file: Path
+) -> None:
+    # A query stands before the options, another one behind them.
+    command = ("search", encoder_folder, help_file, ROWS[3][0], "--text", "what")
+    lines = run(*command, "--top", 2, ROWS[8][0]).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [list(row) for row in rows] == 4 * [
+        ["query", "rank", "score", "text", "line"]
+    ]
+    assert [row["rank"] for row in rows] == [1, 2, 1, 2]
+    assert [(row["query"], row["line"]) for row in rows[::2]] == [
+        (ROWS[3][0], 5),
+        (ROWS[8][0], 10),
+    ]
+
+
+def test_search_reads_queries_from_standard_input(
+    run: Run, encoder_folder: Path, help_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"lunch\nsale\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    command = ("search", encoder_folder, help_file, "--text", "what", "--top", 1)
+    queries = [json.loads(line)["query"] for line in run(*command).splitlines()]
+    assert queries == ["lunch", "sale"]
+
+
+def test_a_vocabulary_and_examples_of_a_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("Low, lower, lowest.\n\nA new low, a newer one.\n\n" * 3)
+    folder = tmp_path / "vocabulary"
+    command = ["vocab", str(corpus), "--output", str(folder)]
+    assert main([*command, "--size", "44", "--reserved", "[unused0]"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str(folder)
+    assert "6 documents" in printed.err
+    tokens = (folder / "vocab.txt").read_text(encoding="utf-8").split()
+    assert tokens[:6] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
+    assert "low" in tokens and len(tokens) <= 44
+    assert main([*command, "--size", "9"]) == 2
+    assert "`size`" in capsys.readouterr().err
+
+    data = tmp_path / "data"
+    command = ["pretraining-data", str(corpus), "--vocab", str(folder)]
+    command += ["--output", str(data), "--max-length", "16", "--dupe-factor", "2"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == str(data)
+    assert "instances" in printed.out and "shard 1" in printed.err
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["documents"] == 6
+    assert manifest["settings"]["max_length"] == 16
+    assert main([*command, "--seed", "7"]) == 2
+    assert "`seed` was 42 and is 7" in capsys.readouterr().err
+    assert main([*command, "--mask-rate", "0"]) == 2
+    assert "`mask_rate`" in capsys.readouterr().err
+
+
+def test_pretraining_from_a_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus, vocab, data, run = (tmp_path / n for n in ("c.txt", "vocab", "data", "run"))
+    corpus.write_text("Low, lower, lowest.\n\nA new low, a newer one.\n\n" * 8)
+    learn = ["vocab", str(corpus), "--output", str(vocab), "--size", "44"]
+    write = ["pretraining-data", str(corpus), "--vocab", str(vocab), "--max-length"]
+    assert main(learn) == main([*write, "16", "--output", str(data)]) == 0
+    command = ["pretrain", "--data", str(data), "--output", str(run), "--steps", "3"]
+    command += ["--batch-size", "4", "--held-out", str(data)]
+    new = ["--size", "1/16/2", "--vocab", str(vocab)]
+    capsys.readouterr()
+    assert main([*command, *new, "--set", "hidden_dropout_prob=0"]) == 0
+    printed = capsys.readouterr()
+    assert f"model folder: {run / 'model'}" in printed.out
+    assert "perplexity" in printed.out
+    assert "step 3/3" in printed.err and "FLOP/s" in printed.err
+    config = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
+    assert config["hidden_size"] == 16 and config["hidden_dropout_prob"] == 0
+    assert config["vocab_size"] == len((vocab / "vocab.txt").read_text().split())
+    for words, told in (
+        ([*new, "--size", "1/x/2"], "1/x/2"),
+        (["--size", "tiny"], "`--vocab` must be given for a new model"),
+        ([*new, "--set", "dropout=0"], "unknown key dropout"),
+        (["--encoder", str(run / "model"), "--set", "a=1"], "`--set` is for a new"),
+        ([*new, "--accumulation", "3"], "`accumulation` must divide `batch_size`"),
+        ([*new, "--encoder", "x"], "not allowed with argument"),
+    ):
+        assert main([*command, *words]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert told in lines[-1], lines
+
+
+def test_every_setting_of_pretraining_has_an_option() -> None:
+    parser = arguments.parser()
+    words = ["pretrain", "--data", "d", "--output", "o", "--size", "tiny"]
+    assert pretrain_config(parser.parse_args(words)) == PretrainConfig()
+    given = {
+        "steps": 10,
+        "batch_size": 8,
+        "accumulation": 2,
+        "optimizer": "lamb",
+        "learning_rate": 0.5,
+        "warmup_share": 0.25,
+        "weight_decay": 0.125,
+        "global_clipnorm": 0.75,
+        "objective": "causal",
+        "next_sentence": "none",
+        "mask_rate": 0.2,
+        "mask_share": 0.5,
+        "random_share": 0.25,
+        "mask_unit": "word",
+        "layout": "padded",
+        "seed": 1,
+        "precision": "mixed_bfloat16",
+        "strategy": "single",
+        "save_every": 3,
+        "keep": 4,
+        "evaluate_every": 5,
+        "held_out_examples": 6,
+        "on_nonfinite": "skip",
+    }
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
+    config = pretrain_config(parser.parse_args(words))
+    others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
+    assert dataclasses.asdict(config) == {**given, **others}

@@ -1,0 +1,169 @@
+"""Which strategy is picked, what a cluster tells, and how a batch is parted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import refused
+
+from bert_keras.distribution import strategy as module
+from bert_keras.distribution.replicas import Share, check_batch_size
+from bert_keras.distribution.strategy import find_strategy
+from bert_keras.distribution.summed_update import check_optimizer
+from bert_keras.training.optimizers import AdamW
+
+TWO = {"worker": ["localhost:1", "localhost:2"]}
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what this machine may tell of a cluster."""
+    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS", *module._TPU_NAMES):
+        monkeypatch.delenv(name, raising=False)
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, cluster: Any, **task: Any) -> None:
+    found = {"cluster": cluster, "task": task}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(found))
+
+
+def test_one_device_is_what_is_left() -> None:
+    for name in ("auto", "single"):
+        devices = find_strategy(name)
+        assert devices.name == "single"
+        assert devices.replicas == 1 and devices.is_chief
+        assert devices.strategy is tf.distribute.get_strategy()
+        assert devices.line() == "strategy single: 1 replica (no GPU here)"
+
+
+def test_auto_looks_at_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made() -> str:
+        return find_strategy("auto")  # type: ignore[return-value]
+
+    for name in ("single", "mirrored", "multi-worker", "tpu"):
+        monkeypatch.setitem(module._MAKERS, name, lambda name=name: name)
+    devices = {"GPU": 1, "TPU": 0}
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: [None] * devices[kind]
+    )
+    assert made() == "single"
+    devices["GPU"] = 2
+    assert made() == "mirrored"
+    devices["TPU"] = 8
+    assert made() == "tpu"
+    monkeypatch.setenv("TPU_NAME", "mine")
+    devices["TPU"] = 0
+    assert made() == "tpu"
+    tell(monkeypatch, {"worker": ["localhost:1"]}, type="worker", index=0)
+    assert made() == "tpu"  # a worker alone is no cluster
+    tell(monkeypatch, TWO, type="worker", index=0)
+    assert made() == "multi-worker"
+    monkeypatch.delenv("TF_CONFIG")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    assert made() == "multi-worker"
+
+
+def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(lambda: find_strategy("all"), "`strategy` must be one of auto, single")
+    refused(lambda: find_strategy("mirrored"), "needs two GPUs at least", "are 0")
+    refused(lambda: find_strategy("multi-worker"), "needs TF_CONFIG", "srun")
+    for given, told in (
+        ("{", "must be a JSON object with `cluster`; received {"),
+        ("[]", "must be a JSON object"),
+        (json.dumps({"cluster": {"ps": ["a:1"]}}), "chief and workers only"),
+        (json.dumps({"cluster": TWO}), "`task` with type and index"),
+        (
+            json.dumps({"cluster": TWO, "task": {"type": "worker", "index": 2}}),
+            "of one of its 2 workers; received",
+        ),
+    ):
+        monkeypatch.setenv("TF_CONFIG", given)
+        refused(lambda: find_strategy("multi-worker"), "TF_CONFIG", told)
+
+
+def test_the_chief_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(monkeypatch, {**TWO, "chief": ["localhost:0"]}, type="worker", index="1")
+    workers = module._cluster_workers()
+    assert workers == [("chief", 0), ("worker", 0), ("worker", 1)]
+    assert module._place_of_this(workers) == 2
+
+
+def test_a_slurm_step_is_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = {
+        "SLURM_PROCID": "2",
+        "SLURM_STEP_NUM_TASKS": "3",
+        "SLURM_STEP_NODELIST": "node[01-02]",
+        "SLURM_STEP_TASKS_PER_NODE": "2,1",
+        "SLURMD_NODENAME": "node02",
+    }
+    for name, value in step.items():
+        monkeypatch.setenv(name, value)
+    assert module._slurm_cluster() == {
+        "cluster": {"worker": ["node01:8888", "node01:8889", "node02:8888"]},
+        "task": {"type": "worker", "index": 2},
+    }
+    monkeypatch.setenv("SLURMD_NODENAME", "node01")
+    refused(module._slurm_cluster, "must run on node02; runs on node01: set TF_CONFIG")
+    monkeypatch.delenv("SLURM_STEP_NODELIST")
+    refused(module._slurm_cluster, "do not tell the step", "SLURM_STEP_NODELIST")
+
+
+def test_each_example_goes_to_one_replica() -> None:
+    for workers, local, size in ((1, 2, 8), (2, 2, 10), (3, 1, 2)):
+        replicas = workers * local
+        data = tf.data.Dataset.range(23).batch(size)
+        found = [
+            [
+                part.numpy()
+                for (part,) in data.flat_map(
+                    Share(worker * local, local, replicas).parts
+                )
+            ]
+            for worker in range(workers)
+        ]
+        for number, batch in enumerate(data):
+            parts = [
+                part
+                for of_worker in found
+                for part in of_worker[number * local : (number + 1) * local]
+            ]
+            assert len(parts) == replicas
+            sizes = [len(part) for part in parts]
+            assert max(sizes) - min(sizes) <= 1
+            np.testing.assert_array_equal(np.sort(np.concatenate(parts)), batch)
+
+
+def test_parts_of_one_size_have_that_shape() -> None:
+    data = tf.data.Dataset.range(20).batch(8, drop_remainder=True)
+    (spec,) = data.flat_map(Share(0, 2, 4).parts).element_spec
+    assert spec.shape == [2]
+
+
+def test_a_batch_that_is_too_small_is_refused() -> None:
+    check_batch_size(8, 2, 4, True)
+    check_batch_size(9, 2, 4, False)
+    refused(lambda: check_batch_size(7, 2, 4, False), "`batch_size`", "at least", "7")
+    refused(lambda: check_batch_size(9, 2, 4, True), "must be a multiple", "TPU", "9")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"clipnorm": 1.0}, {"clipvalue": 1.0}, {"gradient_accumulation_steps": 2}],
+)
+def test_optimizers_that_are_wrong_on_replicas_are_refused(setting: dict) -> None:
+    check_optimizer(AdamW(1e-3))
+    (name,) = setting
+    without = {"global_clipnorm": None} if "clip" in name else {}
+    optimizer = AdamW(1e-3, **without, **setting)
+    refused(lambda: check_optimizer(optimizer), f"`{name}` of the optimizer must be")
+
+
+def test_devices_of_a_tpu_want_one_shape() -> None:
+    one = find_strategy("single")
+    assert not one.has_static_shapes
+    assert dataclasses.replace(one, name="tpu").has_static_shapes

@@ -1,0 +1,168 @@
+"""Vectors of any encoder: what a folder says, what the caller says, saved folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, files_of, refused
+
+from bert_keras.checkpoints.sentence_files import write_sentence_files
+from bert_keras.data.table import as_columns
+from bert_keras.files.atomic import check_replaceable
+from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.predictor import load
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.finetune import evaluate
+
+TEXTS = [text for text, _ in ROWS[:3]] + ["é 日本 🎉", ""]
+
+
+@pytest.fixture(scope="module")
+def states(encoder_folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return for each text alone its hidden states [3, T, H] and its tokens [T]."""
+    encoder = BertEncoder.from_pretrained(
+        str(encoder_folder), outputs=("hidden_states",)
+    )
+    tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
+    preprocessor = Preprocessor(tokenizer, max_length=40, layout="padded")
+    found = []
+    for text in TEXTS:
+        batch = preprocessor([text])
+        hidden = encoder(batch)["hidden_states"]
+        found.append((np.stack([x[0] for x in hidden]), batch["token_ids"][0].numpy()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, lambda x: x[2].mean(0)),
+        ({"layers": "embeddings", "pooling": "cls"}, lambda x: x[0][0]),
+        ({"layers": "second-to-last", "pooling": "max"}, lambda x: x[1].max(0)),
+        ({"layers": "all"}, lambda x: (x[1] + x[2]).mean(0)),
+        (
+            {"layers": [2, 0], "combine": "concat", "pooling": "cls"},
+            lambda x: np.concatenate([x[2][0], x[0][0]]),
+        ),
+        ({"normalize": True}, lambda x: x[2].mean(0) / np.linalg.norm(x[2].mean(0))),
+    ],
+)
+def test_the_choices_of_the_paper(
+    states: list[Any],
+    encoder_folder: Path,
+    settings: dict[str, Any],
+    wanted: Callable[[np.ndarray], np.ndarray],
+) -> None:
+    found = embed(encoder_folder, TEXTS, batch_size=2, **settings)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, [wanted(x) for x, _ in states], atol=1e-5)
+
+
+def test_a_folder_of_sentence_transformers_says_how(
+    states: list[Any], encoder_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(encoder_folder, tmp_path / "sentences"))
+    write_sentence_files(
+        folder, hidden_size=16, pooling="max", normalize=True, max_length=5
+    )
+    model = load_model(folder)  # without being told the task
+    assert model.task == Embedding("max", True)
+    assert model.preprocessor.max_length == 5
+    predictor = load_embedder(folder, max_length=40)
+    wanted = [x[2].max(0) / np.linalg.norm(x[2].max(0)) for x, _ in states]
+    np.testing.assert_allclose(embed(predictor, TEXTS), wanted, atol=1e-5)
+    assert embed(predictor, []).shape == (0, 16)
+    assert embed(folder, ["see you"], pooling="cls", normalize=False).shape == (1, 16)
+
+
+def test_what_is_saved_is_a_folder_of_sentence_transformers(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    task = Embedding("cls", False, objective="similarity", scale=5.0)
+    folder = save_model(make_model(task), tmp_path / "model")
+    assert {"modules.json", "1_Pooling/config.json"} < set(files_of(folder))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertModel"]
+    wanted = embed(folder, TEXTS)
+    del config["bert_keras"]
+    (folder / "config.json").write_text(json.dumps(config))
+    np.testing.assert_array_equal(embed(folder, TEXTS), wanted)
+    assert load_model(folder).preprocessor.max_length == 24
+
+
+def test_a_saved_folder_is_replaced_but_for_files_of_others(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model, folder = make_model(Embedding()), tmp_path / "model"
+    save_model(model, folder)
+    save_model(model, folder)
+    (folder / "1_Pooling" / "notes.txt").write_text("mine")
+    refused(lambda: check_replaceable(folder), "1_Pooling/notes.txt")
+
+
+def test_learned_weights_of_layers_come_back(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_model(Embedding(layers="all", combine="weighted"))
+    model.get_layer("layer_mix").set_weights([np.array([2.0, -1.0])])
+    folder = save_model(model, tmp_path / "model")
+    assert "modules.json" not in files_of(folder)  # it has no words for this
+    wanted = model.answer(np.array(TEXTS))["embedding"]
+    np.testing.assert_allclose(embed(folder, TEXTS), wanted, atol=1e-5)
+    # Other choices pass over the weights; other tasks train on the encoder.
+    assert embed(folder, TEXTS, layers="last", combine="sum").shape == (5, 16)
+    assert BertEncoder.from_pretrained(str(folder)).config.hidden_size == 16
+
+
+def test_weights_that_nobody_learned_are_refused(encoder_folder: Path) -> None:
+    settings = {"layers": "all", "combine": "weighted"}
+    refused(lambda: embed(encoder_folder, TEXTS, **settings), "`combine`", "learned")
+
+
+def test_a_model_of_another_task_gives_its_encoder(spam_folder: Path) -> None:
+    vectors = embed(spam_folder, TEXTS)
+    assert vectors.shape == (5, 16)
+    encoder = BertEncoder.from_pretrained(str(spam_folder))
+    tokenizer = WordPieceTokenizer.from_folder(spam_folder)
+    batch = Preprocessor(tokenizer, max_length=24)([TEXTS[0]])
+    wanted = encoder(batch)["sequence_output"][0].numpy().mean(0)
+    np.testing.assert_allclose(vectors[0], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"max_length": 41}, ["`max_length`", "40", "41"]),
+        ({"layers": 3}, ["`layers`", "3"]),
+        ({"pooling": "sum"}, ["`pooling`", "sum"]),
+        ({"precision": "int8"}, ["`precision`", "int8"]),
+        ({"pool": "max"}, ["'pool'"]),
+    ],
+)
+def test_wrong_settings(
+    encoder_folder: Path, settings: dict[str, Any], parts: list[str]
+) -> None:
+    refused(lambda: embed(encoder_folder, TEXTS, **settings), *parts)
+
+
+def test_wrong_sources_and_texts(spam_folder: Path, encoder_folder: Path) -> None:
+    refused(lambda: embed(load(spam_folder), TEXTS), "`source`", "classification")
+    refused(lambda: embed(encoder_folder, "see you"), "`texts`", "see you")
+
+
+def test_evaluation_of_an_encoder_that_nobody_trained(encoder_folder: Path) -> None:
+    predictor = load_embedder(encoder_folder)
+    pairs = as_columns(text=TEXTS[:3], text_pair=TEXTS[:3])
+    assert evaluate(predictor, pairs)["mrr"] == 1.0
+    labelled = as_columns(text=TEXTS[:2], text_pair=TEXTS[1:3], label=["0", "x"])
+    refused(lambda: evaluate(predictor, labelled), ":2:", "`label`", "'x'")

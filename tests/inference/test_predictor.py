@@ -1,0 +1,150 @@
+"""Prediction: answers in order, whatever the batches, and clear words for misuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import Predictor, _joined, load
+
+TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
+
+
+@pytest.fixture(scope="module")
+def predictor(spam_model: Any) -> Predictor:
+    return Predictor(spam_model)
+
+
+@pytest.fixture(scope="module")
+def pair_predictor(pair_model: Any) -> Predictor:
+    return Predictor(pair_model)
+
+
+def test_one_answer_a_text(predictor: Predictor) -> None:
+    rows = predictor.predict(TEXTS)
+    assert len(rows) == len(TEXTS)
+    for row in rows:
+        assert set(row["probabilities"]) == {"ham", "promo", "spam"}
+        assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-6)
+        assert row["score"] == max(row["probabilities"].values())
+        assert row["probabilities"][row["label"]] == row["score"]
+
+
+def test_a_trained_model_knows_its_training_rows(predictor: Predictor) -> None:
+    rows = predictor.predict([text for text, _ in ROWS])
+    assert [row["label"] for row in rows] == [label for _, label in ROWS]
+
+
+@pytest.mark.parametrize("batch_size", [2, 64])
+def test_the_batch_size_does_not_matter(predictor: Predictor, batch_size: int) -> None:
+    columns = as_columns(text=TEXTS)
+    wanted = predictor.model.answer(TEXTS)["probabilities"]
+    found = predictor.answers(columns, batch_size=batch_size)["probabilities"]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_batch_holds_texts_of_one_length(predictor: Predictor) -> None:
+    texts = [text for text, _ in ROWS] * 4
+    seen = []
+    compute = predictor._answer[(1,)]
+
+    def watch(strings: Any) -> Any:
+        seen.append([text.decode() for text in strings.numpy()])
+        return compute(strings)
+
+    watched = Predictor(predictor.model)
+    watched._answer = {(1,): watch}
+    rows = watched.predict(texts, batch_size=8)
+    assert rows == predictor.predict(texts, batch_size=8)
+    sizes = {
+        frozenset(predictor.model.preprocessor.lengths(batch)[0].numpy())
+        for batch in seen
+    }
+    assert sorted(sum(seen, [])) == sorted(texts)
+    assert all(max(some) - min(some) <= 3 for some in sizes)
+
+
+def test_answers_of_different_lengths_are_filled_up() -> None:
+    parts = [
+        {"name": np.array([[b"a"]], object), "start": np.array([[4]])},
+        {"name": np.array([[b"b", b"c"]], object), "start": np.array([[5, 6]])},
+    ]
+    joined = _joined(parts)
+    assert joined["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert joined["start"].tolist() == [[4, -1], [5, 6]]
+
+
+def test_no_texts_have_no_answers(predictor: Predictor) -> None:
+    assert predictor.predict([]) == []
+
+
+def test_pairs_may_be_tuples_or_lists(pair_predictor: Predictor) -> None:
+    pairs = [("free cash", "cash"), ("see you", "")]
+    rows = pair_predictor.predict(pairs)
+    assert [row["label"] in ("different", "same") for row in rows] == [True, True]
+    assert pair_predictor.predict([list(pair) for pair in pairs]) == rows
+
+
+def test_the_order_within_a_pair_matters(pair_predictor: Predictor) -> None:
+    first, second = pair_predictor.predict([("win cash", "home"), ("home", "win cash")])
+    assert abs(first["score"] - second["score"]) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("texts", "part"),
+    [
+        ("one text", "a list of strings"),
+        (["a", None], "received at 1: 'None' (NoneType)"),
+        ([3], "received at 0: '3' (int)"),
+        (["a", ("b", "c")], "received at 1"),
+        ([["a"]], "(list)"),
+        ([b"bytes"], "(bytes)"),
+    ],
+)
+def test_what_is_no_list_of_strings(
+    predictor: Predictor, texts: Any, part: str
+) -> None:
+    refused(lambda: predictor.predict(texts), "`texts`", part)
+
+
+def test_pairs_for_a_model_of_single_texts(predictor: Predictor) -> None:
+    refused(lambda: predictor.predict([("a", "b")]), "`texts`", "a string")
+
+
+@pytest.mark.parametrize("text", ["a", ("a",), ("a", "b", "c"), ("a", 1)])
+def test_what_is_no_pair_for_a_model_of_pairs(
+    pair_predictor: Predictor, text: Any
+) -> None:
+    refused(lambda: pair_predictor.predict([text]), "`texts`", "a pair of strings")
+
+
+def test_a_batch_size_of_nought(predictor: Predictor) -> None:
+    refused(lambda: predictor.predict(["a"], batch_size=0), "`batch_size`", "0")
+
+
+def test_half_a_surrogate_pair_is_dropped(predictor: Predictor) -> None:
+    with_half, without = predictor.predict(["free \ud800cash", "free cash"])
+    assert with_half["label"] == without["label"]
+    assert with_half["score"] == pytest.approx(without["score"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "precision",
+    ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)],
+)
+def test_half_precision_is_near(
+    predictor: Predictor, spam_folder: Path, precision: str
+) -> None:
+    half = load(spam_folder, precision=precision).predict(TEXTS)
+    for found, wanted in zip(half, predictor.predict(TEXTS), strict=True):
+        for name, probability in wanted["probabilities"].items():
+            assert found["probabilities"][name] == pytest.approx(probability, abs=0.05)
+
+
+def test_an_unknown_precision(spam_folder: Path) -> None:
+    refused(lambda: load(spam_folder, precision="float8"), "precision", "float8")

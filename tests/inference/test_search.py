@@ -1,0 +1,145 @@
+"""Search by meaning: what is found, and the index that is kept."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, refused
+
+from bert_keras.inference import search as text_search
+from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.search import Search, search
+from bert_keras.scoring.embeddings import unit_rows
+
+TEXTS = [text for text, _ in ROWS]
+
+
+@pytest.fixture(scope="module")
+def predictor(encoder_folder: Path) -> Predictor:
+    return load_embedder(encoder_folder)
+
+
+def test_the_nearest_by_cosine(predictor: Predictor) -> None:
+    queries = ["win free cash", TEXTS[5]]
+    vectors = unit_rows(embed(predictor, TEXTS))
+    scores = unit_rows(embed(predictor, queries)) @ vectors.T
+    lines = list(range(20, 20 + len(TEXTS)))
+    found = Search(predictor, TEXTS, 3 * vectors, lines=lines)(queries, top=4)
+    for rows, wanted in zip(found, scores, strict=True):
+        order = np.argsort(-wanted)[:4]
+        assert [row["rank"] for row in rows] == [1, 2, 3, 4]
+        assert [row["text"] for row in rows] == [TEXTS[i] for i in order]
+        assert [row["line"] for row in rows] == [lines[i] for i in order]
+        np.testing.assert_allclose([row["score"] for row in rows], wanted[order], 1e-5)
+    assert found[1][0]["text"] == TEXTS[5]
+    assert found[1][0]["score"] == pytest.approx(1.0)
+    assert search(predictor, TEXTS, queries[1], top=1)[0]["text"] == TEXTS[5]
+
+
+def test_texts_are_compared_in_parts(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_search, "_TEXTS_AT_ONCE", 2)
+    vectors = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
+    made = Search(predictor, list("abcde"), vectors)
+    # Of equal cosines the earlier text comes first.
+    rows, scores = made._exact(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3)
+    assert rows.tolist() == [[0, 3, 1], [1, 4, 0]]
+    assert scores.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+
+
+def test_fewer_texts_than_are_asked_for(predictor: Predictor) -> None:
+    made = Search.of(predictor, TEXTS[:2])
+    assert len(made(["six"], top=9)[0]) == 2
+    assert made([]) == []
+
+
+def test_an_index_is_used_again(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, asked = tmp_path / "index.npz", []
+    compute = text_search._vectors
+
+    def counted(predictor: Predictor, texts: list[str], size: int) -> np.ndarray:
+        asked.append(len(texts))
+        return compute(predictor, texts, size)
+
+    monkeypatch.setattr(text_search, "_vectors", counted)
+    (first,) = Search.of(predictor, TEXTS, index=index)(["six"])
+    assert asked == [12, 1]
+    asked.clear()
+    (again,) = Search.of(predictor, TEXTS, index=index)(["six"])
+    assert [row["text"] for row in again] == [row["text"] for row in first]
+    assert asked == [3, 1]  # a probe of three texts, and the query
+
+
+def test_an_index_of_something_else_is_made_anew(
+    encoder_folder: Path,
+    predictor: Predictor,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    index = tmp_path / "index.npz"
+    Search.of(predictor, TEXTS, index=index)
+    assert "made anew" not in capsys.readouterr().err
+    fewer = Search.of(predictor, TEXTS[1:], index=index)
+    assert "of other texts" in capsys.readouterr().err
+    wanted = unit_rows(embed(predictor, TEXTS[1:]))
+    np.testing.assert_allclose(fewer.vectors, wanted, atol=1e-5)
+    other = load_embedder(encoder_folder, pooling="max")
+    made = Search.of(other, TEXTS[1:], index=index)
+    assert "another model" in capsys.readouterr().err
+    wanted = unit_rows(embed(other, TEXTS[1:]))
+    np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
+
+
+def test_a_file_that_is_no_index_stays(predictor: Predictor, tmp_path: Path) -> None:
+    for name, data in (("a.npz", b"notes"), ("b.npz", b"")):
+        path = tmp_path / name
+        path.write_bytes(data)
+        refused(lambda path=path: Search.of(predictor, TEXTS, index=path), name)
+        assert path.read_bytes() == data
+    np.savez(tmp_path / "c.npz", vectors=np.zeros(3))
+    refused(lambda: Search.of(predictor, TEXTS, index=tmp_path / "c.npz"), "c.npz")
+    missing = tmp_path / "none" / "a.npz"
+    refused(lambda: Search.of(predictor, TEXTS, index=missing), "no such folder")
+
+
+def test_faiss_finds_the_same(predictor: Predictor, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    index = tmp_path / "index.npz"
+    exact = Search.of(predictor, TEXTS, index=index)(TEXTS[:3], top=3)
+    for _ in range(2):  # the graph is made, then read
+        made = Search.of(predictor, TEXTS, index=index, engine="faiss")
+        found = made(TEXTS[:3], top=3)
+        for rows, wanted in zip(found, exact, strict=True):
+            assert [row["text"] for row in rows] == [row["text"] for row in wanted]
+            assert rows[1]["score"] == pytest.approx(wanted[1]["score"], abs=1e-5)
+        assert "graph" in np.load(index)
+
+
+def test_faiss_without_its_package(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    refused(
+        lambda: Search.of(predictor, TEXTS, engine="faiss"),
+        "pip install 'bert_keras[search]'",
+    )
+
+
+def test_wrong_arguments(predictor: Predictor) -> None:
+    made = Search.of(predictor, TEXTS)
+    refused(lambda: made(["six"], top=0), "`top`", "0")
+    refused(lambda: made("six"), "`queries`", "six")
+    refused(lambda: Search.of(predictor, TEXTS, engine="annoy"), "`engine`", "annoy")
+    refused(lambda: Search.of(predictor, []), "`texts`")
+    refused(lambda: Search(predictor, TEXTS, made.vectors[:2]), "12 texts", "2 vectors")

@@ -1,0 +1,73 @@
+"""Losses of pairs: hand-computed values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from conftest import refused
+
+from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
+
+# Three pairs, one after the other, of any length.
+FIRST = np.array([[2.0, 0], [0, 1], [1, 1]])
+SECOND = np.array([[1.0, 0], [1, 1], [0, 5]])
+ROWS = np.stack([FIRST, SECOND], axis=1).reshape(6, 2).astype("float32")
+HALF = 0.5**0.5
+COSINES = np.array([[1, HALF, 0], [0, HALF, 1], [HALF, 1, HALF]])
+DIFFERENT = np.arange(6).reshape(3, 2)
+
+
+def cross_entropy(scores: np.ndarray, keep: np.ndarray) -> float:
+    exponents = np.where(keep, np.exp(scores), 0)
+    forth = np.log(exponents.sum(1)) - np.diag(scores)
+    back = np.log(exponents.sum(0)) - np.diag(scores)
+    return float((forth + back).mean() / 2)
+
+
+def test_ranking_is_cross_entropy_in_both_directions() -> None:
+    wanted = cross_entropy(3 * COSINES, np.ones((3, 3), bool))
+    assert float(RankingLoss(3.0)(DIFFERENT, ROWS)) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "left_out"),
+    [
+        ([[0, 1], [0, 2], [3, 4]], [(0, 1), (1, 0)]),  # one text twice
+        ([[0, 1], [2, 3], [4, 1]], [(0, 2), (2, 0)]),  # one pair twice
+        ([[0, 1], [2, 0], [3, 4]], [(0, 1)]),  # a text that is the pair of another
+    ],
+)
+def test_the_same_text_is_no_negative(
+    numbers: list[list[int]], left_out: list[tuple[int, int]]
+) -> None:
+    keep = np.ones((3, 3), bool)
+    keep[tuple(zip(*left_out, strict=True))] = False
+    found = float(RankingLoss(3.0)(np.array(numbers), ROWS))
+    assert found == pytest.approx(cross_entropy(3 * COSINES, keep), rel=1e-5)
+
+
+def test_similarity_order_sums_what_stands_the_wrong_way() -> None:
+    # Cosines of the pairs: 1, HALF, HALF; gold wants 0 < 1 and 0 < 2, and 1 = 2.
+    loss = SimilarityOrderLoss(3.0)(np.array([1.0, 4.0, 4.0]), ROWS)
+    wanted = np.log(1 + 2 * np.exp(3 * (1 - HALF)))
+    assert float(loss) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_equal_gold_says_nothing() -> None:
+    assert float(SimilarityOrderLoss()(np.ones(3), ROWS)) == 0.0
+
+
+@pytest.mark.parametrize("loss", [RankingLoss(7.0), SimilarityOrderLoss(7.0)])
+def test_a_loss_comes_back_from_its_config(loss: Any) -> None:
+    again = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(loss)
+    )
+    assert again.get_config() == loss.get_config()
+    assert again.scale == 7.0
+
+
+def test_a_scale_that_is_not_above_0_is_refused() -> None:
+    refused(lambda: RankingLoss(0.0), "`scale`", "0.0")

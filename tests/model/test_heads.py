@@ -1,0 +1,124 @@
+"""`PooledHead`: values by hand, dropout, dtypes; alone and in a saved task model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.optimizers import AdamW
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "win", "now", "see", "you"]
+TEXTS = ["win now", "see you now", "see", "win win win you"]
+
+
+def task_model(**settings):
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
+    preprocessor = Preprocessor(WordPieceTokenizer(WORDS), max_length=8)
+    task = Classification(("ham", "spam"))
+    return TaskModel(
+        BertEncoder(config, seed=1, **settings), task, preprocessor, seed=2
+    )
+
+
+def test_logits_by_hand():
+    head = PooledHead(3)
+    head.build((None, 2))
+    head.kernel.assign([[1.0, 0.0, 2.0], [-1.0, 1.0, 0.5]])
+    head.bias.assign([0.0, 10.0, -1.0])
+    logits = head(np.array([[2.0, 4.0], [0.0, 0.0]], "float32"))
+    np.testing.assert_allclose(logits, [[-2, 14, 5], [0, 10, -1]], atol=1e-6)
+
+
+def test_names_are_those_of_checkpoints():
+    head = PooledHead(3)
+    head.build((None, 2))
+    names = [weight.path for weight in head.trainable_weights]
+    assert names == ["classifier/kernel", "classifier/bias"]
+
+
+def test_dropout_in_training_only():
+    head = PooledHead(1, dropout_rate=0.5, seed=1)
+    head.build((None, 512))
+    head.kernel.assign(np.ones((512, 1)))
+    x = np.ones((1, 512), "float32")
+    assert float(head(x)[0, 0]) == 512
+    drawn = [float(head(x, training=True)[0, 0]) for _ in range(2)]
+    assert drawn[0] != drawn[1]
+    np.testing.assert_allclose(drawn, 512, rtol=0.2)
+
+
+def test_initial_weights():
+    # Google's truncated normal would have 0.88 of the deviation.
+    head = PooledHead(256, initializer_range=0.02, seed=1)
+    head.build((None, 64))
+    kernel = head.kernel.numpy()
+    assert kernel.std() == pytest.approx(0.02, rel=0.02)
+    assert np.mean(np.abs(kernel) > 2 * 0.02) == pytest.approx(0.0455, abs=0.005)
+    assert not head.bias.numpy().any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_logits_are_float32(dtype):
+    head = PooledHead(3, dtype=dtype)
+    assert head(np.ones((2, 4), "float32")).dtype == tf.float32
+    symbolic = head(keras.Input((4,)))
+    assert (symbolic.dtype, symbolic.shape) == ("float32", (None, 3))
+
+
+def test_config_round_trip():
+    head = PooledHead(
+        3, dropout_rate=0.3, initializer_range=0.1, seed=2, dtype="mixed_bfloat16"
+    )
+    again = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(head)
+    )
+    assert again.get_config() == head.get_config()
+    assert (again.dropout_rate, again.seed, again.units) == (0.3, 2, 3)
+
+
+def test_keras_file_of_a_task_model(tmp_path):
+    model = task_model(dtype="mixed_bfloat16")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(again) is TaskModel
+    assert again.task == model.task
+    assert again.backbone.get_config() == model.backbone.get_config()
+    assert again.preprocessor.get_config() == model.preprocessor.get_config()
+    expected = model(model.preprocessor(tf.constant(TEXTS)))
+    found = again(again.preprocessor(tf.constant(TEXTS)))
+    assert found.shape == (4, 2)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_keras_file_of_a_compiled_task_model(tmp_path):
+    model = task_model()
+    model.compile(AdamW(0.01), loss=model.task.loss())
+    model.optimizer.build(model.trainable_weights)
+    for number, variable in enumerate(model.optimizer.variables[2:]):
+        variable.assign(np.full(variable.shape, number))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(again.optimizer) is AdamW
+    for a, b in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_logits_do_not_depend_on_the_other_texts():
+    model = task_model()
+    expected = model(model.preprocessor(tf.constant(TEXTS)))
+    one_by_one = [model(model.preprocessor(tf.constant([text])))[0] for text in TEXTS]
+    np.testing.assert_allclose(one_by_one, expected, atol=1e-6)

@@ -1,0 +1,95 @@
+"""The chart is well-formed SVG whose points lie inside its frame."""
+
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from bert_keras.report.charts import line_chart
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def draw(series, **options):
+    names = {"title": "Loss", "x_label": "step", "y_label": "nats"} | options
+    return ElementTree.fromstring(line_chart(series, **names))
+
+
+def points_of(line):
+    return [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+
+
+def words_of(svg):
+    return [text.text for text in svg.iter(f"{SVG}text")]
+
+
+def test_points_ticks_and_words():
+    svg = draw({"train": [(0, 0.0), (10, 1.0)], "dev": [(5, 0.5)]})
+    train, dev = svg.iter(f"{SVG}polyline")
+    (x0, y0), (x1, y1) = points_of(train)
+    assert x0 < x1 and y0 > y1  # y grows downwards in SVG
+    assert points_of(dev) == [((x0 + x1) / 2, (y0 + y1) / 2)]
+    words = words_of(svg)
+    assert {"Loss", "step", "nats", "train", "dev"} <= set(words)
+    assert {"0", "2", "10", "0.2", "1.0"} <= set(words)
+    assert len(list(svg.iter(f"{SVG}circle"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "label"),
+    [
+        ([2e-5, 5e-5], "5e-5"),
+        ([1e6, 3e6], "1,000,000"),
+        ([2e9, 8e9], "8e9"),
+        ([-1.0, 1.0], "-0.5"),
+        ([0.985, 0.991], "0.985"),
+        ([3, 3], "3.0"),
+        ([0.0, 0.0], "0"),
+        ([1e-9, 1e-9], "1e-9"),
+    ],
+)
+def test_ticks_of_any_size(values, label):
+    svg = draw({"a": list(enumerate(values))})
+    assert label in words_of(svg)
+    (line,) = svg.iter(f"{SVG}polyline")
+    assert all(0 <= x <= 640 and 0 <= y <= 340 for x, y in points_of(line))
+
+
+def test_epochs_have_whole_ticks():
+    words = words_of(draw({"a": [(1, 0.3), (2, 0.2), (3, 0.1)]}, y_label=""))
+    assert {"1", "2", "3"} <= set(words) and "1.5" not in words
+    assert "1" in words_of(draw({"a": [(1, 0.3)]}))
+
+
+@pytest.mark.parametrize("x", [0, -7, 1e29, 1e-29, 1e300])
+def test_a_lone_point_is_in_the_middle(x):
+    (circle,) = draw({"a": [(x, x)]}).iter(f"{SVG}circle")
+    assert 64 < float(circle.get("cx")) < 620 and 50 < float(circle.get("cy")) < 292
+
+
+def test_points_that_are_not_finite_are_counted():
+    svg = draw({"a": [(1, 0.5), (2, math.nan), (3, math.inf)], "b": [(1, math.nan)]})
+    assert "a (2 not finite)" in words_of(svg)
+    assert len(list(svg.iter(f"{SVG}polyline"))) == 1
+    assert line_chart({"a": []}, title="", x_label="", y_label="") == ""
+
+
+def test_long_lines_are_thinned_to_means():
+    (line,) = draw({"a": [(i, i % 2) for i in range(100_000)]}).iter(f"{SVG}polyline")
+    points = points_of(line)
+    assert len(points) == 400 and len({y for _, y in points}) == 1
+
+
+def test_names_are_escaped_and_the_legend_wraps():
+    names = [f"<b>&\"' a rather long name {number}" for number in range(9)]
+    text = line_chart(
+        {name: [(0, 1.0), (1, 2.0)] for name in names},
+        title='<script>"',
+        x_label="<x>",
+        y_label="<y>",
+    )
+    assert not re.search("<b>|<script>|<x>|<y>", text)
+    svg = ElementTree.fromstring(text)
+    rows = {t.get("y") for t in svg.iter(f"{SVG}text") if t.text in names}
+    assert len(rows) > 2

@@ -1,0 +1,95 @@
+"""`RunFolder`: whole checkpoints whatever happens, and no run is mixed with another."""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from pathlib import Path
+
+import pytest
+from conftest import files_of, refused
+
+from bert_keras.runs.run_folder import RunFolder
+
+
+def fill(folder: Path) -> None:
+    (folder / "weights").write_bytes(b"12345")
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", {"rate": 0.1}) as run:
+        for step in (10, 20, 30):
+            run.save(step, fill, keep=2)
+        run.wait()
+        assert run.steps == [20, 30]
+        assert (run.checkpoint(30) / "weights").read_bytes() == b"12345"
+        refused(lambda: RunFolder(tmp_path / "run", {"rate": 0.1}), "another process")
+    with RunFolder(tmp_path / "run", {"rate": 0.1}) as again:
+        assert again.steps == [20, 30]
+
+
+def test_a_full_disk_leaves_what_was_finished(tmp_path: Path) -> None:
+    def no_room(folder: Path) -> None:
+        fill(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with RunFolder(tmp_path / "run", {}) as run:
+        run.save(1, fill, keep=2)
+        run.wait()
+        before = files_of(tmp_path / "run")
+        run.save(2, no_room, keep=2)  # in the background: told at the next call
+        refused(run.wait, "cannot be written: No space left on device", "stay")
+        assert files_of(tmp_path / "run") == before
+
+
+def test_what_a_kill_left_is_taken_away(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", {}) as run:
+        run.save(1, fill, keep=2)
+        run.add_row({"step": 1, "loss": 2.0})
+        run.add_row({"step": 2, "loss": 1.5})
+    left = [".curves.jsonl.7.partial/", ".model-x/", "checkpoints/.new-a/"]
+    for name in left:
+        (tmp_path / "run" / name).mkdir()
+        fill(tmp_path / "run" / name)
+    with open(tmp_path / "run" / "curves.jsonl", "a") as file:
+        file.write('{"step": 3, "lo')
+    with RunFolder(tmp_path / "run", {}) as again:
+        assert again.steps == [1]
+        assert not any((tmp_path / "run" / name).exists() for name in left)
+        assert again.rows(last_step=1) == [{"step": 1, "loss": 2.0}]
+    text = (tmp_path / "run" / "curves.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in text.splitlines()] == [1]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1, "rate": 0.2}'])
+def test_another_run_is_refused_untouched(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    before = files_of(tmp_path)
+    refused(lambda: RunFolder(tmp_path, {"rate": 0.1}), str(tmp_path))
+    assert files_of(tmp_path) == before
+
+
+def test_an_error_waits_for_what_is_being_written(tmp_path: Path) -> None:
+    def slow(folder: Path) -> None:
+        time.sleep(0.2)
+        fill(folder)
+
+    with pytest.raises(KeyError), RunFolder(tmp_path / "run", {}) as run:
+        run.save(1, slow, keep=2)
+        raise KeyError
+    with RunFolder(tmp_path / "run", {}) as again:
+        assert again.steps == [1]
+
+
+@pytest.mark.parametrize("line", [b"5", b"{}", b"\xff", b'{"step": "1"}'], ids=str)
+def test_broken_curves_end_there(tmp_path: Path, line: bytes) -> None:
+    with RunFolder(tmp_path / "run", {}) as run:
+        (tmp_path / "run" / "curves.jsonl").write_bytes(b'{"step": 1}\n' + line + b"\n")
+        assert run.rows(last_step=5) == [{"step": 1}]
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or that of a run")
+    refused(lambda: RunFolder(tmp_path / "thesis.tex", {}), "must be a new folder")

@@ -1,0 +1,133 @@
+"""A regression: scaling, the head of a finished model, scores, cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROWS, SHARED, refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.tasks.regression import Regression
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.finetune import TrainResult, train
+
+TEXTS = [text for text, _ in ROWS]
+PRICES = {"ham": "1010", "promo": "1250.5", "spam": "1.4e3"}
+ROOM = as_columns(text=TEXTS, label=[PRICES[label] for _, label in ROWS])
+
+
+def test_mean_and_deviation_are_learned() -> None:
+    columns = as_columns(text=["a", "b", "c"], label=["1", "3", "8"])
+    task = Regression.from_columns(columns)
+    assert (task.mean, task.std) == (4.0, pytest.approx(math.sqrt(26 / 3)))
+    assert Regression.from_columns(columns, scaling="none") == Regression("none")
+    assert Regression.from_columns(columns, mean=1.0).mean == 1.0
+
+
+def test_loss_and_answer_by_hand() -> None:
+    task = Regression(mean=10.0, std=2.0)
+    outputs = tf.constant([[0.5], [-1.0]])
+    # Targets are 1 and -1 in units of the deviation: (0.5^2 + 0^2) / 2.
+    assert float(task.loss()(np.float32([12, 8]), outputs)) == pytest.approx(0.125)
+    np.testing.assert_allclose(task.answer(outputs, {})["score"], [11, 8])
+
+
+def test_scores_by_hand() -> None:
+    rows = as_columns(text=["a", "b", "c"], label=["1", "2", "3"])
+    answers = {"score": np.float32([1, 4, 3])}
+    scores = Regression().score(rows, answers)
+    assert scores["spearman"] == pytest.approx(0.5)
+    assert scores["pearson"] == pytest.approx(2 / math.sqrt(2 * 14 / 3))
+    assert scores["root_mean_squared_error"] == pytest.approx(math.sqrt(4 / 3))
+    assert scores["mean_absolute_error"] == pytest.approx(2 / 3)
+    (mistake,) = Regression().mistakes(rows, answers)
+    assert (mistake["line"], mistake["prediction"], mistake["error"]) == (2, 4.0, 2.0)
+
+
+def test_the_head_takes_over_the_units(make_model: Callable[..., Any]) -> None:
+    model = make_model(Regression(mean=1200.0, std=160.0))
+    texts = tf.constant(TEXTS)
+    before = model.answer(texts)["score"]
+    model.task = model.task.settle(model)
+    assert model.task == Regression()
+    np.testing.assert_allclose(model.answer(texts)["score"], before, rtol=1e-5)
+    batch = model.preprocessor(texts)
+    np.testing.assert_allclose(model(batch)[:, 0], before, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(encoder_folder: Path, tmp_path_factory: Any) -> TrainResult:
+    """Return a model of prices, trained on the same few rows many times."""
+    many = ROOM.take(list(range(len(ROOM))) * 10)
+    config = TrainConfig(epochs=4, batch_size=8, learning_rate=1e-2, max_length=24)
+    return train(
+        Regression,
+        encoder=encoder_folder,
+        train=many,
+        dev=ROOM,
+        test={"same": ROOM, "few": ROOM.take(range(6))},
+        output=tmp_path_factory.mktemp("trained") / "prices",
+        config=config,
+    )
+
+
+def test_prices_are_learned_as_quickly_as_grades(trained: TrainResult) -> None:
+    # The numbers are far from 0; the standard deviation is about 160.
+    assert trained.scores["dev"]["root_mean_squared_error"] < 80
+    assert trained.scores["dev"]["pearson"] > 0.9
+
+
+def test_a_finished_folder_has_the_units_in_its_head(trained: TrainResult) -> None:
+    predictor = load(trained.folder)
+    assert predictor.model.task == Regression()
+    found = [answer["score"] for answer in predictor.predict(TEXTS)]
+    wanted = Predictor(trained.model).answers(ROOM)["score"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    logits = predictor.model.predict(TEXTS, verbose=0)
+    np.testing.assert_allclose(logits[:, 0], wanted, rtol=1e-5)
+
+
+def test_several_test_sets_are_scored_by_name(trained: TrainResult) -> None:
+    assert list(trained.scores) == ["dev", "same", "few"]
+    assert trained.scores["same"] == pytest.approx(trained.scores["dev"], rel=1e-4)
+    assert trained.scores["few"]["num_examples"] == 6
+    page = (trained.folder / "report.html").read_text()
+    assert "<h3>same" in page and "<h3>few" in page
+
+
+@pytest.mark.parametrize("cell", ["high", "nan", "inf", "1e39", "1_000", "1,5"])
+def test_a_cell_that_is_no_number(cell: str) -> None:
+    rows = as_columns(text=["a", "b"], label=["1", cell])
+    refused(lambda: Regression().targets(rows), ":2: `label`", cell)
+
+
+def test_one_value_is_no_regression() -> None:
+    rows = as_columns(text=["a", "b"], label=["2", "2.0"])
+    refused(lambda: Regression.from_columns(rows), "two values or more")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("scaling", "log"), ("std", 0), ("std", math.inf), ("mean", "x"), ("std", True)],
+)
+def test_a_wrong_setting_is_named(name: str, value: Any) -> None:
+    refused(lambda: dataclasses.replace(Regression(), **{name: value}), f"`{name}`")
+
+
+def test_the_similarity_benchmark_is_read_as_it_is() -> None:
+    folder = SHARED / "data/glue_stsb"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is absent")
+    columns = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
+    rows = Regression.read(folder / "train.tsv", columns=columns)
+    targets = Regression(pairs=True).targets(rows)
+    assert len(rows) == 5749 and targets.min() == 0 and targets.max() == 5
+    assert rows["text"][0] == "A plane is taking off."

@@ -1,0 +1,136 @@
+"""The loss of spans by hand, and the best spans against all spans tried in turn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.tasks.question_answering.spans import (
+    NEVER,
+    SpanAccuracy,
+    SpanLoss,
+    Spans,
+    text_spans,
+    window_spans,
+)
+from bert_keras.text.windows import cut_windows
+
+# One row of two windows, of three tokens and of two, and one of padding.
+WINDOW = [1, 1, 1, 2, 2, 0]
+START, END = [0, 1, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0]
+TARGETS = np.stack([WINDOW, START, END], axis=-1)[np.newaxis]
+LOGITS = np.array([[[1, 0], [2, 1], [0, 3], [5, 4], [6, 4], [99, 99]]], dtype="float32")
+
+
+def cross_entropy(logits: list[float], place: int) -> float:
+    return math.log(sum(map(math.exp, logits))) - logits[place]
+
+
+def test_loss_by_hand() -> None:
+    wanted = [
+        cross_entropy([1, 2, 0], 1),
+        cross_entropy([0, 1, 3], 2),
+        cross_entropy([5, 6], 0),
+        cross_entropy([4, 4], 0),
+    ]
+    found = SpanLoss()(TARGETS, LOGITS)
+    assert float(found) == pytest.approx(np.mean(wanted), rel=1e-6)
+    # Three of four are highest; the last shares its place.
+    accuracy = SpanAccuracy()
+    accuracy.update_state(TARGETS, LOGITS)
+    assert float(accuracy.result()) == 3 / 4
+    # A longer row weighs no less: marks are counted, not places.
+    pad = ((0, 0), (0, 6), (0, 0))
+    accuracy.update_state(np.pad(TARGETS, pad), np.pad(LOGITS - LOGITS, pad))
+    assert float(accuracy.result()) == 7 / 8
+
+
+def test_a_window_of_its_own_row_has_the_same_loss() -> None:
+    padded = np.zeros((2, 3, 3), "int32")
+    logits = np.full((2, 3, 2), 7, "float32")
+    padded[0], logits[0] = TARGETS[0, :3], LOGITS[0, :3]
+    padded[1, :2], logits[1, :2] = TARGETS[0, 3:5], LOGITS[0, 3:5]
+    padded[1, :2, 0] = 1
+    assert float(SpanLoss()(padded, logits)) == pytest.approx(
+        float(SpanLoss()(TARGETS, LOGITS)), rel=1e-6
+    )
+
+
+def test_windows_without_marks_have_no_loss() -> None:
+    targets = TARGETS.copy()
+    targets[..., 1:] = 0
+    logits = tf.Variable(LOGITS)
+    with tf.GradientTape() as tape:
+        loss = SpanLoss()(targets, logits)
+    assert float(loss) == 0
+    assert not tape.gradient(loss, logits).numpy().any()
+
+
+def test_the_gradient_is_finite_for_large_logits() -> None:
+    logits = tf.Variable(LOGITS * 1e4)
+    with tf.GradientTape() as tape:
+        loss = SpanLoss()(TARGETS, logits)
+    assert np.isfinite(tape.gradient(loss, logits).numpy()).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("max_tokens", [1, 4, 30])
+def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes, n_best = [0, 1, 5, 23, 40], 3
+    windows = cut_windows(
+        tf.ragged.constant([list(range(n)) for n in (3, 0, 2, 3, 1)], tf.int32),
+        tf.ragged.constant([list(range(n)) for n in sizes], tf.int32),
+        max_length=16,
+        stride=4,
+        max_question_tokens=64,
+        cls_id=1,
+        sep_id=2,
+    )
+    count = windows.ids.nrows()
+    logits = rng.normal(0, 3, (count, 16, 2)).astype("float32")
+    spans = window_spans(
+        logits,
+        windows,
+        max_tokens=max_tokens,
+        n_best=n_best,
+        temperatures=(1.0, 2.0),
+    )
+    found = text_spans(spans, windows.text, texts=len(sizes))
+    fields = [part.numpy() for part in windows[2:]]
+    for text in range(len(sizes)):
+        scores, null = {}, []
+        for row, (of, first, size, place, own, own_end) in enumerate(
+            zip(*fields, strict=True)
+        ):
+            if of != text:
+                continue
+            null.append(logits[row, 0].sum())
+            for start in range(own, own_end):
+                for end in range(start, min(start + max_tokens, first + size)):
+                    pair = logits[row, place - first + np.array([start, end]), [0, 1]]
+                    assert (start, end) not in scores
+                    scores[start, end] = pair.sum()
+        best = sorted(scores, key=lambda span: -scores[span])[:n_best]
+        ends = found.ends[text].numpy()
+        pairs = list(zip(found.starts[text].numpy(), ends, strict=True))
+        assert pairs[: len(best)] == best
+        wanted = [scores[span] for span in best]
+        np.testing.assert_allclose(found.scores[text][: len(best)], wanted, rtol=1e-5)
+        assert (found.scores[text][len(best) :].numpy() == NEVER).all()
+        assert float(found.null[text]) == pytest.approx(min(null))
+        if scores:
+            total = np.log(np.sum(np.exp(list(scores.values()))))
+            assert float(found.totals[text, 0]) == pytest.approx(total, rel=1e-5)
+            total = np.log(np.sum(np.exp(np.array(list(scores.values())) / 2)))
+            assert float(found.totals[text, 1]) == pytest.approx(total, rel=1e-5)
+
+
+def test_no_texts_at_all() -> None:
+    none = Spans.none(3, temperatures=2)
+    found = text_spans(none, tf.zeros([0], tf.int32), texts=0)
+    assert found.scores.shape == (0, 3)
+    assert found.null.shape == (0,)

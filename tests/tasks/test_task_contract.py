@@ -1,0 +1,306 @@
+"""The contract: what every task must do, run for each task of `TASKS`.
+
+A new task adds a module of its name to `task_cases`; everything here holds for its
+cases as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import refused, write_encoder
+from task_cases import Case
+
+from bert_keras.data.table import Columns
+from bert_keras.distribution.replicas import seed_states
+from bert_keras.inference.export import export_model
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.task_model import TaskModel, as_tensors
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+CASES = {
+    name: importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
+    for name in TASKS
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A case and its model after `case.steps` updates on one batch of raw texts.
+
+    `loss` is that of the batch before and after; the labels went into `fit` as strings.
+    """
+
+    case: Case
+    model: TaskModel
+    loss: tuple[float, float]
+    is_first: bool = True  # the form of its task that is proven in every way
+    own_answers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def texts(self) -> Any:
+        """The texts of the rows, as the model reads them: one tensor or a pair."""
+        return as_tensors(self.case.task.texts(self.case.columns))
+
+    @property
+    def training_texts(self) -> Any:
+        """The texts of the rows, as `fit` takes them: one tensor or a pair."""
+        return as_tensors(self.case.task.training_texts(self.case.columns))
+
+    @property
+    def more_texts(self) -> Any:
+        """The texts of the rows and others."""
+        parts = self.case.task.texts(self.case.columns)
+        more = zip(parts, self.case.others, strict=True)
+        return as_tensors([part + others for part, others in more])
+
+    @property
+    def targets(self) -> np.ndarray:
+        """What the rows teach, as the loss wants it."""
+        return self.case.task.targets(self.case.columns)
+
+    def answers(self, model: TaskModel | None = None) -> dict[str, np.ndarray]:
+        """Return the answers of a model, or of this one, to `more_texts`."""
+        if model is None and self.own_answers:
+            return dict(self.own_answers)
+        answers = (model or self.model).answer(self.more_texts)
+        found = {key: value.numpy() for key, value in answers.items()}
+        if model is None:
+            self.own_answers.update(found)
+        return found
+
+
+def _parameters() -> list[Any]:
+    """Return every form of every task; those after a task's first are thorough."""
+    return [
+        pytest.param(
+            (name, form),
+            id=f"{name}-{form}",
+            marks=[pytest.mark.thorough] if number else [],
+        )
+        for name in TASKS
+        for number, form in enumerate(CASES[name])
+    ]
+
+
+@pytest.fixture(scope="module", params=_parameters())
+def trained(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Trained:
+    name, form = request.param
+    case = CASES[name][form]
+    model = make_model(case.task)
+    model.compile(
+        optimizer=keras.optimizers.Adam(5e-3),
+        loss=case.task.loss(),
+        metrics=case.task.metrics(),
+    )
+    made = Trained(case, model, (0.0, 0.0))
+    x, y = made.training_texts, made.targets
+    batch, target, weights = case.task.examples(model.preprocessor, x, y)
+    before = float(case.task.loss()(target, model(batch), weights))
+    if case.target:
+        y = tf.constant(case.columns[case.target])
+    batch = tf.data.Dataset.from_tensors((x, y))
+    history = model.fit(
+        batch.repeat(case.steps), validation_data=(x, y), verbose=0
+    ).history
+    is_first = form == next(iter(CASES[name]))
+    return Trained(case, model, (before, history["val_loss"][0]), is_first)
+
+
+def first_form_only(trained: Trained) -> None:
+    """Skip what Keras and the base class do, and a task's form cannot change."""
+    if not trained.is_first:
+        pytest.skip("proven with the first form of the task")
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
+    """Check that two answers are equal: strings exactly, numbers within 1e-5."""
+    assert set(found) == set(wanted)
+    for key, value in wanted.items():
+        if value.dtype == object:
+            assert np.asarray(found[key]).tolist() == value.tolist()
+        else:
+            np.testing.assert_allclose(found[key], value, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_list_of_tasks_says_what_the_class_says(name: str) -> None:
+    task = find_task(name)
+    assert (task.name, task.summary) == (name, TASKS[name][1])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_two_dropouts_draw_alike(name: str, tmp_path: Path) -> None:
+    task = next(iter(CASES[name].values())).task
+    folder = write_encoder(tmp_path / "dropping", hidden_dropout_prob=0.1)
+    encoder = BertEncoder.from_pretrained(
+        str(folder), pooler=task.pooler, outputs=task.encoder_outputs, seed=3
+    )
+    preprocessor = Preprocessor(WordPieceTokenizer.from_folder(folder), max_length=24)
+    model = TaskModel(encoder, task, preprocessor, seed=3)
+    states = [tuple(np.asarray(state)) for state in seed_states(model)]
+    if encoder.trainable:
+        assert len(states) > len(encoder.blocks)
+    assert len(set(states)) == len(states)
+
+
+def test_logits_and_answers_have_their_shapes(trained: Trained) -> None:
+    case, model = trained.case, trained.model
+    batch = case.task.features(model.preprocessor, trained.texts)
+    outputs = model(batch)
+    wanted = case.outputs
+    assert len(outputs.shape) == len(wanted)
+    sizes = zip(outputs.shape, wanted, strict=True)
+    assert all(size == want for size, want in sizes if want is not None)
+    assert outputs.dtype == tf.float32
+    for value in case.task.answer(outputs, batch).values():
+        assert value.shape[0] == len(case.columns)
+
+
+def test_one_batch_of_raw_texts_is_overfitted(trained: Trained) -> None:
+    before, after = trained.loss
+    assert after < trained.case.loss < before
+
+
+def test_raw_texts_and_numbers_go_into_evaluate(trained: Trained) -> None:
+    first_form_only(trained)
+    # Keras weighs a batch by the first size of its inputs: texts where `[CLS]`s are
+    # read, else rows, which hold several.
+    whole = trained.case.compares or not trained.case.task.pooler
+    size = len(trained.case.columns) if whole else 5
+    scores = trained.model.evaluate(
+        trained.training_texts,
+        trained.targets,
+        batch_size=size,
+        verbose=0,
+        return_dict=True,
+    )
+    assert scores["loss"] == pytest.approx(trained.loss[1], rel=1e-3)
+
+
+def test_raw_texts_go_into_predict(trained: Trained) -> None:
+    first_form_only(trained)
+    found = trained.model.predict(trained.texts, batch_size=5, verbose=0)
+    task, model = trained.case.task, trained.model
+    if None in trained.case.outputs:
+        pytest.skip("its outputs have no fixed size, so batches cannot be joined")
+    wanted = model(task.features(model.preprocessor, trained.texts))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
+    task, columns = trained.case.task, trained.case.columns
+    answers = Predictor(trained.model).answers(columns)
+    scores = task.score(columns, answers)
+    assert isinstance(scores[task.best_score], float)
+    assert task.mistakes(columns, answers) == []  # it was overfitted
+
+
+def test_answers_are_fit_for_json(trained: Trained) -> None:
+    rows = trained.case.task.rows(trained.answers())
+    assert len(rows) == len(trained.case.columns) + len(trained.case.others[0])
+    json.dumps(rows, allow_nan=False)
+
+
+def test_the_order_of_a_batch_does_not_matter(trained: Trained) -> None:
+    flipped = tf.nest.map_structure(lambda part: part[::-1], trained.more_texts)
+    answers = {k: v.numpy()[::-1] for k, v in trained.model.answer(flipped).items()}
+    assert_same(answers, trained.answers())
+
+
+def test_a_text_alone_is_answered_as_in_a_batch(trained: Trained) -> None:
+    alone = tf.nest.map_structure(lambda part: part[-2:-1], trained.more_texts)
+    answers = trained.model.answer(alone)
+    assert_same(answers, {k: v[-2:-1] for k, v in trained.answers().items()})
+
+
+def test_packed_rows_give_what_padded_rows_give(trained: Trained) -> None:
+    model = trained.model
+    settings = {**model.preprocessor.settings(), "layout": "padded"}
+    padded = Preprocessor(model.preprocessor.tokenizer, **settings)
+    assert model.preprocessor.layout == "packed"
+    answers = model.answer(trained.more_texts, preprocessor=padded)
+    assert_same(answers, trained.answers())
+
+
+def test_a_model_folder_gives_the_same_answers(
+    trained: Trained, tmp_path: Path
+) -> None:
+    loaded = load_model(save_model(trained.model, tmp_path / "model"))
+    assert loaded.task == trained.case.task
+    assert_same(trained.answers(loaded), trained.answers())
+
+
+def test_a_keras_file_gives_the_same_answers(trained: Trained, tmp_path: Path) -> None:
+    first_form_only(trained)
+    trained.model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.task == trained.case.task
+    assert_same(trained.answers(loaded), trained.answers())
+
+
+def test_an_export_gives_the_same_answers(trained: Trained, tmp_path: Path) -> None:
+    folder = export_model(trained.model, tmp_path / "served")
+    served = tf.saved_model.load(folder).signatures
+    task, texts = trained.case.task, trained.more_texts
+    feeds = texts if isinstance(texts, tuple) else (texts,)
+    signatures = {"serving_default": task.signature(), **task.more_signatures()}
+    (name,) = (  # the one that takes texts of this form
+        name
+        for name, specs in signatures.items()
+        if [spec.shape.rank for spec in specs] == [len(feed.shape) for feed in feeds]
+    )
+    inputs = {
+        spec.name: feed for spec, feed in zip(signatures[name], feeds, strict=True)
+    }
+    assert_same(served[name](**inputs), trained.answers())
+    # What a server may be sent: texts without a word alone, and none at all.
+    for name, specs in signatures.items():
+        for texts, row in ((2, ""), (2, " \n"), (0, "")):
+            shapes = [[texts, *[1] * (spec.shape.rank - 1)] for spec in specs]
+            blank = {
+                spec.name: tf.fill(shape, row)
+                for spec, shape in zip(specs, shapes, strict=True)
+            }
+            for value in served[name](**blank).values():
+                assert value.shape[0] == texts
+                assert not value.dtype.is_floating or np.isfinite(value).all()
+
+
+def test_a_task_comes_back_from_its_config(trained: Trained) -> None:
+    task = trained.case.task
+    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(task)))
+    assert keras.saving.deserialize_keras_object(stored) == task
+
+
+def test_cells_and_targets_mean_the_same(trained: Trained) -> None:
+    if not trained.case.target:
+        pytest.skip("its targets are more than a cell of the file")
+    names = tf.constant(trained.case.columns[trained.case.target])
+    encoded = trained.case.task.encode_targets(names)
+    np.testing.assert_array_equal(encoded, trained.targets)
+    np.testing.assert_array_equal(
+        trained.case.task.encode_targets(trained.targets), trained.targets
+    )
+
+
+def test_a_wrong_label_is_named_by_its_line(trained: Trained) -> None:
+    if trained.case.wrong is None:
+        pytest.skip("it has no labels")
+    columns, (role, cell) = trained.case.columns, trained.case.wrong
+    cells = {**columns.cells, role: [cell, *columns[role][1:]]}
+    wrong = Columns("a.tsv", cells, columns.lines)
+    refused(lambda: trained.case.task.targets(wrong), "a.tsv:1:", cell)

@@ -1,0 +1,323 @@
+"""Training: seeds, the best epoch, class weights, reports, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib.util
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, files_of, refused
+
+from bert_keras.data.table import Columns, as_columns
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.tasks.classification import Classification
+from bert_keras.training import finetune as training
+from bert_keras.training import result as finetuning_result
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.finetune import TrainResult, evaluate, new_model, train
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+TARGETS = np.array([("ham", "promo", "spam").index(label) for label in LABELS])
+NO_LEARNING = {"learning_rate": 1e-12, "epochs": 1}
+
+
+@pytest.fixture
+def run(train_spam: Callable[..., Any], tmp_path: Path) -> Callable[..., TrainResult]:
+    """Return a function that trains, with some changes, into `tmp_path / "model"`."""
+    return functools.partial(train_spam, tmp_path / "model")
+
+
+def losses(result: TrainResult) -> list[float]:
+    return [row["loss"] for row in result.history if "loss" in row]
+
+
+def test_the_same_seed_gives_the_same_weights(run: Any, spam_run: TrainResult) -> None:
+    again = run().model.get_weights()
+    for one, other in zip(spam_run.model.get_weights(), again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_another_seed_gives_another_head(encoder_folder: Path) -> None:
+    task = Classification(("ham", "promo", "spam"))
+    first, second = (
+        new_model(task, encoder_folder, TrainConfig(seed=seed, max_length=24))
+        for seed in (1, 2)
+    )
+    heads = [
+        model.get_layer("classifier").get_weights()[0] for model in (first, second)
+    ]
+    assert np.abs(heads[0] - heads[1]).max() > 0.01
+
+
+@pytest.mark.slow
+def test_layouts_learn_alike(run: Any, spam_run: TrainResult) -> None:
+    padded = run(layout="padded")
+    assert spam_run.model.preprocessor.layout == "packed"
+    assert len(losses(padded)) == 2 * 15
+    np.testing.assert_allclose(losses(padded), losses(spam_run), atol=1e-3)
+
+
+@pytest.mark.thorough
+def test_rematerialization_learns_alike(run: Any, spam_run: TrainResult) -> None:
+    again = run(rematerialize=True)
+    np.testing.assert_allclose(losses(again), losses(spam_run), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "precision",
+    [
+        pytest.param("mixed_float16", marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", marks=pytest.mark.thorough),
+    ],
+)
+def test_mixed_precision_learns_nearly_alike(
+    run: Any, spam_run: TrainResult, precision: str
+) -> None:
+    result = run(precision=precision)
+    assert {weight.dtype for weight in result.model.weights} == {"float32"}
+    np.testing.assert_allclose(losses(result), losses(spam_run), atol=0.1)
+
+
+@pytest.mark.slow
+def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
+    # Nothing is learned: the mean over the steps is the loss of all rows.
+    rows = as_columns(text=TEXTS, label=LABELS)
+    result = run(train=rows, batch_size=4, **NO_LEARNING)
+    probabilities = result.model.answer(TEXTS)["probabilities"].numpy()
+    wanted = -np.log(probabilities[range(len(TARGETS)), TARGETS])
+    assert len(losses(result)) == 3
+    assert np.mean(losses(result)) == pytest.approx(wanted.mean(), abs=1e-4)
+
+
+def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Both epochs score alike, whatever the model says: the first one is the best.
+    seen: list[list[np.ndarray]] = []
+    score, answers = Classification.score, Predictor.answers
+
+    def crafted(self: Classification, *args: Any) -> dict[str, Any]:
+        return {**score(self, *args), "accuracy": 0.9}
+
+    def watched(self: Predictor, *args: Any, **kwargs: Any) -> Any:
+        seen.append(self.model.get_weights())
+        return answers(self, *args, **kwargs)
+
+    monkeypatch.setattr(Classification, "score", crafted)
+    monkeypatch.setattr(Predictor, "answers", watched)
+    result = run(train=as_columns(text=TEXTS, label=LABELS))
+    first, second = (model[0] for model in seen)
+    assert np.abs(first - second).max() > 0
+    for model in (result.model, load(result.folder).model):
+        for kept, best in zip(model.get_weights(), seen[0], strict=True):
+            np.testing.assert_array_equal(kept, best)
+
+
+def test_without_dev_rows_some_are_set_aside(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Seen(Exception):
+        """What training was given."""
+
+    def loop(model: Any, rows: Columns, *args: Any, **kwargs: Any) -> None:
+        raise Seen(rows)
+
+    monkeypatch.setattr(training, "FineTuningLoop", loop)
+    rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
+    with pytest.raises(Seen) as seen:
+        run(train=rows, dev=None, dev_share=0.25)
+    assert "3 of 12 training rows are set aside" in capsys.readouterr().err
+    (kept,) = seen.value.args
+    assert len(set(kept["text"])) == len(kept) == 9
+
+
+def test_too_few_rows_to_set_some_aside(encoder_folder: Path, tmp_path: Path) -> None:
+    one = as_columns(text=["a"], label=["ham"])
+    action = lambda: train(  # noqa: E731
+        Classification, encoder=encoder_folder, train=one, output=tmp_path / "model"
+    )
+    refused(action, "too few rows", "give dev rows")
+    assert not (tmp_path / "model").exists()
+
+
+def test_balanced_weights_are_those_by_hand() -> None:
+    task = Classification(("a", "b", "c"), class_weights="balanced")
+    rows = as_columns(text=list("wxyz"), label=["a", "b", "a", "a"])
+    # N / (C * N of its class): 4 / (3 * 3) for `a`, 4 / (3 * 1) for `b`.
+    wanted = [4 / 9, 4 / 3, 4 / 9, 4 / 9]
+    np.testing.assert_allclose(task.example_weights(rows), wanted, rtol=1e-6)
+    assert Classification(("a", "b")).example_weights(rows) is None
+
+
+@pytest.mark.slow
+def test_class_weights_weigh_in_the_loss(run: Any) -> None:
+    rows = as_columns(text=TEXTS[:6], label=LABELS[:6])  # 4 ham, 2 spam
+    result = run(
+        train=rows, dev=rows, task_settings={"class_weights": "balanced"}, **NO_LEARNING
+    )
+    probabilities = result.model.answer(TEXTS[:6])["probabilities"].numpy()
+    each = -np.log(np.r_[probabilities[:4, 0], probabilities[4:, 1]])
+    weights = np.array([6 / (2 * 4)] * 4 + [6 / (2 * 2)] * 2)
+    assert losses(result) == pytest.approx([(weights * each).mean()], abs=1e-4)
+
+
+def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None:
+    scores = json.loads((spam_run.folder / "scores.json").read_text())
+    assert scores["dev"]["accuracy"] == spam_run.scores["dev"]["accuracy"] == 1.0
+    page = (spam_run.folder / "report.html").read_text(encoding="utf-8")
+    for part in ("classification: spam", "bert-keras train …", "learning_rate", "svg"):
+        assert part in page
+    assert set(files_of(spam_run.folder)) == {
+        *("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"),
+        *("report.html", "scores.json"),
+    }
+
+
+def test_evaluation_scores_what_predict_says(spam_folder: Path) -> None:
+    predictor = load(spam_folder)
+    rows = as_columns(text=TEXTS, label=["ham"] * len(TEXTS))
+    said = [row["label"] for row in predictor.predict(TEXTS)]
+    scores = evaluate(predictor, rows, batch_size=5)
+    assert scores["accuracy"] == pytest.approx(said.count("ham") / len(said))
+
+
+def test_an_unknown_label_at_evaluation_is_named_by_line(spam_folder: Path) -> None:
+    rows = Columns(
+        "dev.tsv", {"text": ["a", "b"], "label": ["ham", "Spam"]}, lines=[2, 7]
+    )
+    refused(lambda: evaluate(load(spam_folder), rows), "dev.tsv:7:", "'Spam'")
+
+
+@pytest.mark.parametrize("name", ["train", "dev"])
+def test_a_test_set_has_a_name_of_its_own(run: Any, name: str, tmp_path: Path) -> None:
+    rows = as_columns(text=TEXTS, label=LABELS)
+    refused(lambda: run(test={name: rows}), "`test`", f"received {name}")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("role", ["dev", "test"])
+def test_an_unknown_label_is_found_before_training(
+    run: Any, role: str, tmp_path: Path
+) -> None:
+    rows = Columns("other.tsv", {"text": ["a"], "label": ["eggs"]}, lines=[3])
+    refused(lambda: run(**{role: rows}), "other.tsv:3:", "'eggs'")
+    assert not (tmp_path / "model").exists()
+
+
+def test_one_class_is_no_task(run: Any) -> None:
+    rows = as_columns(text=["a", "b"], label=["ham", "ham"])
+    refused(lambda: run(train=rows), "two classes or more", "'ham'")
+
+
+def test_a_length_above_the_encoder_s(run: Any, tmp_path: Path) -> None:
+    refused(lambda: run(max_length=41), "`max_length`", "40", "41")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_missing_encoder(run: Any, tmp_path: Path) -> None:
+    refused(lambda: run(encoder=tmp_path / "nowhere"), "nowhere: no such folder")
+    assert not (tmp_path / "model").exists()
+
+
+def test_another_backend_is_told_before_training(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keras.config.backend", lambda: "jax")
+    refused(run, "`train` needs KERAS_BACKEND=tensorflow; received jax")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_taken_output_is_found_before_training(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "thesis.tex").write_text("mine")
+    refused(run, "holds other files")
+    assert files_of(tmp_path / "model") == {"thesis.tex": b"mine"}
+
+
+def test_a_run_that_breaks_leaves_the_model_that_stood(
+    run: Any, spam_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(spam_folder, tmp_path / "model")
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(finetuning_result, "write_report", broken)
+    refused(run, "No space left on device")
+    assert files_of(tmp_path / "model") == files_of(spam_folder)
+    assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
+    monkeypatch.undo()
+    run()  # goes on where training was over
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_curve_for_tensorboard(run: Any, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    run(tensorboard=str(tmp_path / "curves"))
+    assert [path.name for path in (tmp_path / "curves").rglob("events.*")]
+
+
+def test_tensorboard_that_is_not_installed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *args: None if name == "tensorboard" else find(name, *args),
+    )
+    action = lambda: run(tensorboard=str(tmp_path / "curves"))  # noqa: E731
+    refused(action, "pip install 'bert_keras[tensorboard]'")
+    assert not (tmp_path / "model").exists()
+
+
+def test_curves_inside_the_model_folder_would_be_replaced_with_it(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: name)
+    action = lambda: run(tensorboard=str(tmp_path / "model" / "curves"))  # noqa: E731
+    refused(action, "`tensorboard`", "outside")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", 0),
+        ("epochs", 1.5),
+        ("epochs", True),
+        ("batch_size", 0),
+        ("batch_size", "32"),
+        ("learning_rate", 0.0),
+        ("learning_rate", math.nan),
+        ("learning_rate", math.inf),
+        ("global_clipnorm", -1.0),
+        ("warmup_share", 1.0),
+        ("dev_share", -0.1),
+        ("weight_decay", math.nan),
+        ("seed", -1),
+        ("seed", 2**31),
+        ("truncation", "middle"),
+        ("layout", "square"),
+        ("precision", "float8"),
+        ("strategy", "all"),
+        ("rematerialize", 1),
+        ("tensorboard", 3),
+        ("accumulation", 3),
+        ("optimizer", "sgd"),
+        ("freeze_layers", -1),
+        ("lora_rank", 1.5),
+        ("save_every", 0),
+        ("keep", 0),
+        ("on_nonfinite", "ignore"),
+        ("restarts", -1),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, value: Any) -> None:
+    refused(lambda: TrainConfig(**{name: value}), f"`{name}`", str(value))

@@ -1,0 +1,468 @@
+"""Fine-tuning that is stopped, that fails or that learns nothing; fewer weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, ROWS, files_of, is_noise, refused, write_encoder
+
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.errors import TrainingError
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
+from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.regression import Regression
+from bert_keras.training import finetune as training
+from bert_keras.training import loop as finetuning_loop
+from bert_keras.training.divergence import Divergence, divergence
+from bert_keras.training.finetune import TrainResult
+from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.run import open_run, run_path
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+MANY = as_columns(text=TEXTS * 10, label=LABELS * 10)  # 15 steps an epoch
+FEW = as_columns(text=TEXTS, label=LABELS)
+Run = Callable[..., TrainResult]
+
+
+@pytest.fixture(scope="module")
+def dropping(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an encoder with dropout."""
+    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    return write_encoder(tmp_path_factory.mktemp("dropping") / "encoder", **rates)
+
+
+@pytest.fixture(scope="module")
+def run(train_spam: Any, dropping: Path) -> Run:
+    """Return a function that trains into a folder, with dropout."""
+
+    def run(folder: Path, **changes: Any) -> TrainResult:
+        return train_spam(folder, encoder=dropping, **changes)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(run: Run, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """Return a run that nothing stopped."""
+    return run(tmp_path_factory.mktemp("whole") / "model")
+
+
+def assert_same_model(found: TrainResult, wanted: TrainResult) -> None:
+    for name in ("config.json", "model.safetensors", "vocab.txt", "scores.json"):
+        assert (found.folder / name).read_bytes() == (
+            wanted.folder / name
+        ).read_bytes(), name
+    for one, other in zip(
+        found.model.get_weights(), wanted.model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def signalled(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let SIGTERM come while an update is made."""
+    add = TrainingProgress.add
+
+    def watched(self: TrainingProgress, *args: Any) -> Any:
+        found = add(self, *args)
+        if self.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    monkeypatch.setattr(TrainingProgress, "add", watched)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
+    run: Run,
+    whole: TrainResult,
+    tmp_path: Path,
+    spam_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output = tmp_path / "model"
+    save_model(load_model(spam_folder), output)  # a model stands there
+    stood = files_of(output)
+    with monkeypatch.context() as patch:  # in the middle of the second epoch
+        signalled(patch, 20)
+        with pytest.raises(RunStopped, match="SIGTERM"):
+            run(output)
+    kept = tmp_path / ".model.run"
+    names = sorted(path.name for path in (kept / "checkpoints").iterdir())
+    assert names == ["step-000000015", "step-000000020"]
+    assert load_model(kept / "best").task == whole.model.task
+    assert files_of(output) == stood
+    with monkeypatch.context() as patch:  # while the last epoch is scored
+
+        def scored(*_: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise KeyError("never comes here")
+
+        patch.setattr(finetuning_loop.Predictor, "answers", scored)
+        with pytest.raises(RunStopped):
+            run(output)
+    assert (kept / "checkpoints" / "step-000000030").is_dir()
+    assert files_of(output) == stood
+    capsys.readouterr()
+    found = run(output)
+    assert "going on after step 30 of 30" in capsys.readouterr().err
+    assert_same_model(found, whole)
+    assert os.listdir(tmp_path) == ["model"]
+    dev = [row for row in found.history if "dev_loss" in row]
+    assert dev == [row for row in whole.history if "dev_loss" in row]
+    assert found.report["data"] == whole.report["data"]
+
+
+@pytest.mark.slow
+def test_another_run_is_refused_and_thrown_away_by_choice(
+    run: Run, whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "model"
+    with monkeypatch.context() as patch:
+        signalled(patch, 1)
+        with pytest.raises(RunStopped):
+            run(output, learning_rate=3e-3)
+    kept = files_of(tmp_path)
+    line = refused(
+        lambda: run(output),
+        "another `learning_rate`: 0.003; received 0.01",
+        "`--resume never` to start anew",
+    )
+    assert str(tmp_path / ".model.run") in line
+    other = as_columns(text=TEXTS * 10, label=[LABELS[4], *(LABELS * 10)[1:]])
+    refused(
+        lambda: run(output, learning_rate=3e-3, train=other), "another `train rows`"
+    )
+    assert files_of(tmp_path) == kept
+    assert_same_model(run(output, resume="never"), whole)
+
+
+def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = run_path(tmp_path / "model")
+    with open_run(path, {"rate": 1}, resume="auto"):
+        pass
+    with open_run(path, {"rate": 2}, resume="auto") as run:
+        run.save(1, lambda folder: None, keep=1)
+    refused(lambda: open_run(path, {"rate": 3}, resume="auto"), "another `rate`: 2")
+    # Of several runs: none is over, and one has a checkpoint.
+    several = run_path(tmp_path / "several", "runs")
+    open_run(several, {"rate": 1}, resume="auto").__exit__(None, None, None)
+    within = several / ".seed-1.run" / "checkpoints" / "step-000000002"
+    within.mkdir(parents=True)
+    open_run(several, {"rate": 1}, resume="auto").__exit__(None, None, None)
+    assert within.exists()
+    refused(lambda: open_run(several, {"rate": 2}, resume="auto"), "another `rate`: 1")
+    refused(lambda: open_run(path, {"rate": 2}, resume="perhaps"), "`resume`")
+    with open_run(path, {"rate": 2}, resume="auto") as run:
+        assert run.steps == [1]
+        refused(lambda: open_run(path, {"rate": 2}, resume="never"), "another process")
+
+
+@pytest.mark.parametrize(
+    "name", [".seed-1.run/checkpoints/step-000000001", "seed-1.finished.json"]
+)
+def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
+    path = run_path(tmp_path / "model", "runs")
+    with open_run(path, {"rate": 1}, resume="auto"):
+        (path / name).mkdir(parents=True)
+    with open_run(path, {"rate": 1}, resume="auto"):
+        assert (path / name).exists()
+    refused(lambda: open_run(path, {"rate": 2}, resume="auto"), "another `rate`")
+    with open_run(path, {"rate": 2}, resume="never"):
+        assert not (path / name).exists()
+
+
+def test_the_command_line_has_a_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, spam_file: Path, capsys: Any
+) -> None:
+    def stopped(*args: Any, **given: Any) -> None:
+        raise RunStopped("stopped by SIGTERM; what was done is saved")
+
+    monkeypatch.setattr(training, "train", stopped)
+    words = ["train", "classification", "--encoder", "e", "--output", "o"]
+    assert main([*words, "--train", str(spam_file)]) == EXIT_CODE == 75
+    assert capsys.readouterr().err.splitlines() == [
+        "bert-keras: stopped by SIGTERM; what was done is saved: run it again to go on"
+    ]
+
+
+# Losses and gradients that are not finite.
+
+
+class Weighed(Classification):
+    """One row of it weighs what is no number, or too much."""
+
+    weight = 1.0
+
+    def example_weights(self, columns: Any) -> np.ndarray:
+        weights = np.ones(len(columns), "float32")
+        weights[17] = self.weight
+        return weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "weight",
+    [
+        pytest.param(np.nan, marks=pytest.mark.thorough, id="loss"),
+        pytest.param(1e38, id="gradient"),
+    ],
+)
+def test_a_batch_that_is_not_finite(
+    train_spam: Any, tmp_path: Path, weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Weighed, "weight", weight)
+    task = Weighed(("ham", "promo", "spam"))
+
+    def go(**changes: Any) -> TrainResult:
+        return train_spam(tmp_path / "model", task=task, **changes)
+
+    line = refused(
+        lambda: go(save_every=1), "in epoch 1, step ", "rows in memory, lines"
+    )
+    assert ("the loss is nan" in line) == np.isnan(weight)
+    assert ("gradient is not finite" in line) != np.isnan(weight)
+    with pytest.raises(TrainingError):
+        go()  # goes on where it stands, and stands there again
+    note = json.loads((tmp_path / ".model.run" / "nonfinite.json").read_text())
+    assert 18 in note["lines"] and note["epoch"] == 1 and len(note["lines"]) == 8
+    result = go(on_nonfinite="skip")
+    skipped = result.report["settings"]["skipped_updates"].split("; ")
+    assert len(skipped) == 2  # one an epoch
+    assert f"{note['step']} of all" in skipped[0]
+    for weights in result.model.get_weights():
+        assert np.isfinite(weights).all()
+    assert result.scores["dev"]["accuracy"] == 1.0
+
+
+# Runs that have learned nothing.
+
+
+def test_the_loss_of_a_constant_is_that_by_hand(make_model: Any) -> None:
+    def found(task: Any, columns: Any, losses: list[float]) -> Divergence | None:
+        history = [
+            {"epoch": (n + 1) / 2, "step": n + 1, "loss": loss}
+            for n, loss in enumerate(losses)
+        ]
+        return divergence(make_model(task), columns, history)
+
+    classes = Classification(("ham", "promo", "spam"))
+    rows = as_columns(text=list("abcd"), label=["ham", "ham", "ham", "spam"])
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    # Only the last of the two epochs counts.
+    assert found(classes, rows, [0.1, 0.1, 0.55, 0.56]) is None
+    failed = found(classes, rows, [0.1, 0.1, 0.56, 0.58])
+    assert failed is not None
+    assert failed.loss == pytest.approx(0.57)
+    assert failed.constant_loss == pytest.approx(entropy, abs=2e-3)
+    assert "no better" in str(failed)
+    assert found(classes, rows, []) is not None  # all updates were passed over
+    # Of one epoch the second half.
+    history = [{"epoch": n / 4, "step": n, "loss": 9.0 / n} for n in (1, 2, 3, 4)]
+    one = divergence(make_model(classes), rows, history)
+    assert one is not None and one.loss == pytest.approx((3 + 2.25) / 2)
+    number = Regression(scaling="none")
+    rows = as_columns(text=list("abcd"), label=["1", "2", "3", "6"])
+    failed = found(number, rows, [9.0, 9.0, 3.5, 3.5])
+    assert failed is not None and failed.constant_loss == pytest.approx(3.5, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fails", "seed"),
+    [(2, 1042), pytest.param(1, 1042, marks=pytest.mark.thorough)],
+)
+def test_a_run_that_learned_nothing_is_begun_again(
+    train_spam: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fails: int,
+    seed: int,
+) -> None:
+    calls: list[int] = []
+
+    def failed(*args: Any) -> Divergence | None:
+        calls.append(1)
+        return Divergence(1.2, 1.1) if len(calls) <= fails else None
+
+    monkeypatch.setattr(training, "divergence", failed)
+    restarts = 1 if fails == 2 else 2
+    result = train_spam(tmp_path / "model", epochs=1, restarts=restarts, train=FEW)
+    said = capsys.readouterr().err
+    assert "diverged: the training loss at the end, 1.2000" in said
+    assert "starting again with seed 1042" in said
+    assert result.report["settings"]["seed"] == seed
+    assert len(calls) == 2 and os.listdir(tmp_path) == ["model"]
+    scores = json.loads((result.folder / "scores.json").read_text())
+    page = (result.folder / "report.html").read_text()
+    if fails == 2:
+        assert scores["diverged"] == {"loss": 1.2, "constant_loss": 1.1}
+        assert "no better" in page
+    else:
+        assert set(scores) == {"dev"} and "no better" not in page
+
+
+def test_runs_that_more_restarts_have_left_are_taken_away(tmp_path: Path) -> None:
+    def leave(name: str, **changes: Any) -> None:
+        path = run_path(tmp_path / "a [model]", name)
+        with open_run(path, {**told, "weights": name, **changes}, resume="auto"):
+            pass
+
+    told = {"rate": 1, "seed": 5}
+    leave("run")
+    for number in (1, 2, 12):
+        leave(f"run-{number}", seed=5 + 1000 * number)
+    leave("run-3", seed=3005, rate=2)  # another call's
+    leave("run-4", seed=4006)
+    leave("runs")  # of several seeds
+    training._discard_runs(tmp_path / "a [model]", told)
+    kept = [f".a [model].{name}" for name in ("run-3", "run-4", "runs")]
+    assert sorted(os.listdir(tmp_path)) == kept
+
+
+@pytest.mark.thorough
+def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
+    result = train_spam(tmp_path / "model", epochs=1, learning_rate=1e-12)
+    wanted = pytest.approx(np.log(3), abs=1e-3)
+    assert result.report["scores"]["diverged"]["constant_loss"] == wanted
+
+
+# Fewer weights, and parts of batches.
+
+
+@pytest.mark.slow
+def test_parts_of_a_batch_learn_as_the_whole(train_spam: Any, tmp_path: Path) -> None:
+    rows = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
+    settings = {"train": rows, "epochs": 3, "learning_rate": 1e-3, "batch_size": 4}
+    whole = train_spam(tmp_path / "whole", **settings)
+    parts = train_spam(tmp_path / "parts", accumulation=2, **settings)
+    for one, other in zip(parts.model.weights, whole.model.weights, strict=True):
+        if not is_noise(one.path):
+            np.testing.assert_allclose(one, other, atol=3e-6, err_msg=one.path)
+    losses = [
+        [row["loss"] for row in r.history if "loss" in row] for r in (whole, parts)
+    ]
+    np.testing.assert_allclose(*losses, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_lora_learns_and_becomes_plain_weights(
+    train_spam: Any, tmp_path: Path, encoder_folder: Path
+) -> None:
+    result = train_spam(tmp_path / "model", lora_rank=2, freeze_layers=1)
+    before = BertEncoder.from_pretrained(str(encoder_folder))
+    start = {weight.path: weight.numpy() for weight in before.weights}
+    after = {
+        weight.path: weight.numpy() for weight in load_model(result.folder).weights
+    }
+    changed = {n for n in start if n in after and (start[n] != after[n]).any()}
+    assert changed == {
+        *(
+            f"bert/encoder/layer_1/attention/self/{name}/kernel"
+            for name in ("query", "value")
+        ),
+        *(f"bert/pooler/dense/{name}" for name in ("kernel", "bias")),
+    }
+    assert "lora" not in " ".join(after)
+    assert {w.path for w in result.model.weights} == set(after)
+    assert all(w.trainable for w in result.model.weights)
+
+
+def test_merging_lora_changes_no_output(make_model: Any, tmp_path: Path) -> None:
+    model = make_model(Classification(("ham", "promo", "spam")))
+    wanted = model.answer(TEXTS)["probabilities"].numpy()
+    add_lora(model.backbone, 3, seed=4)
+    np.testing.assert_array_equal(model.answer(TEXTS)["probabilities"], wanted)
+    rng = np.random.default_rng(5)
+    for weight in model.weights:
+        if "lora" in weight.path:
+            weight.assign(rng.normal(size=weight.shape) * 0.3)
+    mixed = model.answer(TEXTS)["probabilities"].numpy()
+    assert np.abs(mixed - wanted).max() > 0.01
+    plain = load_model(save_model(model, tmp_path / "model"))
+    np.testing.assert_allclose(plain.answer(TEXTS)["probabilities"], mixed, atol=1e-6)
+    trained = {w.path.split("/")[-1] for w in model.backbone.trainable_weights}
+    assert trained == {"lora_kernel_a", "lora_kernel_b", "kernel", "bias"}  # the pooler
+    assert not [name for name in plain_weights(model) if "lora" in name]
+
+
+def test_frozen_layers(make_model: Any) -> None:
+    model = make_model(Classification(("ham", "promo", "spam")))
+    freeze_layers(model.backbone, 0)
+    assert all(weight.trainable for weight in model.weights)
+    refused(lambda: freeze_layers(model.backbone, 3), "`freeze_layers`", "2", "3")
+    freeze_layers(model.backbone, 1)
+    names = {weight.path for weight in model.trainable_weights}
+    assert not [n for n in names if "embeddings" in n or "layer_0" in n]
+    assert [n for n in names if "layer_1" in n]
+
+
+def test_parts_of_a_batch_that_is_compared(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    from bert_keras.tasks.embedding import Embedding
+    from bert_keras.training.config import TrainConfig
+
+    rows = as_columns(text=TEXTS, text_pair=TEXTS)
+    refused(
+        lambda: training.train(
+            Embedding,
+            encoder=encoder_folder,
+            train=rows,
+            dev=rows,
+            output=tmp_path / "model",
+            config=TrainConfig(accumulation=2),
+        ),
+        "`accumulation` must be 1 for embedding",
+    )
+    assert os.listdir(tmp_path) == []
+
+
+# Kills.
+
+
+def kills(folder: Path, count: int) -> dict[str, Any]:
+    """Kill a run so many times; check that it ends as one that was not killed."""
+    done = subprocess.run(
+        [sys.executable, "killed_runs.py", str(folder), str(count)],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = {}
+    for line in done.stdout.splitlines():
+        said.update(json.loads(line))
+    assert said["codes"] == [0, 0] and said["over"] == 0
+    for name in ("config.json", "model.safetensors", "vocab.txt", "scores.json"):
+        killed, whole = (folder / each / name for each in ("killed", "whole"))
+        assert killed.read_bytes() == whole.read_bytes(), name
+    assert sorted(os.listdir(folder)) == ["encoder", "killed", "whole"]
+    return said
+
+
+@pytest.mark.thorough
+def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    kills(tmp_path, 2)
+
+
+@pytest.mark.thorough
+def test_a_run_that_is_killed_25_times_ends_with_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    assert kills(tmp_path, 25)["saving"] > 0

@@ -1,0 +1,84 @@
+"""The order of training rows: a function of seed and epoch, wherever a run begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS
+
+from bert_keras.data.table import as_columns
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.masked_lm.task import MaskedLM
+from bert_keras.training.rows import TrainingRows, places_of
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+COLUMNS = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
+
+
+def flat(dataset: Any) -> list[list[np.ndarray]]:
+    """Return the arrays of each batch."""
+    return [
+        [np.asarray(each) for part in batch for _, each in sorted(part.items())]
+        for batch in dataset
+    ]
+
+
+@pytest.fixture(scope="module")
+def rows(make_model: Any) -> Any:
+    """Return a function that makes the rows of a task, on one model each."""
+    tasks = {
+        "classes": Classification(("ham", "promo", "spam"), class_weights="balanced"),
+        "masks": MaskedLM(),
+    }
+    models = {name: make_model(task) for name, task in tasks.items()}
+
+    def rows(name: str = "classes", **changes: Any) -> TrainingRows:
+        settings = {"batch_size": 4, "epochs": 3, "seed": 7, **changes}
+        return TrainingRows(models[name], COLUMNS, **settings)
+
+    return rows
+
+
+def test_an_epoch_takes_each_row_once_in_an_order_of_its_own(rows: Any) -> None:
+    made = rows()
+    assert (made.steps_per_epoch, made.steps) == (3, 9)
+    assert [made.size(step) for step in range(4)] == [4, 4, 3, 4]
+    epochs = [sum((made.rows_of(3 * e + b) for b in range(3)), []) for e in range(3)]
+    assert all(sorted(order) == list(range(11)) for order in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert rows(seed=8).rows_of(0) != made.rows_of(0)
+
+
+@pytest.mark.parametrize("name", ["classes", "masks"])
+def test_rows_go_on_anywhere(rows: Any, name: str) -> None:
+    whole = flat(rows(name).dataset())
+    assert len(whole) == 9
+    found = flat(rows(name).dataset(4))  # in the middle of an epoch
+    for one, other in zip(found, whole[4:], strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_batches_hold_the_rows_that_are_told(rows: Any) -> None:
+    made = rows(accumulation=2)
+    assert [made.parts(step) for step in range(4)] == [2, 2, 2, 2]
+    assert rows(accumulation=4).parts(2) == 3
+    classes = ("ham", "promo", "spam")
+    targets = [labels["targets"].numpy().tolist() for _, labels in made.dataset()]
+    for step in range(made.steps):
+        wanted = [classes.index(LABELS[row]) for row in made.rows_of(step)]
+        assert sum(targets[2 * step : 2 * step + 2], []) == wanted
+
+
+def test_labels_hold_weights_where_rows_have_them(rows: Any) -> None:
+    _, labels = rows().dataset().element_spec
+    assert set(labels) == {"targets", "weights"}
+    inputs, labels = rows("masks").dataset().element_spec
+    assert set(labels) == {"targets"} and "slots" not in inputs
+
+
+def test_where_rows_stand() -> None:
+    assert places_of(COLUMNS, [3, 0, 3]) == "rows in memory, lines 1, 4"
+    assert places_of(COLUMNS, list(range(11)), most=2).endswith("lines 1, 2 and 9 more")

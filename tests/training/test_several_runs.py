@@ -1,0 +1,184 @@
+"""Several seeds and a grid: what is told of them, and going on with those missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROWS, refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.tasks.classification import Classification
+from bert_keras.training import several_runs
+from bert_keras.training.config import GRIDS, TrainConfig
+from bert_keras.training.finetune import TrainResult
+from bert_keras.training.several_runs import search_settings, summary, train_seeds
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+COLUMNS = as_columns(text=TEXTS, label=LABELS)
+
+
+@dataclasses.dataclass
+class Trainer:
+    """Stands for `train`: accuracies by seed, and a model that was trained before."""
+
+    source: TrainResult
+    accuracy: dict[Any, float]
+    calls: list[TrainConfig] = dataclasses.field(default_factory=list)
+    fails: Any = None
+
+    def key(self, config: TrainConfig) -> Any:
+        return config.seed
+
+    def __call__(self, task: Any, *, output: Path, config: Any, **given: Any) -> Any:
+        if self.key(config) == self.fails:
+            raise KeyError("the machine is gone")
+        self.calls.append(config)
+        shutil.copytree(self.source.folder, output)
+        scores = {
+            "dev": {"accuracy": self.accuracy[self.key(config)], "num_examples": 12},
+            "test": {"accuracy": 0.5, "num_examples": 12},
+        }
+        settings = {"task": "classification", "seed": config.seed}
+        report = {**self.source.report, "scores": scores, "settings": settings}
+        return dataclasses.replace(self.source, scores=scores, report=report)
+
+
+@pytest.fixture
+def trainer(spam_run: TrainResult, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    made = Trainer(spam_run, {7: 0.5, 8: 0.75, 9: 0.7})
+    monkeypatch.setattr(several_runs, "train", made)
+    return made
+
+
+def seeds(folder: Path, count: int = 3, **changes: Any) -> TrainResult:
+    return train_seeds(
+        Classification,
+        seeds=count,
+        output=folder / "model",
+        config=TrainConfig(seed=7, **changes.pop("config", {})),
+        **{"encoder": "e", "train": COLUMNS, "dev": COLUMNS, **changes},
+    )
+
+
+def test_the_best_seed_is_kept_and_all_are_told(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    result = seeds(tmp_path)
+    assert [config.seed for config in trainer.calls] == [7, 8, 9]
+    runs = json.loads((result.folder / "scores.json").read_text())["runs"]
+    assert runs == result.scores["runs"]
+    assert runs["per_run"]["seed-8"] == {"dev": 0.75, "test": 0.5}
+    assert runs["mean"]["dev"]["accuracy"] == pytest.approx(0.65)
+    # sqrt((0.15^2 + 0.1^2 + 0.05^2) / 2)
+    deviation = runs["standard_deviation"]["dev"]["accuracy"]
+    assert deviation == pytest.approx(0.132288, abs=1e-6)
+    assert result.report["settings"]["best_run"] == "seed-8"
+    page = (result.folder / "report.html").read_text()
+    assert "seed-9" in page and "tandard deviation" in page
+    assert os.listdir(tmp_path) == ["model"]
+    assert result.model.task.classes == ("ham", "promo", "spam")
+
+
+def test_seeds_that_are_done_are_not_trained_again(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    trainer.fails = 9
+    with pytest.raises(KeyError):
+        seeds(tmp_path)
+    kept = sorted(path.name for path in (tmp_path / ".model.runs").iterdir())
+    assert [n for n in kept if n[0] == "s"] == [
+        *("seed-7", "seed-7.finished.json", "seed-8", "seed-8.finished.json")
+    ]
+    assert not (tmp_path / "model").exists()
+    other = {"learning_rate": 1e-3}
+    refused(lambda: seeds(tmp_path, config=other), "another `learning_rate`", "never")
+    trainer.fails = None
+    trainer.calls.clear()
+    result = seeds(tmp_path)
+    assert [config.seed for config in trainer.calls] == [9]
+    assert list(result.scores["runs"]["per_run"]) == ["seed-7", "seed-8", "seed-9"]
+
+
+def test_a_grid(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(
+        Trainer, "key", lambda self, c: (c.batch_size, c.learning_rate, c.epochs)
+    )
+    points = [
+        (size, rate, epochs)
+        for size in (16, 32)
+        for rate in (5e-5, 3e-5, 2e-5)
+        for epochs in (2, 3, 4)
+    ]
+    trainer.accuracy = {point: 0.01 * n for n, point in enumerate(points)}
+    trainer.accuracy[32, 5e-5, 3] = 0.9
+    trainer.fails = points[11]
+    given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS}
+    with pytest.raises(KeyError):
+        search_settings(Classification, output=tmp_path / "model", **given)
+    done, trainer.fails = len(trainer.calls), None
+    result = search_settings(Classification, output=tmp_path / "model", **given)
+    found = {trainer.key(config) for config in trainer.calls}
+    assert found == set(points) and len(trainer.calls) == 18 > done
+    assert result.report["settings"]["best_run"] == (
+        "batch_size-32_learning_rate-5e-05_epochs-3"
+    )
+    assert len(result.scores["runs"]["per_run"]) == 18
+    assert set(GRIDS["paper"]) == {"batch_size", "learning_rate", "epochs"}
+
+
+def test_a_grid_without_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refused(
+        lambda: search_settings(
+            Classification, output=tmp_path / "model", encoder="e", train=COLUMNS
+        ),
+        "pip install 'bert_keras[search-grid]'",
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_wrong_numbers_of_runs(tmp_path: Path) -> None:
+    refused(lambda: seeds(tmp_path, 1), "`seeds` must be a whole number of at least 2")
+    refused(
+        lambda: search_settings(Classification, grid="all", output=tmp_path / "m"),
+        "`search`",
+    )
+
+
+def test_diverged_runs_are_told() -> None:
+    scores = {
+        "a": {"dev": {"f1": 0.5, "loss": 1.0}},
+        "b": {"dev": {"f1": 0.7}, "diverged": {"loss": 1.0}},
+    }
+    found = summary(scores, "f1")
+    assert found["per_run"] == {
+        "a": {"dev": 0.5, "diverged": 0},
+        "b": {"dev": 0.7, "diverged": 1},
+    }
+    assert found["mean"] == {"dev": {"f1": pytest.approx(0.6)}}
+
+
+@pytest.mark.thorough
+def test_two_seeds_to_the_end(train_spam: Any, tmp_path: Path, spam_run: Any) -> None:
+    # The seed of `spam_run` is the first of the two.
+    many = as_columns(text=TEXTS * 10, label=LABELS * 10)
+    result = train_seeds(
+        Classification,
+        seeds=2,
+        output=tmp_path / "model",
+        encoder=spam_run.report["settings"]["encoder"],
+        train=many,
+        dev=COLUMNS,
+        config=TrainConfig(epochs=2, batch_size=8, learning_rate=1e-2, max_length=24),
+    )
+    assert set(result.scores["runs"]["per_run"]) == {"seed-42", "seed-43"}
+    assert os.listdir(tmp_path) == ["model"]

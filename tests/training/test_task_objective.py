@@ -1,0 +1,186 @@
+"""`TaskObjective`: a task's loss as sums and counts is the loss that `fit` takes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from task_cases import Case
+
+from bert_keras.tasks import TASKS
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.summarization import Summarization
+from bert_keras.tasks.task_model import as_tensors
+from bert_keras.training.optimizers import AdamW
+from bert_keras.training.rows import TrainingRows
+from bert_keras.training.train_step import TrainStep
+from bert_keras.training.updates import TaskObjective
+
+CASES = {
+    name: importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
+    for name in TASKS
+}
+FORMS = [(name, next(iter(forms))) for name, forms in CASES.items()]
+FORMS.append(("embedding", list(CASES["embedding"])[-1]))
+
+
+def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
+    """Return outputs and labels of some rows."""
+    task = case.task
+    texts = as_tensors([part[rows] for part in task.training_texts(case.columns)])
+    weights = task.example_weights(case.columns)
+    batch, targets, weights = task.examples(
+        model.preprocessor,
+        texts,
+        task.targets(case.columns)[rows],
+        None if weights is None else weights[rows],
+    )
+    labels = {"targets": targets, "weights": weights}
+    return model(batch), {k: v for k, v in labels.items() if v is not None}
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=str)
+def test_sums_over_counts_are_the_loss(make_model: Any, name: str, form: str) -> None:
+    case = CASES[name][form]
+    model = make_model(case.task)
+    objective = TaskObjective(model)
+    outputs, labels = labelled(model, case, slice(None))
+    wanted = objective.loss(labels["targets"], outputs, labels.get("weights"))
+
+    def parts(*slices: slice) -> tuple[float, float]:
+        found = [labelled(model, case, rows) for rows in slices]
+        sums = [float(objective.sums(*each)["loss"][0]) for each in found]
+        counts = [float(objective.counts(each[1])["loss"]) for each in found]
+        return sum(sums), max(sum(counts), 1.0)
+
+    total, count = parts(slice(None))
+    assert total / count == pytest.approx(float(wanted), rel=1e-6)
+    if not case.task.compares:
+        total, count = parts(slice(3), slice(3, None))
+        assert total / count == pytest.approx(float(wanted), rel=1e-5)
+
+
+class Mean(keras.losses.Loss):
+    """A user's loss that is a mean over something of its own."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.sum(y_pred[:, 0]) / self.counted(y_true)
+
+    def counted(self, y_true: Any) -> Any:
+        return keras.ops.sum(keras.ops.cast(y_true, "float32"))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.losses.SparseCategoricalCrossentropy(True, reduction="sum"),
+        keras.losses.SparseCategoricalCrossentropy(True, reduction="none"),
+        keras.losses.SparseCategoricalCrossentropy(True, ignore_class=1),
+        keras.losses.SparseCategoricalCrossentropy(
+            True, reduction="mean_with_sample_weight"
+        ),
+        keras.losses.SparseCategoricalCrossentropy(
+            True, ignore_class=1, reduction="mean_with_sample_weight"
+        ),
+        Mean(),
+    ],
+    ids=["mean", "sum", "none", "ignores", "weights", "weights-ignores", "own"],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_reduction_adds_up(
+    make_model: Any, monkeypatch: pytest.MonkeyPatch, loss: Any, weighted: bool
+) -> None:
+    if weighted and isinstance(loss, Mean):
+        pytest.skip("one number has no weights")
+    task = Classification(("a", "b", "c"))
+    monkeypatch.setattr(Classification, "loss", lambda self: loss)
+    objective = TaskObjective(shared_model(make_model, task))
+    rng = np.random.default_rng(3)
+    outputs = tf.constant(rng.normal(size=(6, 3)), tf.float32)
+    labels = {"targets": tf.constant([1, 0, 2, 2, 1, 0])}
+    if weighted:  # small ones: together below 1
+        labels["weights"] = tf.constant([0.1, 0.2, 0.05, 0.0, 0.3, 0.1])
+    wanted = tf.reduce_sum(loss(labels["targets"], outputs, labels.get("weights")))
+
+    def share(rows: slice) -> tuple[float, float]:
+        some = {name: each[rows] for name, each in labels.items()}
+        total = objective.sums(outputs[rows], some)["loss"][0]
+        return float(total), float(objective.counts(some)["loss"])
+
+    for slices in ([slice(None)], [slice(2), slice(2, 6)], [slice(1), slice(1, 6)]):
+        sums, counts = zip(*map(share, slices), strict=True)
+        found = sum(sums) / max(sum(counts), 1.0)
+        assert found == pytest.approx(float(wanted), rel=1e-5)
+
+
+_MODELS: list[Any] = []
+
+
+def shared_model(make_model: Any, task: Any) -> Any:
+    if not _MODELS:
+        _MODELS.append(make_model(task))
+    return _MODELS[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classification", "token-classification"])
+def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
+    case = next(iter(CASES[name].values()))
+    task = case.task
+    if name == "classification":
+        task = Classification(task.classes, class_weights="balanced")
+    ours, theirs = make_model(task), make_model(task)
+    rows = TrainingRows(ours, case.columns, batch_size=5, epochs=4, seed=3)
+    dataset = rows.dataset()
+    optimizers = [AdamW(1e-2) for _ in range(2)]
+    optimizers[0].build(ours.trainable_variables)
+    update = TrainStep(ours, optimizers[0], TaskObjective(ours), dataset.element_spec)
+    losses = []
+    for batch in dataset:
+        sums, totals, is_made = update([batch])
+        assert is_made
+        losses.append(float(sums["loss"][0]) / max(float(totals["loss"]), 1.0))
+    theirs.compile(optimizers[1], loss=task.loss())
+    seen: list[float] = []
+    theirs.fit(
+        dataset.map(
+            lambda inputs, labels: (
+                (inputs, labels["targets"], labels["weights"])
+                if "weights" in labels
+                else (inputs, labels["targets"])
+            )
+        ),
+        verbose=0,
+        callbacks=[
+            keras.callbacks.LambdaCallback(
+                on_train_batch_begin=lambda *_, **__: theirs.reset_metrics(),
+                on_train_batch_end=lambda _, logs: seen.append(logs["loss"]),
+            )
+        ],
+    )
+    np.testing.assert_allclose(losses, seen, atol=1e-6)
+    for mine, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-6)
+
+
+def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:
+    case = next(iter(CASES["summarization"].values()))
+    assert isinstance(case.task, Summarization)
+    model = make_model(case.task)
+    targets = case.task.targets(case.columns)
+    weights = np.linspace(0.001, 0.002, len(targets), dtype="float32")
+    texts = as_tensors(case.task.training_texts(case.columns))
+    batch, marks, weight = case.task.examples(
+        model.preprocessor, texts, targets, weights
+    )
+    objective, outputs = TaskObjective(model), model(batch)
+    labels = {"targets": marks, "weights": weight}
+    total = float(objective.sums(outputs, labels)["loss"][0])
+    wanted = float(objective.loss(marks, outputs, weight))
+    count = float(objective.counts(labels)["loss"])
+    assert total / count == pytest.approx(wanted, rel=1e-6)

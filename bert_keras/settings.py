@@ -1,4 +1,4 @@
-"""What settings must be: each check raises the one line that names the setting."""
+"""The words that options may take, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from bert_keras.errors import ConfigError
+
+# The words that options may take.
+TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
+LAYOUTS = ("packed", "padded")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
+OPTIMIZERS = ("adamw", "lamb")
+ON_NONFINITE = ("stop", "skip")
+RESUME = ("auto", "never")
+# What a search tries: that of the paper's appendix A.3.
+GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+    "paper": {
+        "batch_size": (16, 32),
+        "learning_rate": (5e-5, 3e-5, 2e-5),
+        "epochs": (2, 3, 4),
+    }
+}
+UNITS = ("piece", "word", "ngram")
+NEXT_SENTENCE = ("next", "order", "none")
+MASKING = ("static", "dynamic")
+OBJECTIVES = ("masked", "causal")
 
 
 def check_whole_number(name: str, value: Any, *, least: int) -> None:

@@ -56,10 +56,3 @@ def test_readme_names_every_verb() -> None:
 
     for verb in _VERBS:
         assert f"`bert-keras {verb}" in README
-
-
-def test_readme_names_every_file() -> None:
-    tree = README[README.index("## The files") :]
-    files = {path.name for path in (ROOT / "bert_keras").rglob("*.py")}
-    missing = sorted(name for name in files - {"__init__.py"} if name not in tree)
-    assert not missing

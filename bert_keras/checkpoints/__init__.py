@@ -20,17 +20,18 @@ from bert_keras.checkpoints import (
     tf_hub,
 )
 from bert_keras.checkpoints.architecture import head_config
-from bert_keras.checkpoints.assign import (
-    MismatchError,
-    check_encoder,
-    check_head,
-    match,
-)
 from bert_keras.checkpoints.base import Checkpoint, LazyArrays, listed, one_line
 from bert_keras.checkpoints.google import read_google, write_google
 from bert_keras.checkpoints.huggingface import read_huggingface
 from bert_keras.checkpoints.huggingface_writer import write_huggingface
 from bert_keras.checkpoints.keras_hub import read_keras_hub
+from bert_keras.checkpoints.matching import (
+    MismatchError,
+    assign,
+    check_encoder,
+    check_head,
+    match,
+)
 from bert_keras.checkpoints.model_garden import read_model_garden
 from bert_keras.checkpoints.sentence_files import POOLING
 from bert_keras.checkpoints.tf_hub import read_tf_hub
@@ -40,6 +41,7 @@ __all__ = [
     "Checkpoint",
     "LazyArrays",
     "MismatchError",
+    "assign",
     "check_encoder",
     "check_head",
     "head_config",

@@ -8,12 +8,8 @@ from typing import Any
 
 from bert_keras.cli.argument_types import field_adder, positive
 from bert_keras.corpus.reader import FORMS
-from bert_keras.pretraining.data_config import (
-    MASKING,
-    NEXT_SENTENCE,
-    UNITS,
-    PretrainingDataConfig,
-)
+from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.settings import MASKING, NEXT_SENTENCE, UNITS
 
 _DEFAULTS = PretrainingDataConfig()
 

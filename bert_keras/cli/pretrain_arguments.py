@@ -10,9 +10,16 @@ from typing import Any
 from bert_keras.cli.argument_types import field_adder, positive
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.config import OBJECTIVES, OPTIMIZERS, PretrainConfig
-from bert_keras.pretraining.data_config import UNITS
-from bert_keras.training.config import LAYOUTS, ON_NONFINITE, PRECISIONS, STRATEGIES
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.settings import (
+    LAYOUTS,
+    OBJECTIVES,
+    ON_NONFINITE,
+    OPTIMIZERS,
+    PRECISIONS,
+    STRATEGIES,
+    UNITS,
+)
 
 _DEFAULTS = PretrainConfig()
 

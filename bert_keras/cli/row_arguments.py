@@ -7,7 +7,7 @@ import argparse
 from bert_keras.cli.argument_types import positive
 from bert_keras.data.column_names import HEADER
 from bert_keras.errors import ConfigError
-from bert_keras.training.config import PRECISIONS
+from bert_keras.settings import PRECISIONS
 
 MODEL = "model folder or hf://owner/name"
 ROWS = "TSV, CSV or JSONL"

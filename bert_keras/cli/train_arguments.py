@@ -9,7 +9,7 @@ import os
 from bert_keras.cli.argument_types import field_adder, positive
 from bert_keras.cli.row_arguments import ROWS, add_columns, add_settings
 from bert_keras.errors import ConfigError
-from bert_keras.training.config import (
+from bert_keras.settings import (
     GRIDS,
     LAYOUTS,
     ON_NONFINITE,
@@ -18,8 +18,8 @@ from bert_keras.training.config import (
     RESUME,
     STRATEGIES,
     TRUNCATIONS,
-    TrainConfig,
 )
+from bert_keras.training.config import TrainConfig
 
 _DEFAULTS = TrainConfig()
 

@@ -4,8 +4,9 @@ Sentences are told by the rules of `sentencex` (Wikimedia's, some 300 languages)
 is compiled and splits tens of millions of characters a second. Its time grows with the
 square of a text's length (a line of 200,000 Chinese characters takes it 43 seconds), so
 that a paragraph of more than 4,096 characters goes through it in windows; a quotation
-that lies across two of them may be split inside. `bert_keras.text.sentences` splits in the
-TensorFlow graph, for tasks; here nothing has to be exported, and more languages count.
+that lies across two of them may be split inside. `bert_keras.text.sentences` splits in
+the TensorFlow graph, for tasks; here nothing has to be exported, and more languages
+count.
 """
 
 from __future__ import annotations

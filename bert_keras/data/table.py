@@ -1,7 +1,7 @@
 """Labelled columns of a user's file: `read_columns` gives lists of strings by role.
 
-The formats, TSV, CSV and JSONL, are those of `bert_keras.data.rows`. No row is ever lost in
-silence: a row that does not fit is an error with its line.
+The formats, TSV, CSV and JSONL, are those of `bert_keras.data.rows`. No row is ever
+lost in silence: a row that does not fit is an error with its line.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import summed_function, take_from_first
 from bert_keras.errors import ConfigError
-from bert_keras.settings import check_choice
-from bert_keras.training.config import STRATEGIES
+from bert_keras.settings import STRATEGIES, check_choice
 
 _CLUSTER = "TF_CONFIG"
 _SLURM_TASKS = "SLURM_STEP_NUM_TASKS"

@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_keras.checkpoints import (
     Checkpoint,
+    assign,
     check_encoder,
     check_head,
     head_config,
@@ -29,7 +30,7 @@ from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import replaced_folder
-from bert_keras.model.encoder import BertEncoder, assign
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.initialization import undrawn
 from bert_keras.model.lora import plain_weights
 from bert_keras.tasks import TASKS, find_task, name_of

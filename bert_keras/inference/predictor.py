@@ -13,9 +13,9 @@ import tensorflow as tf
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.model_folder import load_model
+from bert_keras.settings import PRECISIONS
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
-from bert_keras.training.config import PRECISIONS
 
 _WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products

@@ -11,9 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.checkpoints import Checkpoint, check_encoder, match, read_checkpoint
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
 from bert_keras.model.initialization import undrawn
@@ -68,30 +67,6 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
         }
         filled = {name: computed[name] for name in missing}
     return {**inputs, **filled}
-
-
-def assign(
-    model: keras.Model, checkpoint: Checkpoint, *, optional: tuple[str, ...] = ()
-) -> None:
-    """Set the weights of a model by name; nothing is set where any name does not fit.
-
-    Args:
-        model: its weights' `path` are canonical names.
-        checkpoint: names to arrays, each read when its turn comes.
-        optional: names or scopes (`cls/`) that may stand on one side only.
-
-    Raises:
-        MismatchError: names are missing, unexpected or misshapen; reports all at once.
-    """
-    weights = {weight.path: weight for weight in model.weights}
-    shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
-    try:
-        names = match(shapes, checkpoint.shapes, optional=optional)
-    except CheckpointError as error:
-        error.args = (f"{checkpoint.path}: {error}",)
-        raise
-    for name in names:
-        weights[name].assign(checkpoint.arrays[name])
 
 
 def seed_behind(config: BertConfig, seed: int) -> int:
@@ -299,6 +274,9 @@ class BertEncoder(keras.Model):
         Raises:
             CheckpointError: something is missing, broken or of another shape.
         """
+        # Readers of files are another room, needed only here.
+        from bert_keras.checkpoints import assign, check_encoder, read_checkpoint
+
         checkpoint = read_checkpoint(path)
         check_encoder(checkpoint)
         has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes

@@ -11,16 +11,19 @@ import math
 from typing import Any
 
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.data_config import UNITS
 from bert_keras.settings import (
+    LAYOUTS,
+    OBJECTIVES,
+    ON_NONFINITE,
+    PRECISIONS,
+    STRATEGIES,
+    UNITS,
     check_choice,
     check_mask_shares,
     check_share,
     check_whole_number,
 )
-from bert_keras.training.config import LAYOUTS, ON_NONFINITE, PRECISIONS, STRATEGIES
 
-OBJECTIVES = ("masked", "causal")
 OPTIMIZERS = ("adamw", "lamb")
 # Of two data sets, rows of 128 and then of 512 tokens, as in the paper.
 PHASE_SHARES: dict[int, tuple[float, ...]] = {1: (1.0,), 2: (0.9, 0.1)}

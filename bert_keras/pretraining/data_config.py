@@ -12,15 +12,15 @@ import math
 
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
+    MASKING,
+    NEXT_SENTENCE,
+    UNITS,
     check_choice,
     check_mask_shares,
     check_share,
     check_whole_number,
 )
 
-UNITS = ("piece", "word", "ngram")
-NEXT_SENTENCE = ("next", "order", "none")
-MASKING = ("static", "dynamic")
 _STATIC_COPIES = 10
 # Positions that a full row has room for are a multiple of it: 20 at 128, 76 at 512.
 _PREDICTIONS_MULTIPLE = 4

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.checkpoints import Checkpoint, check_encoder, write_huggingface
+from bert_keras.checkpoints import Checkpoint, assign, check_encoder, write_huggingface
 from bert_keras.config import BertConfig
 from bert_keras.inference.model_folder import assign_scope
-from bert_keras.model.encoder import BertEncoder, assign, seed_behind
+from bert_keras.model.encoder import BertEncoder, seed_behind
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.pretrainer import BertPretrainer
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -16,17 +16,15 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.config import OBJECTIVES
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.pretraining.files import LABEL, find_files
 from bert_keras.pretraining.records import examples_in_order, parts_in_order
 from bert_keras.pretraining.shards import masking_of
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import LAYOUTS, OBJECTIVES, check_choice, check_whole_number
 from bert_keras.text.masking import Masking
 from bert_keras.text.packing import locate, pack_rows
 from bert_keras.text.ragged import laid_like
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.config import LAYOUTS
 
 Features = Mapping[str, Any]
 _NONE = -1  # stands where a row has fewer masked tokens

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import read_checkpoint
+from bert_keras.checkpoints import assign, read_checkpoint
 from bert_keras.distribution.replicas import (
     Share,
     check_batch_size,
@@ -21,7 +21,6 @@ from bert_keras.distribution.replicas import (
 )
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import TrainingError
-from bert_keras.model.encoder import assign
 from bert_keras.pretraining.folder import weights_of, write_pretrainer
 from bert_keras.pretraining.held_out import HeldOut
 from bert_keras.pretraining.input import pretraining_dataset

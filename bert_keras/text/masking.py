@@ -18,8 +18,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.data_config import UNITS
-from bert_keras.settings import check_mask_shares, check_share, check_whole_number
+from bert_keras.settings import (
+    UNITS,
+    check_mask_shares,
+    check_share,
+    check_whole_number,
+)
 from bert_keras.text.ragged import count_true, keep, put, segment_ids
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.settings import TRUNCATIONS
 from bert_keras.text.ragged import (
     put,
     segment_ids,
@@ -23,7 +24,6 @@ from bert_keras.text.ragged import (
     starts_of,
     with_sizes,
 )
-from bert_keras.training.config import TRUNCATIONS
 
 # Rows of short texts are about so long. Attention costs the square of the row, but at
 # this length it is a twentieth of the work, and rows still fill well.

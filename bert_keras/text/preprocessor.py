@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.settings import LAYOUTS, TRUNCATIONS
 from bert_keras.text.packing import (
     first_pieces,
     join,
@@ -20,7 +21,6 @@ from bert_keras.text.packing import (
 )
 from bert_keras.text.ragged import sizes_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.config import LAYOUTS, TRUNCATIONS
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -9,22 +9,14 @@ import dataclasses
 import math
 
 from bert_keras.errors import ConfigError
-
-TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
-LAYOUTS = ("packed", "padded")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
-OPTIMIZERS = ("adamw", "lamb")
-ON_NONFINITE = ("stop", "skip")
-RESUME = ("auto", "never")
-# What a search tries: that of the paper's appendix A.3.
-GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
-    "paper": {
-        "batch_size": (16, 32),
-        "learning_rate": (5e-5, 3e-5, 2e-5),
-        "epochs": (2, 3, 4),
-    }
-}
+from bert_keras.settings import (
+    LAYOUTS,
+    ON_NONFINITE,
+    OPTIMIZERS,
+    PRECISIONS,
+    STRATEGIES,
+    TRUNCATIONS,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import read_checkpoint
+from bert_keras.checkpoints import assign, read_checkpoint
 from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
-from bert_keras.model.encoder import BertEncoder, assign
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.initialization import undrawn
 from bert_keras.model.lora import has_lora, plain_weights
 from bert_keras.runs.progress import say

@@ -21,11 +21,11 @@ import keras
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.runs.run_folder import SETTINGS, RunFolder
-from bert_keras.settings import check_choice
+from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.vocabulary import vocabulary_hash
-from bert_keras.training.config import RESUME, TrainConfig
+from bert_keras.training.config import TrainConfig
 
 FINISHED = ".finished.json"  # ends the names of what is told of runs that are over
 # What may differ when a run goes on: the weights do not follow from it.

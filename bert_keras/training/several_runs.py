@@ -27,9 +27,9 @@ from bert_keras.files.atomic import check_replaceable, replaced_folder
 from bert_keras.inference.model_folder import load_model
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.training.config import GRIDS, TrainConfig
+from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import named_tests, train, with_dev
 from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.result import TrainResult, write_results

@@ -11,8 +11,8 @@ import pytest
 from conftest import ROOT
 
 from bert_keras.checkpoints import write_google, write_huggingface
-from bert_keras.checkpoints.assign import encoder_shapes
 from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
+from bert_keras.checkpoints.matching import encoder_shapes
 from bert_keras.checkpoints.model_garden_writer import write_model_garden
 from bert_keras.config import BertConfig
 

@@ -27,7 +27,7 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
-from bert_keras.checkpoints.assign import encoder_shapes
+from bert_keras.checkpoints.matching import encoder_shapes
 from bert_keras.checkpoints.model_garden_writer import write_model_garden
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError

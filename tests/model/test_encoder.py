@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import MismatchError, read_checkpoint, write_huggingface
-from bert_keras.checkpoints.assign import encoder_shapes
+from bert_keras.checkpoints import (
+    MismatchError,
+    assign,
+    read_checkpoint,
+    write_huggingface,
+)
+from bert_keras.checkpoints.matching import encoder_shapes
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, assign, batch_inputs, complete
+from bert_keras.model.encoder import BertEncoder, batch_inputs, complete
 from bert_keras.text.packing import pack_rows, pad_rows
 from bert_keras.training.optimizers import AdamW
 

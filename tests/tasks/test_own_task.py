@@ -20,7 +20,10 @@ from bert_keras.cli.main import main
 EXAMPLE = ROOT / "examples" / "own_task"
 TASK = "stars.ordinal:Stars"
 # As the installed command does it: the current folder is not on the path by itself.
-COMMAND = "import sys; sys.path.pop(0); from bert_keras.cli.main import main; sys.exit(main())"
+COMMAND = (
+    "import sys; sys.path.pop(0); "
+    "from bert_keras.cli.main import main; sys.exit(main())"
+)
 
 
 def python(code: str, *arguments: object, folder: Path, path: str = "") -> str:

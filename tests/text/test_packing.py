@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
+from bert_keras.settings import TRUNCATIONS
 from bert_keras.text.packing import (
     join,
     locate,
@@ -21,7 +22,6 @@ from bert_keras.text.packing import (
 )
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.config import TRUNCATIONS
 
 CLS, SEP, PAD = 101, 102, 7
 SIZES = list(itertools.product(range(9), range(9), range(9)))  # a, b, budget

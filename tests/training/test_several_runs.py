@@ -13,9 +13,10 @@ import pytest
 from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
+from bert_keras.settings import GRIDS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training import several_runs
-from bert_keras.training.config import GRIDS, TrainConfig
+from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.several_runs import search_settings, summary, train_seeds
 

@@ -1,13 +1,17 @@
-"""Compare the weights that a model wants with those that a checkpoint has."""
+"""Compare a model's weights with those of a checkpoint by name, and assign them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from bert_keras.checkpoints.base import Checkpoint, Shape, listed
 from bert_keras.checkpoints.name_table import TABLE
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import keras
 
 _ENCODER = "bert/"
 _POOLER = "bert/pooler/"
@@ -82,6 +86,30 @@ def match(
     if missing or unexpected or misshapen:
         raise MismatchError(missing=missing, unexpected=unexpected, misshapen=misshapen)
     return names
+
+
+def assign(
+    model: keras.Model, checkpoint: Checkpoint, *, optional: tuple[str, ...] = ()
+) -> None:
+    """Set the weights of a model by name; nothing is set where any name does not fit.
+
+    Args:
+        model: its weights' `path` are canonical names.
+        checkpoint: names to arrays, each read when its turn comes.
+        optional: names or scopes (`cls/`) that may stand on one side only.
+
+    Raises:
+        MismatchError: names are missing, unexpected or misshapen; reports all at once.
+    """
+    weights = {weight.path: weight for weight in model.weights}
+    shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
+    try:
+        names = match(shapes, checkpoint.shapes, optional=optional)
+    except CheckpointError as error:
+        error.args = (f"{checkpoint.path}: {error}",)
+        raise
+    for name in names:
+        weights[name].assign(checkpoint.arrays[name])
 
 
 def check_encoder(checkpoint: Checkpoint) -> None:

@@ -1,0 +1,158 @@
+"""The house: which room may import which, and the light modules stay light.
+
+`ROOMS` is the table of contents of the package; a new room takes its place in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / "bert_keras"
+# What any room may import, and the only modules outside of the rooms.
+GROUND = {"__init__", "__main__", "errors", "config", "settings"}
+_BELOW_TASKS = {"checkpoints", "data", "distribution", "model", "scoring", "text"}
+_BELOW_INFERENCE = {"files", "runs", "tasks", *_BELOW_TASKS}
+_BELOW_TRAINING = {"inference", "report", *_BELOW_INFERENCE}
+ROOMS: dict[str, set[str]] = {
+    "files": set(),
+    "scoring": set(),
+    "model": set(),
+    "checkpoints": {"files"},
+    "text": {"files"},
+    "runs": {"files"},
+    "report": {"files"},
+    "corpus": {"files", "text"},
+    "data": {"runs", "scoring", "text"},
+    "distribution": {"runs"},
+    "tasks": _BELOW_TASKS,
+    "inference": _BELOW_INFERENCE,
+    "training": _BELOW_TRAINING,
+    "pretraining": {"corpus", "training", *_BELOW_TRAINING},
+}
+ROOMS["cli"] = set(ROOMS)
+# `from_pretrained` reaches the readers of files when it is called, not before.
+CALLED = {("model", "checkpoints")}
+FORBIDDEN = {
+    "model": {"tensorflow", "tensorflow_text", "keras_hub"},
+    "scoring": {"tensorflow", "tensorflow_text", "keras", "keras_hub"},
+}
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+LIGHT = (
+    "bert_keras bert_keras.cli.main bert_keras.cli.arguments bert_keras.training.config"
+)
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each module that a file imports, and whether a function imports it.
+
+    What stands under `if TYPE_CHECKING` does not run, so it does not count.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        called = node not in tree.body
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, called) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", called
+
+
+def room_of(module: str) -> str:
+    """Return the room of a dotted module, without the package's name."""
+    return module.split(".")[0]
+
+
+def test_every_module_is_in_a_room() -> None:
+    alone = {name for name in MODULES if "." not in name}
+    assert alone == GROUND
+    assert {room_of(name) for name in MODULES if "." in name} == set(ROOMS)
+
+
+def test_rooms_make_no_circle() -> None:
+    order = tuple(graphlib.TopologicalSorter(ROOMS).static_order())
+    assert set(order) == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_it_may(room: str) -> None:
+    wrong = []
+    for name, path in MODULES.items():
+        if room_of(name) != room:
+            continue
+        for module, called in imports(path):
+            package, _, rest = module.partition(".")
+            other = room_of(rest)
+            if package in FORBIDDEN.get(room, ()) and not called:
+                wrong.append(f"{name}: {module}")
+            if package != "bert_keras" or other not in ROOMS or other == room:
+                continue
+            if other not in ROOMS[room] and not (called and (room, other) in CALLED):
+                wrong.append(f"{name}: {module}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", GROUND - {"__main__"})
+def test_the_ground_imports_no_room(name: str) -> None:
+    found = [module for module, called in imports(MODULES[name]) if not called]
+    rooms = {room_of(m.partition(".")[2]) for m in found if m.startswith("bert_keras.")}
+    assert not rooms & set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_lives_there(room: str) -> None:
+    source = MODULES[f"{room}.__init__"].read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(source))
+
+
+def test_no_public_name_is_a_module() -> None:
+    # Importing the module would put it in the place of the name.
+    from bert_keras import _PLACES
+
+    assert not set(_PLACES) & (GROUND | set(ROOMS))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_file_asserts_nothing(name: str) -> None:
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    assert not [node for node in ast.walk(tree) if type(node) is ast.Assert]
+
+
+def test_the_light_modules_import_nothing_heavy() -> None:
+    check = (
+        f"import sys, {', '.join([*LIGHT.split(), 'bert_keras.tasks'])}\n"
+        "heavy = ('tensorflow', 'keras', 'keras_hub', 'numpy', 'safetensors')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", check]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_help_takes_less_than_a_second() -> None:
+    """Of processor time: how long one waits is the other programs' doing as well."""
+    command = [sys.executable, "-m", "bert_keras", "--help"]
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        seconds.append(used)
+    assert b"train" in done.stdout
+    assert min(seconds) < 1.0

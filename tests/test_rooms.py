@@ -107,7 +107,7 @@ def test_a_room_imports_what_it_may(room: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("name", GROUND - {"__main__"})
+@pytest.mark.parametrize("name", sorted(GROUND - {"__main__"}))
 def test_the_ground_imports_no_room(name: str) -> None:
     found = [module for module, called in imports(MODULES[name]) if not called]
     rooms = {room_of(m.partition(".")[2]) for m in found if m.startswith("bert_keras.")}

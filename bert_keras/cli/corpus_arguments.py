@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from bert_keras.cli.argument_types import field_adder, positive
-from bert_keras.corpus.reader import FORMS
+from bert_keras.corpus.documents import FORMS
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.settings import MASKING, NEXT_SENTENCE, UNITS
 
@@ -76,7 +76,7 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         "--beam",
         metavar="FLAGS",
         help="run on Apache Beam with its own flags in one word, such as "
-        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in its buckets",
+        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
     )
 
     setting = field_adder(parser, _DEFAULTS)
@@ -118,7 +118,7 @@ def _corpus(parser: argparse.ArgumentParser) -> None:
         "corpus",
         nargs="+",
         metavar="CORPUS",
-        help="files, folders or globs, packed too",
+        help="files, folders or globs, compressed or not, local or such as s3://…",
     )
     add(
         "--form",

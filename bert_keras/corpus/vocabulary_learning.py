@@ -26,8 +26,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.corpus.pair_merging import MARK, merge_pairs
-from bert_keras.corpus.word_counter import WordCounts
-from bert_keras.corpus.word_counts import count_words
+from bert_keras.corpus.word_counts import WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.settings import check_choice
 from bert_keras.text.normalization import WordSplitter

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, SHARED, files_of, refused
 
-from bert_keras.corpus import word_counter, word_counts
+from bert_keras.corpus import word_counts
 from bert_keras.corpus.documents import raw_documents
 from bert_keras.corpus.pair_merging import merge_pairs
 from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
@@ -152,15 +152,15 @@ def test_words_are_those_of_the_tokenizer(
 def test_how_texts_are_put_together_does_not_matter(monkeypatch: Any) -> None:
     texts = ODD_TEXTS * 5
     whole = count_words(texts)
-    monkeypatch.setattr(word_counter, "_TEXT_BYTES", 50)
-    monkeypatch.setattr(word_counter, "_STRINGS", 7)
-    monkeypatch.setattr(word_counter, "_BATCH_BYTES", 20)
+    monkeypatch.setattr(word_counts, "_TEXT_BYTES", 50)
+    monkeypatch.setattr(word_counts, "_STRINGS", 7)
+    monkeypatch.setattr(word_counts, "_BATCH_BYTES", 20)
     assert count_words(reversed(texts)) == whole
 
 
 def test_rare_words_are_forgotten_when_there_are_too_many(monkeypatch: Any) -> None:
-    monkeypatch.setattr(word_counter, "_TEXT_BYTES", 500)
-    monkeypatch.setattr(word_counter, "_STRINGS", 500)
+    monkeypatch.setattr(word_counts, "_TEXT_BYTES", 500)
+    monkeypatch.setattr(word_counts, "_STRINGS", 500)
     frequent = {f"f{n}": 40 + n for n in range(200)}
     rare = [f"r{n}" for n in range(20_000)]
     tokens = [word for word, count in frequent.items() for _ in range(count)] + rare
@@ -322,7 +322,7 @@ def learn(corpus: Corpus, folder: Path | None, **changes: Any) -> list[str]:
 def short_stages(monkeypatch: Any) -> None:
     """Let counts be kept every few documents, and words be forgotten on the way."""
     monkeypatch.setattr(word_counts, "_STAGE", 2000)
-    monkeypatch.setattr(word_counter, "_STRINGS", 100)
+    monkeypatch.setattr(word_counts, "_STRINGS", 100)
 
 
 @pytest.mark.usefixtures("short_stages")
@@ -392,9 +392,9 @@ def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
     )
     for broken in (b"", b"[]\n", b"{}\n", b"\x89PNG", data + b"x y\n"):
         kept.write_bytes(broken)
-        refused(lambda: learn(Corpus(), tmp_path), str(kept), "no file of counted")
+        refused(lambda: learn(Corpus(), tmp_path), str(kept), "not a file of word")
     kept.write_bytes(data[: data.rindex(b"\n", 0, -1) + 1])
-    refused(lambda: learn(Corpus(), tmp_path), str(kept), "cut off")
+    refused(lambda: learn(Corpus(), tmp_path), str(kept), "is truncated")
     # More texts than those of a run that had counted all.
     kept.unlink()
     learn(Corpus(), tmp_path)

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.rows import ending_of
 from bert_keras.data.table import Columns, read_lines
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.masked_lm_head import NO_LABEL, MaskedAccuracy, MaskedLMHead
@@ -116,7 +117,7 @@ class MaskedLM(Task):
         passed over; else a column of a table.
         """
         place = os.fspath(path)
-        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
+        if not columns and ending_of(place) == ".txt":
             return read_lines(place)
         return super().read(path, columns=columns, header=header)
 

@@ -424,7 +424,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_killed_count_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     script = (
         "import os, pathlib, signal\n"
-        "from test_vocabulary_learning import *\n"
+        "from corpus.test_vocabulary_learning import *\n"
         "word_counts._STAGE = 2000\n"
         "class Killed(Corpus):\n"
         "    def __iter__(self):\n"

@@ -140,7 +140,8 @@ def write_data(folder: Path) -> None:
     """Write a vocabulary and pretraining data of random words."""
     import numpy as np
 
-    from bert_keras import WordPieceTokenizer, write_pretraining_data
+    from bert_keras import WordPieceTokenizer
+    from bert_keras.pretraining import write_pretraining_data
     from bert_keras.pretraining.data_config import PretrainingDataConfig
 
     words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]

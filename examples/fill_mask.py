@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bert_keras import MaskedLM, Predictor, TrainConfig, load, pseudo_perplexity, train
+from bert_keras import MaskedLM, Predictor, TrainConfig, load, train
+from bert_keras.tasks.masked_lm.pseudo_likelihood import pseudo_perplexity
 from bert_keras.training.finetune import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "hospital" / "notes.txt"

@@ -47,7 +47,7 @@ def show_search(predictor: bert_keras.Predictor) -> None:
 
 
 def main(encoder: str) -> None:
-    before = bert_keras.load_embedder(encoder)
+    before = bert_keras.inference.load_embedder(encoder)
     show_scores("before training", before)
     show_search(before)
     result = bert_keras.train(
@@ -57,7 +57,7 @@ def main(encoder: str) -> None:
         output=MODEL,
         config=TrainConfig(epochs=3, batch_size=20, learning_rate=5e-5, max_length=64),
     )
-    after = bert_keras.load_embedder(result.folder)
+    after = bert_keras.inference.load_embedder(result.folder)
     show_scores("after training", after)
     show_search(after)
     version = bert_keras.export_model(after.model, EXPORTS)

@@ -37,6 +37,7 @@ from bert_keras.pretraining.manifest import (
     MANIFEST,
     as_text,
     check_job,
+    check_journal,
     check_names,
     check_none_left,
     is_partial,
@@ -245,6 +246,7 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
     journal = f"{folder}/{JOURNAL}"
     lines = whole_lines(beam_files.read(journal) or b"")
     if lines:
+        check_journal(journal, lines)
         check_job(folder, lines[0], job)
     else:
         beam_files.write(journal, (json.dumps(job) + "\n").encode())

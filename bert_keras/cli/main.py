@@ -11,6 +11,7 @@ import argparse
 import functools
 import json
 import os
+import select
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from bert_keras.cli.given_texts import batches, given_texts, lines, words
 from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
-from bert_keras.errors import BertKerasError
+from bert_keras.errors import BertKerasError, reason_of
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
@@ -31,10 +32,24 @@ if TYPE_CHECKING:
     from bert_keras.tasks.task_model import TaskModel
 
 
+def run_process() -> int:
+    """Run the command of this process, which ends after it; returns the exit code."""
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # A closed pipe or a full disk: Python's exit would try again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
-    0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+    The process's standard output is left as it is, so that a notebook may call this.
+
+    Returns:
+        0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -49,11 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
     except RunStopped as stopped:
         print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
         return EXIT_CODE
-    except BrokenPipeError:  # the reader of our answers has seen enough
-        _drop_output()
-    except OSError as error:  # standard output, such as on a full disk
-        _drop_output()
-        return _mistake(str(error))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 0  # the reader of our answers has seen enough
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return _mistake(f"{place}{reason_of(error)}")
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -71,9 +86,14 @@ def _mistake(message: str) -> int:
     return 2
 
 
-def _drop_output() -> None:
-    """Send what is still to be written nowhere, so that Python's exit is silent."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _reader_is_gone() -> bool:
+    """Say whether standard output is a pipe that nobody reads any more."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(e & (select.POLLERR | select.POLLHUP) for _, e in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # no file, as in a notebook
+        return False
 
 
 def _train(options: argparse.Namespace) -> None:

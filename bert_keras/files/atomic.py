@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, reason_of
 
 
 @contextlib.contextmanager
@@ -80,7 +80,9 @@ def replaced_folder(
         target.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     try:
         yield new
         new.chmod(0o755)

@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.errors import BertKerasError, CheckpointError, reason_of
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
@@ -63,13 +63,17 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
         target.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=".writing-", dir=target))
     except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     try:
         _write(model, new)
         new.chmod(0o755)
         return _publish(new, target)
     except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
 

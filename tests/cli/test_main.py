@@ -462,7 +462,8 @@ def test_texts_and_a_file(fail: Fail, spam_folder: Path, spam_file: Path) -> Non
 
 def test_an_export_onto_a_file(fail: Fail, spam_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "served").write_text("mine")
-    assert "cannot be written" in fail("export", spam_folder, tmp_path / "served")
+    line = fail("export", spam_folder, tmp_path / "served")
+    assert line.endswith("served: cannot be written: File exists")
     assert files_of(tmp_path) == {"served": b"mine"}
 
 
@@ -506,19 +507,50 @@ def test_a_mistake_is_one_line_and_code_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
-def test_answers_that_cannot_be_written() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_answers_that_cannot_be_written(unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = command("tasks", stdout=full, stderr=subprocess.PIPE)
+        done = command("tasks", stdout=full, stderr=subprocess.PIPE, env=environment)
     assert done.returncode == 2
-    assert done.stderr == "bert-keras: [Errno 28] No space left on device\n"
+    assert done.stderr == "bert-keras: No space left on device\n"
 
 
-def test_a_reader_that_has_seen_enough() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough(unbuffered: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = command("tasks", stdout=writing, stderr=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = command("tasks", stdout=writing, stderr=subprocess.PIPE, env=environment)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_caller_keeps_its_standard_output() -> None:
+    script = """
+import sys
+from bert_keras import cli
+
+def full(options):
+    raise OSError(28, "No space left on device", "a/file")
+
+def pipe(options):
+    raise BrokenPipeError(32, "Broken pipe")  # of something else than our output
+
+for verb in (full, pipe):
+    cli._VERBS["tasks"] = verb
+    assert cli.main(["tasks"]) == 2
+    print("here still")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, text=True, capture_output=True
+    )
+    assert done.stdout == "here still\n" * 2, done.stderr
+    assert done.stderr.splitlines() == [
+        "bert-keras: a/file: No space left on device",
+        "bert-keras: Broken pipe",
+    ]
+    assert done.returncode == 0
 
 
 def test_scores_of_any_task_are_aligned() -> None:

@@ -57,7 +57,7 @@ def _equal(value: Any, wanted: Any) -> bool:
     return type(value) is type(wanted) and value == wanted
 
 
-def _is(value: Any, kind: type) -> bool:
+def _is(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 

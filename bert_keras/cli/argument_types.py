@@ -20,6 +20,13 @@ def positive(text: str) -> int:
     return number
 
 
+def path(text: str) -> str:
+    """Return a path that is not empty: Python takes that as the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path; received ''")
+    return text
+
+
 def field_adder(parser: argparse.ArgumentParser, defaults: Any) -> Callable[..., None]:
     """Return a function that adds a field of a config as an option.
 

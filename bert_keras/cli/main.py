@@ -22,6 +22,7 @@ from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
 from bert_keras.errors import BertKerasError, reason_of
+from bert_keras.files.places import check_output_place
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
@@ -224,6 +225,8 @@ def _export(options: argparse.Namespace) -> None:
     from bert_keras.inference.export import export_model
     from bert_keras.inference.model_folder import load_model
 
+    places = {"model": options.model}
+    check_output_place("output", options.output, places, around=True)
     model = load_model(options.model, task=options.task)
     _with_settings(model, options)
     print(export_model(model, options.output))

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_keras.errors import CheckpointError, reason_of
+from bert_keras.files.places import check_path
 
 
 @contextlib.contextmanager
@@ -74,6 +75,7 @@ def replaced_folder(
         CheckpointError: `folder` is a file or holds something else than a model, or
             the disk refuses. The old folder stands as it did.
     """
+    check_path("folder", folder)
     target = Path(os.path.realpath(folder))  # what a link points to, not the link
     check_replaceable(target, files=files, needed=needed)
     try:

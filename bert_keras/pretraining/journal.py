@@ -15,6 +15,7 @@ from typing import Any
 
 from bert_keras.errors import DataError
 from bert_keras.files.atomic import written_beside
+from bert_keras.files.places import check_path
 from bert_keras.pretraining.manifest import (
     JOURNAL,
     MANIFEST,
@@ -47,6 +48,7 @@ class Journal:
     """
 
     def __init__(self, folder: str | os.PathLike[str], job: Mapping[str, Any]) -> None:
+        check_path("output", folder)
         self.folder = Path(folder)
         self.job = dict(job)
         self.shards: dict[int, dict[str, Any]] = {}

@@ -74,8 +74,9 @@ def parser() -> argparse.ArgumentParser:
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="default: a text a line of standard input (a pair: a tab between; a "
-        "context and its choices: tabs between, or one row of TEXTs)",
+        help="default: a text a line of standard input, answered as it comes (a pair: "
+        "a tab between, or two TEXTs; a context and its choices: tabs between, or one "
+        "row of TEXTs)",
     )
     predict.add_argument(
         "--input", metavar="FILE", type=path, help=f"{ROWS} with the texts"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import json
 import os
 import select
@@ -17,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import parse
-from bert_keras.cli.given_texts import batches, given_texts, lines, words
+from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
@@ -153,8 +154,10 @@ def _predict(options: argparse.Namespace) -> None:
     task = _with_settings(predictor.model, options)
     _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
-    given = given_texts(options, task, chosen_columns(options))
-    for batch in batches(given, 32 * options.batch_size):
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    given = given_texts(options, task, chosen_columns(options), piped)
+    wait = bool if options.texts or options.input else piped.wait
+    for batch in batches(given, 32 * options.batch_size, wait):
         items = [item for _, item in batch]
         answers = predictor.predict(items, batch_size=options.batch_size)
         for (name, item), answer in zip(batch, answers, strict=True):
@@ -201,8 +204,9 @@ def _search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     _answer_in_utf8()
-    queries = words(options.texts) or lines(sys.stdin.buffer)
-    for batch in batches(iter(queries), 32):
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    queries = words(options.texts) or piped
+    for batch in batches(queries, 32, bool if options.texts else piped.wait):
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:
                 row = {"query": query, **row}

@@ -20,6 +20,7 @@ from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
 
 from bert_keras.cli import arguments
 from bert_keras.cli import main as cli
+from bert_keras.cli.given_texts import Lines, batches
 from bert_keras.cli.main import main
 from bert_keras.cli.pretrain_arguments import pretrain_config
 from bert_keras.cli.train_arguments import named_tests
@@ -233,6 +234,51 @@ def test_predict_pairs(run: Run, pair_folder: Path, stdin) -> None:
     ]
     words = ("free cash", "win", "see you", "")
     assert objects(run("predict", pair_folder, *words)) == from_input
+
+
+def test_predict_pairs_with_a_tab_on_the_command_line(
+    run: Run, pair_folder: Path
+) -> None:
+    one = objects(run("predict", pair_folder, "free cash\twin"))
+    assert one == objects(run("predict", pair_folder, "free cash", "win"))
+    rows = objects(run("predict", pair_folder, "free cash\twin", "see you\t"))
+    assert [(row["text_a"], row["text_b"]) for row in rows] == [
+        ("free cash", "win"),
+        ("see you", ""),
+    ]
+    # One of two texts may hold a tab.
+    (row,) = objects(run("predict", pair_folder, "free cash", "win\tnow"))
+    assert (row["text_a"], row["text_b"]) == ("free cash", "win\tnow")
+
+
+def test_predict_a_tab_too_many(fail: Fail, pair_folder: Path) -> None:
+    line = fail("predict", pair_folder, "a\tb", "a\tb\tc")
+    assert "TEXT:2: must hold two texts with a tab between; holds 3" in line
+
+
+def test_what_is_piped_is_taken_as_it_comes() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as file:
+        piped = Lines(file)
+        found = batches(piped, 3, piped.wait)
+        os.write(writing, b"one\ntwo\nthr")
+        assert next(found) == ["one", "two"]
+        os.write(writing, b"ee\r\nfour\nfive\nsix\n\n")
+        assert next(found) == ["three", "four", "five"]
+        assert next(found) == ["six", ""]
+        os.write(writing, b"last")
+        os.close(writing)
+        assert list(found) == [["last"]]
+
+
+def test_a_large_file_is_taken_in_whole_batches(tmp_path: Path) -> None:
+    lines = [f"line {number} é" for number in range(50_000)]
+    (tmp_path / "texts").write_text("\n".join(lines), encoding="utf-8")
+    with open(tmp_path / "texts", "rb") as file:
+        piped = Lines(file)
+        found = list(batches(piped, 1024, piped.wait))
+    assert [len(batch) for batch in found[:-1]] == [1024] * (len(found) - 1)
+    assert [text for batch in found for text in batch] == lines
 
 
 def test_predict_pairs_of_a_file(run: Run, pair_folder: Path, tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ loading the whole model.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError, reason_of
 from bert_keras.files.places import check_path
+from bert_keras.files.unfinished import new_folder
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
@@ -70,7 +70,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             )
     try:
         target.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=".writing-", dir=target))
+        stack = contextlib.ExitStack()
+        new = stack.enter_context(new_folder(target, ".writing-"))
     except OSError as error:
         raise CheckpointError(
             f"{target}: cannot be written: {reason_of(error)}"
@@ -84,7 +85,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             f"{target}: cannot be written: {reason_of(error)}"
         ) from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        stack.close()
 
 
 def versions(output: str | os.PathLike[str]) -> list[int]:

@@ -20,11 +20,15 @@ from bert_keras.cli.row_arguments import (
 from bert_keras.cli.train_arguments import add_train
 from bert_keras.errors import ConfigError
 
+_MOST_SHOWN = 300  # characters of what argparse says
+
 
 class _Parser(argparse.ArgumentParser):
     """Raises what argparse would print in several lines."""
 
     def error(self, message: str) -> NoReturn:
+        if len(message) > _MOST_SHOWN:  # of thousands of digits
+            message = f"{message[:_MOST_SHOWN]}…"
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 from bert_keras.errors import ConfigError
+from bert_keras.settings import check_whole_number
 
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
@@ -17,6 +18,7 @@ STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
 OPTIMIZERS = ("adamw", "lamb")
 ON_NONFINITE = ("stop", "skip")
 RESUME = ("auto", "never")
+_MOST = 2**31 - 1  # of an int32, in which steps and lengths are counted
 # What a search tries: that of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {
@@ -101,11 +103,11 @@ class TrainConfig:
         least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0}
         counts = ("epochs", "batch_size", "accumulation", "save_every", "keep")
         for name in (*counts, *least):
-            if getattr(self, name) < least.get(name, 1):
-                raise ConfigError(
-                    f"`{name}` must be at least {least.get(name, 1)}; "
-                    f"received {getattr(self, name)}"
-                )
+            check_whole_number(
+                name, getattr(self, name), least=least.get(name, 1), most=_MOST
+            )
+        if self.max_length is not None:
+            check_whole_number("max_length", self.max_length, least=3, most=_MOST)
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 "`accumulation` must divide `batch_size`; received "

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, reason_of
 
 # `gelu` is the erf form and `gelu_new` the tanh form, the words of Hugging Face.
 # Google's own files say "gelu" and mean the tanh form: their reader translates.
@@ -194,7 +194,9 @@ class BertConfig:
         try:
             with open(path, encoding="utf-8") as file:
                 values = json.load(file)
-        except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        except OSError as error:
+            raise ConfigError(f"{os.fspath(path)}: {reason_of(error)}") from None
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{os.fspath(path)}: not a JSON file: {error}") from None
         if not isinstance(values, dict):
             raise ConfigError(

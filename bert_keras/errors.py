@@ -5,6 +5,15 @@ from __future__ import annotations
 import os
 
 
+def reason_of(error: BaseException) -> str:
+    """Return in one line what the system or TensorFlow says is wrong.
+
+    Without `[Errno N]` and the file, which the message names already.
+    """
+    said = getattr(error, "strerror", None) or getattr(error, "message", None) or error
+    return (str(said).splitlines() or [type(error).__name__])[0]
+
+
 class BertKerasError(ValueError):
     """Something given by the user is wrong; the message is one clear line.
 

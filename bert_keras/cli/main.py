@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import json
 import os
+import select
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import parse
-from bert_keras.cli.given_texts import batches, given_texts, lines, words
+from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
-from bert_keras.errors import BertKerasError
+from bert_keras.errors import BertKerasError, reason_of
+from bert_keras.files.places import check_output_place
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
@@ -31,10 +34,24 @@ if TYPE_CHECKING:
     from bert_keras.tasks.task_model import TaskModel
 
 
+def run_process() -> int:
+    """Run the command of this process, which ends after it; returns the exit code."""
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # A closed pipe or a full disk: Python's exit would try again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
-    0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+    The process's standard output is left as it is, so that a notebook may call this.
+
+    Returns:
+        0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -49,11 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
     except RunStopped as stopped:
         print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
         return EXIT_CODE
-    except BrokenPipeError:  # the reader of our answers has seen enough
-        _drop_output()
-    except OSError as error:  # standard output, such as on a full disk
-        _drop_output()
-        return _mistake(str(error))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 0  # the reader of our answers has seen enough
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return _mistake(f"{place}{reason_of(error)}")
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -71,9 +88,14 @@ def _mistake(message: str) -> int:
     return 2
 
 
-def _drop_output() -> None:
-    """Send what is still to be written nowhere, so that Python's exit is silent."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _reader_is_gone() -> bool:
+    """Say whether standard output is a pipe that nobody reads any more."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(e & (select.POLLERR | select.POLLHUP) for _, e in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # no file, as in a notebook
+        return False
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -132,8 +154,10 @@ def _predict(options: argparse.Namespace) -> None:
     task = _with_settings(predictor.model, options)
     _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
-    given = given_texts(options, task, chosen_columns(options))
-    for batch in batches(given, 32 * options.batch_size):
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    given = given_texts(options, task, chosen_columns(options), piped)
+    wait = bool if options.texts or options.input else piped.wait
+    for batch in batches(given, 32 * options.batch_size, wait):
         items = [item for _, item in batch]
         answers = predictor.predict(items, batch_size=options.batch_size)
         for (name, item), answer in zip(batch, answers, strict=True):
@@ -180,8 +204,9 @@ def _search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     _answer_in_utf8()
-    queries = words(options.texts) or lines(sys.stdin.buffer)
-    for batch in batches(iter(queries), 32):
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    queries = words(options.texts) or piped
+    for batch in batches(queries, 32, bool if options.texts else piped.wait):
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:
                 row = {"query": query, **row}
@@ -204,6 +229,8 @@ def _export(options: argparse.Namespace) -> None:
     from bert_keras.inference.export import export_model
     from bert_keras.inference.model_folder import load_model
 
+    places = {"model": options.model}
+    check_output_place("output", options.output, places, around=True)
     model = load_model(options.model, task=options.task)
     _with_settings(model, options)
     print(export_model(model, options.output))

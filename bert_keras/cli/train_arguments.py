@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import os
 
-from bert_keras.cli.argument_types import field_adder, positive
+from bert_keras.cli.argument_types import field_adder, path, positive
 from bert_keras.cli.row_arguments import ROWS, add_columns, add_settings
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
@@ -32,18 +32,32 @@ def add_train(train: argparse.ArgumentParser) -> None:
         "--encoder",
         required=True,
         metavar="PATH_OR_NAME",
+        type=path,
         help="pretrained model: folder, Google checkpoint or hf://owner/name",
     )
-    add("--train", required=True, metavar="FILE", help=f"{ROWS} of training rows")
-    add("--dev", metavar="FILE", help="rows that choose the best epoch")
+    add(
+        "--train",
+        required=True,
+        metavar="FILE",
+        type=path,
+        help=f"{ROWS} of training rows",
+    )
+    add("--dev", metavar="FILE", type=path, help="rows that choose the best epoch")
     add(
         "--test",
         action="append",
         default=[],
         metavar="[NAME=]FILE",
+        type=path,
         help="rows that are scored once at the end; may be repeated",
     )
-    add("--output", required=True, metavar="DIR", help="the model folder to write")
+    add(
+        "--output",
+        required=True,
+        metavar="DIR",
+        type=path,
+        help="the model folder to write",
+    )
     add_columns(train)
     add_settings(train, "a setting of the task, such as class_weights=balanced")
 
@@ -99,7 +113,7 @@ def add_train(train: argparse.ArgumentParser) -> None:
         type=int,
         metavar="RANK",
     )
-    setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
+    setting("tensorboard", "write TensorBoard's curves there", metavar="DIR", type=path)
     setting("save-every", "updates between checkpoints", type=int, metavar="N")
     setting("keep", "newest checkpoints that are kept", type=int, metavar="N")
     setting(

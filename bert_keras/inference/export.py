@@ -7,11 +7,10 @@ loading the whole model.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.errors import BertKerasError, CheckpointError, reason_of
+from bert_keras.files.places import check_path
+from bert_keras.files.unfinished import new_folder
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
@@ -31,6 +32,8 @@ TEXT_OPS = frozenset(
 # Core by name, but they call a Python function, which no server has.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
+# A folder with one of these holds a model, not the versions of one.
+_OF_A_MODEL = ("config.json", "model.safetensors", "saved_model.pb")
 
 
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
@@ -58,20 +61,31 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
             f"{keras.config.backend()}; save the model folder and export that"
         )
+    check_path("output", output)
     target = Path(output)
+    for name in _OF_A_MODEL:
+        if (target / name).exists():
+            raise CheckpointError(
+                f"{target}: must be a folder of versions 1, 2 …; holds {name}"
+            )
     try:
         target.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=".writing-", dir=target))
+        stack = contextlib.ExitStack()
+        new = stack.enter_context(new_folder(target, ".writing-"))
     except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     try:
         _write(model, new)
         new.chmod(0o755)
         return _publish(new, target)
     except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        stack.close()
 
 
 def versions(output: str | os.PathLike[str]) -> list[int]:

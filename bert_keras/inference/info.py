@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import read_checkpoint
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, reason_of
 from bert_keras.runs.environment import load_tensorflow
 
 
@@ -82,7 +82,9 @@ def _saved_model(folder: Path) -> dict[str, Any]:
         saved.ParseFromString((folder / "saved_model.pb").read_bytes())
         graph = saved.meta_graphs[0]
     except (OSError, DecodeError, IndexError) as error:
-        raise CheckpointError(f"{folder}: a broken SavedModel: {error}") from None
+        raise CheckpointError(
+            f"{folder}: a broken SavedModel: {reason_of(error)}"
+        ) from None
     facts: dict[str, Any] = {
         "kind": "SavedModel",
         "path": str(folder),

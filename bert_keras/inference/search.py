@@ -19,6 +19,7 @@ import numpy as np
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.atomic import written_beside
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
@@ -104,6 +105,8 @@ class Search:
             DataError: `index` is a file of something else.
         """
         _check_engine(engine)
+        if index is not None:
+            check_output_place("index", index, {"source": source})
         predictor = load_embedder(source, **settings)
         if not len(texts):
             raise DataError("`texts` must be at least one; received none")

@@ -47,7 +47,15 @@ def add_lora(encoder: BertEncoder, rank: int, *, seed: int) -> None:
         encoder: its embeddings and blocks are frozen.
         rank: width of the matrices.
         seed: of the first matrix of each pair.
+
+    Raises:
+        ConfigError: the matrices would be as wide as those that they stand for.
     """
+    width = encoder.config.hidden_size
+    if rank >= width:
+        raise ConfigError(
+            f"`lora_rank` must be below the encoder's width, {width}; received {rank}"
+        )
     encoder.embeddings.trainable = False
     for number, block in enumerate(encoder.blocks):
         if not block.trainable:

@@ -28,6 +28,7 @@ from bert_keras.corpus.reader import check_form, corpus_files
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files import beam_files
 from bert_keras.files.beam_files import INSTALL
+from bert_keras.files.places import check_output_place
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
 from bert_keras.pretraining.data_config import PretrainingDataConfig
@@ -37,6 +38,7 @@ from bert_keras.pretraining.manifest import (
     MANIFEST,
     as_text,
     check_job,
+    check_journal,
     check_names,
     check_none_left,
     is_partial,
@@ -169,6 +171,8 @@ def run_beam_pretraining_data(
     check_form(form)
     check_errors(errors)
     mask_id_of(tokenizer)
+    places = {"inputs": inputs}
+    check_output_place("output", output, places, around=True, inside=True)
     folder = _folder(output)
     pipeline = pipeline_of(pipeline_args)
     job = job_of(config, tokenizer, steps.sentences_by(language))
@@ -245,6 +249,7 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
     journal = f"{folder}/{JOURNAL}"
     lines = whole_lines(beam_files.read(journal) or b"")
     if lines:
+        check_journal(journal, lines)
         check_job(folder, lines[0], job)
     else:
         beam_files.write(journal, (json.dumps(job) + "\n").encode())

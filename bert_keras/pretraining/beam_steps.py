@@ -25,7 +25,7 @@ from bert_keras.errors import BertKerasError, DataError
 from bert_keras.files import beam_files
 from bert_keras.files.streams import Replaced
 from bert_keras.pretraining.data_config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import check_text, shard_name
+from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
 from bert_keras.pretraining.shards import Block, block_of, check_documents, shares_of
 
 # In the folder of the run: the names of the files, what is planned, what was made.
@@ -250,6 +250,8 @@ class WriteShard:
         path, note = f"{self.output}/{name}", f"{self.work}/{name}.json"
         try:
             known = json.loads(beam_files.read(note) or b"null")
+            if known is not None:
+                check_shard(note, known)
             if known is not None and beam_files.size_of(path) == known["bytes"]:
                 check_text(self.output, known, block.text_blake2b)
                 return known

@@ -16,7 +16,10 @@ from bert_keras.settings import (
     PRECISIONS,
     STRATEGIES,
     TRUNCATIONS,
+    check_whole_number,
 )
+
+_MOST = 2**31 - 1  # of an int32, in which steps and lengths are counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +96,11 @@ class TrainConfig:
         least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0}
         counts = ("epochs", "batch_size", "accumulation", "save_every", "keep")
         for name in (*counts, *least):
-            if getattr(self, name) < least.get(name, 1):
-                raise ConfigError(
-                    f"`{name}` must be at least {least.get(name, 1)}; "
-                    f"received {getattr(self, name)}"
-                )
+            check_whole_number(
+                name, getattr(self, name), least=least.get(name, 1), most=_MOST
+            )
+        if self.max_length is not None:
+            check_whole_number("max_length", self.max_length, least=3, most=_MOST)
         if self.batch_size % self.accumulation:
             raise ConfigError(
                 "`accumulation` must divide `batch_size`; received "

@@ -24,6 +24,7 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.distribution.worker_watch import WorkerWatch
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.atomic import check_replaceable
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.model_folder import (
     assign_scope,
     check_max_length,
@@ -206,6 +207,7 @@ def train(
     static = devices.has_static_shapes
     check_batch_size(config.batch_size, parts, replicas, static)
     tell = say if devices.is_chief else _silent
+    check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
     check_tensorboard(config.tensorboard, Path(output))
     train, dev = with_dev(train, dev, config, tell=tell)

@@ -24,6 +24,7 @@ import numpy as np
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import check_replaceable, replaced_folder
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.model_folder import load_model
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
@@ -140,6 +141,7 @@ class _Runs:
         *,
         free: tuple[str, ...],
     ) -> None:
+        check_output_place("output", output, {"encoder": given.get("encoder")})
         check_replaceable(output)
         check_tensorboard(config.tensorboard, Path(output))
         self.task = task

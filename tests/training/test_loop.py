@@ -381,6 +381,13 @@ def test_lora_learns_and_becomes_plain_weights(
     assert all(w.trainable for w in result.model.weights)
 
 
+@pytest.mark.parametrize("rank", [16, 100_000])
+def test_lora_of_the_whole_width_is_refused(make_model: Any, rank: int) -> None:
+    model = make_model(Classification(("ham", "promo", "spam")))
+    told = f"`lora_rank` must be below the encoder's width, 16; received {rank}"
+    refused(lambda: add_lora(model.backbone, rank, seed=4), told)
+
+
 def test_merging_lora_changes_no_output(make_model: Any, tmp_path: Path) -> None:
     model = make_model(Classification(("ham", "promo", "spam")))
     wanted = model.answer(TEXTS)["probabilities"].numpy()

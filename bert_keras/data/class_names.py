@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,15 +10,26 @@ from bert_keras.errors import CheckpointError
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in order; by value where all are whole numbers.
+    """Return the different names in order; by value where all are whole numbers.
+
+    Names of the same value, such as "1" and "01", are ordered by their characters, so
+    that every process finds the same order.
 
     Example:
-        >>> sorted_names({"10", "9"})
-        ('9', '10')
+        >>> sorted_names({"10", "9", "09"})
+        ('09', '9', '10')
     """
-    found = set(names)
-    numeric = all(name.isdecimal() for name in found)
-    return tuple(sorted(found, key=int) if numeric else sorted(found))
+    found = sorted(set(names))
+    if all(name.isdecimal() for name in found):
+        found.sort(key=_value)
+    return tuple(found)
+
+
+def _value(name: str) -> tuple[int, str]:
+    """Return what orders decimal digits of any script and number by their value."""
+    # Not `int`: it takes 4,300 digits at most.
+    digits = "".join(str(unicodedata.decimal(digit)) for digit in name).lstrip("0")
+    return len(digits), digits
 
 
 def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, shown
+
+if TYPE_CHECKING:
+    from bert_keras.data.table import Columns
+
+_MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -23,6 +28,29 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     if all(name.isdecimal() for name in found):
         found.sort(key=_value)
     return tuple(found)
+
+
+def check_names(columns: Columns, names: Iterable[Iterable[str]]) -> None:
+    """Raise DataError, by line, where a class of a row is too long to be a name."""
+    problems = [
+        (
+            row,
+            f"`label` must have {_MOST_LETTERS:,} characters at most; received "
+            f"{len(name):,}: {shown(name)}",
+        )
+        for row, found in enumerate(names)
+        for name in found
+        if len(name) > _MOST_LETTERS
+    ]
+    if problems:
+        raise columns.error(problems)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return the first names of classes for an error, each cut short."""
+    first = [name if len(name) <= 40 else name[:39] + "…" for name in names[:most]]
+    more = len(names) - most
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def _value(name: str) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def reason_of(error: BaseException) -> str:
@@ -59,3 +60,17 @@ class DataError(BertKerasError):
 
 class NoRowsError(DataError):
     """A data file is well-formed and holds no row."""
+
+
+def received(value: Any) -> str:
+    """Return the end of an error: `received` and the value, cut short."""
+    return f"received {shown(value)}"
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """Return a value as Python writes it, cut to so many characters, for an error."""
+    try:
+        text = repr(value[: most + 1] if isinstance(value, str) else value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return f"{str(type(value).__name__)} of too many digits"
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -105,7 +105,6 @@ def _train(options: argparse.Namespace) -> None:
 
     task = find_task(options.task)
     config = train_config(options)
-    read = {"columns": chosen_columns(options), "header": options.header}
     train: Any = training.train
     if options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
@@ -115,11 +114,11 @@ def _train(options: argparse.Namespace) -> None:
     result = train(
         task,
         encoder=options.encoder,
-        train=task.read(options.train, **read),
-        dev=task.read(options.dev, **read) if options.dev else None,
-        test={
-            name: task.read(path, **read) for name, path in named_tests(options.test)
-        },
+        train=options.train,
+        dev=options.dev,
+        test=dict(named_tests(options.test)),
+        columns=chosen_columns(options),
+        header=options.header,
         output=options.output,
         config=config,
         task_settings=task.parse_settings(options.settings),
@@ -139,10 +138,14 @@ def _evaluate(options: argparse.Namespace) -> None:
     from bert_keras.training.finetune import evaluate
 
     predictor = load(options.model, task=options.task, precision=options.precision)
-    task = _with_settings(predictor.model, options)
-    chosen = chosen_columns(options)
-    columns = task.read(options.file, columns=chosen, header=options.header)
-    scores = evaluate(predictor, columns, batch_size=options.batch_size)
+    _with_settings(predictor.model, options)
+    scores = evaluate(
+        predictor,
+        options.file,
+        columns=chosen_columns(options),
+        header=options.header,
+        batch_size=options.batch_size,
+    )
     print(json.dumps(scores) if options.json else score_table(scores))
 
 

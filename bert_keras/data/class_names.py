@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, shown
+
+if TYPE_CHECKING:
+    from bert_keras.data.table import Columns
+
+_MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in order; by value where all are whole numbers.
+    """Return the different names in order; by value where all are whole numbers.
+
+    Names of the same value, such as "1" and "01", are ordered by their characters, so
+    that every process finds the same order.
 
     Example:
-        >>> sorted_names({"10", "9"})
-        ('9', '10')
+        >>> sorted_names({"10", "9", "09"})
+        ('09', '9', '10')
     """
-    found = set(names)
-    numeric = all(name.isdecimal() for name in found)
-    return tuple(sorted(found, key=int) if numeric else sorted(found))
+    found = sorted(set(names))
+    if all(name.isdecimal() for name in found):
+        found.sort(key=_value)
+    return tuple(found)
+
+
+def check_names(columns: Columns, names: Iterable[Iterable[str]]) -> None:
+    """Raise DataError, by line, where a class of a row is too long to be a name."""
+    problems = [
+        (
+            row,
+            f"`label` must have {_MOST_LETTERS:,} characters at most; received "
+            f"{len(name):,}: {shown(name)}",
+        )
+        for row, found in enumerate(names)
+        for name in found
+        if len(name) > _MOST_LETTERS
+    ]
+    if problems:
+        raise columns.error(problems)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return the first names of classes for an error, each cut short."""
+    first = [name if len(name) <= 40 else name[:39] + "…" for name in names[:most]]
+    more = len(names) - most
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+
+
+def _value(name: str) -> tuple[int, str]:
+    """Return what orders decimal digits of any script and number by their value."""
+    # Not `int`: it takes 4,300 digits at most.
+    digits = "".join(str(unicodedata.decimal(digit)) for digit in name).lstrip("0")
+    return len(digits), digits
 
 
 def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:

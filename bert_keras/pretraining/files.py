@@ -131,7 +131,7 @@ def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
         DataError: a run has not finished.
     """
     found: dict[str, Mapping[str, Any] | None] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
+    for folder in sorted({os.path.dirname(path) for path in paths}):
         if os.path.exists(os.path.join(folder, JOURNAL)):
             raise DataError(
                 "the run that writes this data has not finished; start it again",

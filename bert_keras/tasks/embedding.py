@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.layer_choice import (
@@ -39,6 +39,7 @@ from bert_keras.scoring.embeddings import (
     similarity_scores,
 )
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -83,7 +84,7 @@ def similarities(columns: Columns) -> np.ndarray:
         except ValueError:
             values.append(math.nan)
         if not math.isfinite(values[-1]):
-            wrong.append((row, f"`label` must be a number; received {cell!r}"))
+            wrong.append((row, f"`label` must be a number; {received(cell)}"))
     if wrong:
         raise columns.error(wrong)
     return np.array(values, np.float32)
@@ -238,9 +239,7 @@ class Embedding(Task):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as they stand in a file."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        return tf.strings.to_number(targets, tf.float32)
+        return numbers(targets, tf.float32)
 
     # The model.
 

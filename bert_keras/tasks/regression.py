@@ -18,9 +18,10 @@ from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.tasks.pooled import PooledTask
 
 SCALINGS = ("standard", "none")
@@ -127,7 +128,7 @@ class Regression(PooledTask):
         """Return the number of each row, float32 [N]; bad ones are named by line."""
         values = [_number(cell) for cell in columns["label"]]
         wrong = [
-            (row, f"`label` must be a number; received {columns['label'][row]!r}")
+            (row, f"`label` must be a number; {received(columns['label'][row])}")
             for row, value in enumerate(values)
             if not math.isfinite(value)
         ]
@@ -137,9 +138,7 @@ class Regression(PooledTask):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for strings; numbers pass unchanged."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        return tf.strings.to_number(targets, tf.float32)
+        return numbers(targets, tf.float32)
 
     @property
     def units(self) -> int:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,9 +14,12 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicated_fit import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, complete, seed_behind
+from bert_keras.settings import check_share
+from bert_keras.tasks.given_labels import told
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -92,15 +96,26 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
         dataset, or batch dicts, come in the order that they have.
 
+        `validation_split` sets rows aside at random, by the seed that
+        `keras.utils.set_random_seed` sets, and leaves at least one row of each class
+        in training. Keras itself takes the last rows, as this does with
+        `shuffle=False`; of rows sorted by class that would be one class.
+
         A model made in a strategy's scope is trained on its replicas, see
         `ReplicatedFit`; texts then have a row each.
         """
+        split = kwargs.pop("validation_split", None)
+        if split and kwargs.get("validation_data") is None:
+            kept, aside = self._split((x, y, sample_weight), split, shuffle)
+            x, y, sample_weight = kept
+            held = keras.utils.pack_x_y_sample_weight(*aside)
+            dataset = tf.data.Dataset.from_tensor_slices(held)
+            kwargs["validation_data"] = dataset.batch(batch_size or 32)
         in_memory = not isinstance(x, tf.data.Dataset | dict)
-        if in_memory and shuffle and not kwargs.get("validation_split"):
+        if in_memory and shuffle:
             rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             dataset = tf.data.Dataset.from_tensor_slices(rows)
-            seed = int(np.random.randint(2**31))  # what `set_random_seed` settles
-            dataset = dataset.shuffle(max(len(dataset), 1), seed=seed)
+            dataset = dataset.shuffle(max(len(dataset), 1), seed=_new_seed())
             x, y, sample_weight = dataset.batch(batch_size or 32), None, None
             batch_size = None
         # Else TensorFlow makes the optimizer's variables while it traces the step, and
@@ -108,7 +123,56 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         if keras.config.backend() == "tensorflow" and self.compiled:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-        return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
+        with told():
+            return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Score, as `keras.Model.evaluate` does."""
+        with told():
+            return super().evaluate(*args, **kwargs)
+
+    def _split(
+        self, data: tuple[Any, Any, Any], share: float, shuffle: bool
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return texts, targets and weights to train on, and those set aside."""
+        check_share("validation_split", share)
+        leaves = [leaf for part in data for leaf in _leaves(part)]
+        if not all(isinstance(leaf, list) or hasattr(leaf, "shape") for leaf in leaves):
+            types = ", ".join(type(leaf).__name__ for leaf in leaves)
+            raise ConfigError(
+                "`validation_split` needs lists or arrays; for others give "
+                f"`validation_data`; received {types}"
+            )
+        sizes = {
+            len(leaf) if isinstance(leaf, list) else leaf.shape[0] for leaf in leaves
+        }
+        if len(sizes) != 1:
+            raise ConfigError(
+                "`x`, `y` and `sample_weight` must have equally many rows for "
+                f"`validation_split`; received {', '.join(map(str, sorted(sizes)))}"
+            )
+        (total,) = sizes
+        count = total - math.floor(total * (1 - share))
+        aside = list(range(total - count, total))
+        if shuffle:
+            kinds = self._kinds(data[1]) or [()] * total
+            aside = rows_aside(kinds, count, _new_seed())
+        kept = sorted(set(range(total)) - set(aside))
+        if not aside or not kept:
+            raise ConfigError(
+                "`validation_split` must leave rows on both sides, and in training "
+                f"one of each class; received {share} of {total} rows"
+            )
+        found = [tuple(_take(part, rows) for part in data) for rows in (kept, aside)]
+        return found[0], found[1]
+
+    def _kinds(self, y: Any) -> list[Collection[str]]:
+        """Return what each row holds of what training must see; empty if unknown."""
+        labels = np.asarray(y, dtype=object)
+        one = (str, bytes, int, np.integer)
+        if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
+            return []
+        return self.task.kinds(as_columns(label=labels), **self.task.settings())
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
@@ -173,6 +237,35 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
         return cls(**settings)
+
+
+def _new_seed() -> int:
+    """Return a seed, which follows from that of `keras.utils.set_random_seed`."""
+    return int(np.random.randint(2**31))
+
+
+def _leaves(part: Any) -> list[Any]:
+    """Return the lists and arrays of texts, targets or weights."""
+    if isinstance(part, tuple):
+        return [leaf for each in part for leaf in _leaves(each)]
+    if isinstance(part, dict):
+        return [leaf for each in part.values() for leaf in _leaves(each)]
+    return [] if part is None else [part]
+
+
+def _take(part: Any, rows: list[int]) -> Any:
+    """Return some rows of texts, targets or weights."""
+    if isinstance(part, tuple):
+        return tuple(_take(each, rows) for each in part)
+    if isinstance(part, dict):
+        return {key: _take(each, rows) for key, each in part.items()}
+    if part is None:
+        return None
+    if isinstance(part, list):
+        return [part[row] for row in rows]
+    if isinstance(part, tf.Tensor | tf.RaggedTensor):
+        return tf.gather(part, rows)
+    return np.asarray(part)[rows]
 
 
 def is_one_vector(outputs: Any) -> bool:

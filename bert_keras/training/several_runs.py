@@ -31,7 +31,7 @@ from bert_keras.runs.run_folder import RunFolder
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import named_tests, train, with_dev
+from bert_keras.training.finetune import task_and_data, train
 from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.result import TrainResult, write_results
 from bert_keras.training.run import (
@@ -42,11 +42,13 @@ from bert_keras.training.run import (
     told_settings,
 )
 
+# Arguments of `train` that are read once for all runs.
+_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
 _RESULTS = ("report.html", "scores.json")
 
 
 def train_seeds(
-    task: type[Task] | Task,
+    task: str | type[Task] | Task,
     *,
     seeds: int,
     output: str | os.PathLike[str],
@@ -81,7 +83,7 @@ def train_seeds(
 
 
 def search_settings(
-    task: type[Task] | Task,
+    task: str | type[Task] | Task,
     *,
     grid: str = "paper",
     output: str | os.PathLike[str],
@@ -134,7 +136,7 @@ class _Runs:
 
     def __init__(
         self,
-        task: type[Task] | Task,
+        task: str | type[Task] | Task,
         output: str | os.PathLike[str],
         config: TrainConfig,
         given: Mapping[str, Any],
@@ -144,7 +146,6 @@ class _Runs:
         check_output_place("output", output, {"encoder": given.get("encoder")})
         check_replaceable(output)
         check_tensorboard(config.tensorboard, Path(output))
-        self.task = task
         self.output = Path(output)
         # Several strategies in one process disturb each other.
         devices = given.get("devices") or find_strategy(config.strategy)
@@ -154,12 +155,14 @@ class _Runs:
                 f"{devices.name}: start one `train` a run"
             )
         # All runs are scored on the same rows.
-        rows, dev = with_dev(given["train"], given.get("dev"), config)
-        self.given = {**given, "train": rows, "dev": dev, "devices": devices}
+        self.given = {key: given[key] for key in given if key not in _OF_DATA}
+        of_data = {key: given[key] for key in given if key in _OF_DATA}
+        task, data = task_and_data(task, config=config, **of_data)
+        self.task: Task = task
+        tests = {name: data[name] for name in data if name not in ("train", "dev")}
+        self.given |= {"train": data["train"], "dev": data["dev"], "test": tests}
+        self.given["devices"] = devices
         self._found: dict[str, dict[str, Any]] = {}
-        if isinstance(task, type):
-            task = task.from_columns(rows, **(given.get("task_settings") or {}))
-        data = {"train": rows, "dev": dev, **named_tests(given.get("test"))}
         told = told_settings(task, given["encoder"], config, data)
         told = {name: value for name, value in told.items() if name not in free}
         path = run_path(output, "runs")
@@ -211,8 +214,7 @@ class _Runs:
             name = f"{report['settings']['task']}: {self.output.name}"
             write_results(folder, name, report)
         remove_run(self._run)
-        task = self.task if isinstance(self.task, type) else type(self.task)
-        model = load_model(self.output, task=task)
+        model = load_model(self.output, task=type(self.task))
         return TrainResult(
             self.output, model, report["scores"], report["history"], report
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import re
 from typing import Any
 
 import keras
 import pytest
 from conftest import refused
 
-from bert_keras.data.class_names import class_names
+from bert_keras.data.class_names import class_names, sorted_names
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
 from bert_keras.tasks import TASKS, find_task
@@ -91,3 +94,24 @@ def test_names_of_classes() -> None:
 )
 def test_names_that_are_none(config: dict[str, Any]) -> None:
     refused(lambda: class_names(config), "`id2label`")
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["1", "01", "001", "2"], ["001", "01", "1", "2"]),
+        (["１", "1", "10", "9"], ["1", "１", "9", "10"]),
+        (["0", "00", "-1"], ["-1", "0", "00"]),
+        (["9" * 5000, "10", "1" * 5000], ["10", "1" * 5000, "9" * 5000]),
+    ],
+)
+def test_equal_numbers_have_one_order(names: list[str], order: list[str]) -> None:
+    for each in itertools.permutations(names):
+        # Sets of few strings are walked in orders that differ by the hash seed.
+        assert sorted_names(dict.fromkeys(each)) == tuple(order)
+
+
+def test_a_class_that_is_no_task_is_told_what_to_subclass() -> None:
+    message = refused(lambda: find_task("pathlib:Path"), "'pathlib:Path'")
+    module, name = re.search(r"subclass of ([\w.]+)\.(\w+)", message).groups()
+    assert getattr(importlib.import_module(module), name).__name__ == "Task"

@@ -208,11 +208,23 @@ def test_targets_name_what_they_are() -> None:
     assert task.no_answer
     wanted = [[11, 14], [-1, -1], [16, 18], [-2, -2], [19, 23]]
     assert task.targets(columns).tolist() == wanted
-    (note,) = task.notes(columns)
-    assert "1 of 5 questions" in note
-    assert note.startswith("a.json: ")
-    assert note.endswith(": d")
-    assert task.describe(columns)["wrong_offsets"] == 1
+    answers, questions = task.notes(columns)
+    assert answers == (
+        "a.json: 4 of 8 answers, of 2 of 5 questions, do not stand where "
+        "`answer_start` says: c ('six' at 10), d ('six' at 12), d ('' at 0), "
+        "d ('x' at -1)"
+    )
+    assert "1 of 5 questions" in questions
+    assert questions.startswith("a.json: ")
+    assert questions.endswith(": d")
+    facts = task.describe(columns)
+    assert facts["wrong_offsets"] == 1 and facts["misplaced_answers"] == 4
+    # Some answers of a question are misplaced, and it is trained on by another.
+    (line,) = task.notes(columns.take([0, 2]))
+    assert line.endswith(": c ('six' at 10)")
+    assert task.notes(columns.take([0, 1, 4])) == []
+    many = columns.take([2] * 14)
+    assert task.notes(many)[0].endswith(" and 4 more")
     assert not QuestionAnswering.from_columns(columns.take([0, 4])).no_answer
     refused(lambda: QuestionAnswering.from_columns(columns.take([3])), "a.json", "d")
     refused(lambda: QuestionAnswering.from_columns(columns.take([1])), "no question")

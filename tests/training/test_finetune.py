@@ -19,11 +19,18 @@ from conftest import ROWS, files_of, refused
 
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.training import finetune as training
 from bert_keras.training import result as finetuning_result
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import TrainResult, evaluate, new_model, train
+from bert_keras.training.finetune import (
+    TrainResult,
+    evaluate,
+    new_model,
+    task_and_data,
+    train,
+)
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 TARGETS = np.array([("ham", "promo", "spam").index(label) for label in LABELS])
@@ -136,6 +143,101 @@ def test_without_dev_rows_some_are_set_aside(
     assert "3 of 12 training rows are set aside" in capsys.readouterr().err
     (kept,) = seen.value.args
     assert len(set(kept["text"])) == len(kept) == 9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_class_stays_in_training(seed: int) -> None:
+    # Each class but one has one row: whatever is drawn, only that one's can go.
+    rows = as_columns(text=list("abcdef"), label=["x", "ham", "y", "ham", "z", "w"])
+    config = TrainConfig(seed=seed, dev_share=0.5)
+    lines: list[str] = []
+    _, data = task_and_data(
+        Classification, train=rows, config=config, tell=lines.append
+    )
+    assert set(data["train"]["label"]) == {"x", "y", "z", "w", "ham"}
+    assert data["dev"]["label"] == ["ham"]
+    assert lines == [
+        f"no dev rows given: 1 of 6 training rows are set aside (seed {seed}), not 3: "
+        "each class is in training"
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        ("multi-label", ["x,y", "y,x", "z", ""]),
+        ("next-sentence", ["next", "next", "next", "not_next"]),
+        ("token-classification", ["B-x", "B-x", "B-y", "O"]),
+    ],
+)
+def test_what_other_tasks_learn_stays_in_training(
+    task: str, labels: list[str], seed: int
+) -> None:
+    rows = as_columns(text=list("abcd"), text_pair=list("abcd"), label=labels)
+    config = TrainConfig(seed=seed, dev_share=0.5)
+    found, data = task_and_data(task, train=rows, config=config, tell=str)
+    settings = found.settings() if task == "multi-label" else {}
+    kinds = [set(kind) for kind in found.kinds(rows, **settings)]
+    trained = [set(kind) for kind in found.kinds(data["train"], **settings)]
+    assert set.union(*trained) == set.union(*kinds)
+
+
+def test_what_is_set_aside_is_named_where_it_matters() -> None:
+    action = functools.partial(task_and_data, config=TrainConfig(), tell=str)
+    two = as_columns(text=["a", "b"], label=["neg", "pos"])
+    refused(lambda: action(Classification, train=two), "too few rows", "each class")
+    two = as_columns(text=["a", "b"], label=["1", "2"])
+    line = refused(lambda: action("regression", train=two), "two values or more")
+    assert line.endswith("; 1 of 2 rows are set aside for dev")
+    same = as_columns(text=["a", "b"], label=["1", "1"])
+    line = refused(lambda: action("regression", train=same, dev=same), "two values")
+    assert "set aside" not in line
+
+
+def test_data_is_given_as_people_have_it(encoder_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    rows = [f'"{text}",{n}\n' for text, n in zip(TEXTS, TARGETS, strict=True)]
+    path.write_text("sentence,kind\n" + "".join(rows))
+    table = {"sentence": TEXTS, "kind": TARGETS}
+    columns = {"text": "sentence", "label": "kind"}
+    result = train(
+        "classification",
+        encoder=encoder_folder,
+        train=path,
+        dev=table,
+        test={"table": table, "file": str(path)},
+        columns=columns,
+        output=tmp_path / "model",
+        config=TrainConfig(epochs=1, max_length=24),
+    )
+    assert result.model.task.classes == ("0", "1", "2")
+    accuracy = result.scores["dev"]["accuracy"]
+    assert accuracy == result.scores["file"]["accuracy"]
+    assert accuracy == result.scores["table"]["accuracy"]
+    for data in (table, path):
+        scores = evaluate(Predictor(result.model), data, columns=columns)
+        assert scores["accuracy"] == accuracy
+
+
+@pytest.mark.parametrize("name", ["train", "dev", "test"])
+def test_what_is_no_data_is_named(run: Any, name: str) -> None:
+    refused(lambda: run(**{name: 5}), f"`{name}` must be a path", "received int")
+    refused(lambda: run(task="spam"), "`task` must be one of", "'spam'")
+
+
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_a_label_of_many_digits_is_one_line(task: str) -> None:
+    labels = ["9" * 5000, "1"] * 5
+    rows = Columns("a.tsv", {"text": list("abcdefghij"), "label": labels}, [*range(10)])
+    config = TrainConfig(dev_share=0.4)
+    action = functools.partial(task_and_data, task, config=config, tell=str)
+    line = refused(lambda: action(train=rows), "a.tsv:", "1,000 characters", "5,000")
+    assert len(line) < 1500 and "999…" in line
+    known = Classification(("1", "2"))
+    assert len(refused(lambda: known.targets(rows.take([0])), "a.tsv:0", "…")) < 300
+    number = find_task("regression")
+    assert len(refused(lambda: number().targets(rows.take([0])), "a.tsv:0")) < 300
 
 
 def test_too_few_rows_to_set_some_aside(encoder_folder: Path, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.memory import is_path
 from bert_keras.data.table import Columns, read_lines
+from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.masked_lm_head import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
@@ -115,9 +117,10 @@ class MaskedLM(Task):
         The lines of a `.txt` file where no column is named: each a text, blank ones
         passed over; else a column of a table.
         """
-        place = os.fspath(path)
-        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
-            return read_lines(place)
+        if not columns and is_path(path):
+            place = os.fspath(path)
+            if place.lower().removesuffix(".gz").endswith(".txt"):
+                return read_lines(place)
         return super().read(path, columns=columns, header=header)
 
     def read_texts(
@@ -142,7 +145,7 @@ class MaskedLM(Task):
         """Return the number that each text's masks follow from, int64 [N]."""
         texts = self.texts(columns)[0]
         blank = [
-            (row, f"`text` must hold a word to predict; received {text!r}")
+            (row, f"`text` must hold a word to predict; {received(text)}")
             for row, text in enumerate(texts)
             if not text.strip()
         ]

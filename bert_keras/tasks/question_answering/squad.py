@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import DataError, NoRowsError
+from bert_keras.errors import ConfigError, DataError, NoRowsError, received, shown
 from bert_keras.scoring.answers import question_score
 
 NO_ANSWER, UNKNOWN = -1, -2  # what `place_of` returns where there is no place
+_ROLES = ("id", "question", "context", "answers")
 _MOST_SHOWN = 10  # bad questions that an error names
 
 
@@ -32,11 +34,19 @@ def is_squad(path: str | os.PathLike[str]) -> bool:
     return isinstance(_load(os.fspath(path)), dict)
 
 
-def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Columns:
+def read_squad(
+    path: Any,
+    *,
+    columns: Mapping[str, str | int | None] | None = None,
+    with_answers: bool = True,
+) -> Columns:
     """Return the questions of a SQuAD file, one a row, in their order.
 
     Args:
-        path: the file, perhaps gzipped.
+        path: the file, perhaps gzipped. Or a table in memory, as of `as_columns`, with
+            a question a row; its `answers` are as those of a file, `(text, start)`
+            pairs, or lists of texts and starts, as in `datasets`.
+        columns: of a table: role (`id`, `question`, `context`, `answers`) to column.
         with_answers: whether each question must have `answers`; they are left out if
             not.
 
@@ -49,16 +59,27 @@ def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Co
         DataError: the file is missing, no SQuAD, or has broken questions: all are
             counted and the first ten named by their id.
     """
-    place = os.fspath(path)
-    content = _load(place)
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        raise DataError("must be SQuAD's JSON: an object with a list `data`", path=path)
+    source = source_of(path)
+    if isinstance(source, MemoryRows):
+        place, questions = source.path, _questions_of_rows(source, columns or {})
+    else:
+        if columns:
+            raise ConfigError(
+                "`columns` must be left out: SQuAD's JSON has its own names; "
+                f"received {dict(columns)}"
+            )
+        place, content = source, _load(source)
+        if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+            raise DataError(
+                "must be SQuAD's JSON: an object with a list `data`", path=place
+            )
+        questions = _questions(place, content["data"])
     cells: dict[str, Any] = {"id": [], "question": [], "context": []}
     if with_answers:
         cells["answers"] = []
     problems = []
     seen: set[str] = set()
-    for name, question, context in _questions(place, content["data"]):
+    for name, question, context in questions:
         problem = _problem(question, context, with_answers)
         if name in seen:
             problem = problem or "stands twice in the file"
@@ -78,9 +99,9 @@ def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Co
         shown = "; ".join(problems[:_MOST_SHOWN])
         shown += f"; and {more} more" if more > 0 else ""
         count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
-        raise DataError(f"{count}{shown}", path=path)
+        raise DataError(f"{count}{shown}", path=place)
     if not cells["id"]:
-        raise NoRowsError("holds no questions", path=path)
+        raise NoRowsError("holds no questions", path=place)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
 
 
@@ -93,13 +114,18 @@ def is_answers(cell: Any) -> bool:
     )
 
 
+def stands_at(context: str, text: str, start: int) -> bool:
+    """Say whether an answer's text begins at a character of its context."""
+    return start >= 0 and bool(text) and context.startswith(text, start)
+
+
 def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
     """Return first character and end of the first answer that stands where it says.
 
     `NO_ANSWER` twice where there are no answers, `UNKNOWN` where none stands there.
     """
     for text, start in answers:
-        if start >= 0 and text and context.startswith(text, start):
+        if stands_at(context, text, start):
             return start, start + len(text)
     code = UNKNOWN if answers else NO_ANSWER
     return code, code
@@ -134,6 +160,37 @@ def _questions(
                     message = f"a question of article {number} has no `id`"
                     raise DataError(message, path=path)
                 yield str(name), question, paragraph.get("context")
+
+
+def _questions_of_rows(
+    table: MemoryRows, columns: Mapping[str, str | int | None]
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield what `_questions` does, of the rows of a table; `id` may be missing."""
+    keys = {role: str(columns.get(role) or role) for role in _ROLES}
+    for number, row in table.rows():
+        question = {role: row.get(key) for role, key in keys.items()}
+        name = question["id"]
+        question["is_impossible"] = row.get("is_impossible") == "true"
+        question["answers"] = _answer_dicts(question["answers"])
+        yield str(number if name is None else name), question, question["context"]
+
+
+def _answer_dicts(answers: Any) -> Any:
+    """Return the answers of a row as SQuAD's files have them."""
+    if isinstance(answers, dict):  # as in `datasets`: a list of each
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if isinstance(texts, list) and isinstance(starts, list):
+            answers = list(zip(texts, starts, strict=False))
+            if len(texts) != len(starts):
+                return None
+    if not isinstance(answers, list):
+        return None
+    return [
+        {"text": answer[0], "answer_start": answer[1]}
+        if isinstance(answer, list | tuple) and len(answer) == 2
+        else answer
+        for answer in answers
+    ]
 
 
 def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:
@@ -178,7 +235,7 @@ def answer_places(columns: Columns) -> np.ndarray:
         DataError: a cell of `answers` is of another form.
     """
     problems = [
-        (row, f"`answers` must be a list of (text, start); received {answers!r}")
+        (row, f"`answers` must be a list of (text, start); {received(answers)}")
         for row, answers in enumerate(columns["answers"])
         if not is_answers(answers)
     ]
@@ -189,18 +246,49 @@ def answer_places(columns: Columns) -> np.ndarray:
 
 
 def misplaced(columns: Columns) -> list[str]:
-    """Return a line that names the questions whose answers stand nowhere, or none."""
-    wrong = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
-    if not len(wrong):
+    """Return what is to be said of answers that do not stand where they say.
+
+    A line that counts and names the answers, one that names the questions none of whose
+    answers does; none if all do.
+    """
+    wrong = misplaced_answers(columns)
+    if not wrong:
         return []
     names = names_of(columns)
-    shown = ", ".join(str(names[row]) for row in wrong[:_MOST_SHOWN_of_asked])
-    more = len(wrong) - _MOST_SHOWN_of_asked
-    return [
-        f"{columns.path}: {len(wrong):,} of {len(columns):,} questions are not "
-        "trained on: none of their answers stands where `answer_start` says: "
-        f"{shown}" + (f" and {more:,} more" if more > 0 else "")
+    total = sum(map(len, columns["answers"]))
+    asked = len({row for row, _, _ in wrong})
+    told = [f"{names[row]} ({shown(text, 40)} at {at})" for row, text, at in wrong]
+    lines = [
+        f"{columns.path}: {len(wrong):,} of {total:,} answers, of {asked:,} of "
+        f"{len(columns):,} questions, do not stand where `answer_start` says: "
+        f"{_first(told)}"
     ]
+    lost = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
+    if len(lost):
+        lines.append(
+            f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
+            "trained on: none of their answers stands where `answer_start` says: "
+            f"{_first([str(names[row]) for row in lost])}"
+        )
+    return lines
+
+
+def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
+    """Return row, text and start of each answer that does not stand at its start."""
+    pairs = zip(columns["context"], columns["answers"], strict=True)
+    return [
+        (row, text, start)
+        for row, (context, answers) in enumerate(pairs)
+        for text, start in answers
+        if not stands_at(context, text, start)
+    ]
+
+
+def _first(told: list[str]) -> str:
+    more = len(told) - _MOST_SHOWN_of_asked
+    return ", ".join(told[:_MOST_SHOWN_of_asked]) + (
+        f" and {more:,} more" if more > 0 else ""
+    )
 
 
 def question_facts(columns: Columns) -> dict[str, Any]:
@@ -211,6 +299,7 @@ def question_facts(columns: Columns) -> dict[str, Any]:
         "contexts": len(set(columns["context"])),
         "with_answer": answered,
         "without_answer": len(columns) - answered,
+        "misplaced_answers": len(misplaced_answers(columns)),
         "wrong_offsets": int((answer_places(columns) == UNKNOWN).any(1).sum()),
     }
 

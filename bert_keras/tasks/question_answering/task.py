@@ -114,12 +114,7 @@ class QuestionAnswering(Confidence, Task):
         header: str = "auto",
     ) -> Columns:
         """Return the questions of a file in SQuAD's JSON, with their answers."""
-        if columns:
-            raise ConfigError(
-                "`columns` must be left out: SQuAD's JSON has its own names; "
-                f"received {dict(columns)}"
-            )
-        return read_squad(path)
+        return read_squad(path, columns=columns)
 
     def read_texts(
         self,
@@ -140,7 +135,7 @@ class QuestionAnswering(Confidence, Task):
         targets = task.targets(columns)
         if not (targets >= 0).any():
             wrong = task.notes(columns)
-            message = wrong[0] if wrong else "no question has an answer to learn from"
+            message = wrong[-1] if wrong else "no question has an answer to learn from"
             raise DataError(message, path=None if wrong else columns.path)
         return dataclasses.replace(task, **settings)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -30,6 +30,7 @@ from bert_keras.tasks.tagging.word_tags import (
     split_cells,
     tag_facts,
     tag_numbers,
+    types_of,
     wrong_sentences,
 )
 from bert_keras.text.preprocessor import Preprocessor
@@ -102,6 +103,10 @@ class TaggingTask(Confidence, Task):
         if found is None:
             return super().read_texts(path, columns=columns, header=header)
         return found
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        return types_of(columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:

@@ -8,18 +8,43 @@ from typing import Any
 from bert_keras.errors import ConfigError
 
 
-def check_whole_number(name: str, value: Any, *, least: int) -> None:
-    """Raise ConfigError unless a setting is an integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def check_whole_number(
+    name: str, value: Any, *, least: int, most: int | None = None
+) -> None:
+    """Raise ConfigError unless a setting is an integer from `least` to `most`."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not fits or (most is not None and value > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ConfigError(
-            f"`{name}` must be a whole number of at least {least}; received {value!r}"
+            f"`{name}` must be a whole number {limits}; received {shown(value)}"
         )
 
 
-def check_number(name: str, value: Any) -> None:
-    """Raise ConfigError unless a setting is a number, as JSON has them."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"`{name}` must be a number; received {value!r}")
+def check_number(
+    name: str, value: Any, *, least: float | None = None, most: float | None = None
+) -> None:
+    """Raise ConfigError unless a setting is a number, as JSON has them.
+
+    Args:
+        name: the setting.
+        value: its value.
+        least, most: both or none; where they are given it is finite, too.
+    """
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if fits and least is not None and most is not None:
+        fits = least <= value <= most  # NaN is not
+    if not fits:
+        limits = "" if least is None else f" from {least:g} to {most:g}"
+        raise ConfigError(f"`{name}` must be a number{limits}; received {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error message, a long one cut."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a whole number of {value.bit_length()} bits"
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
@@ -27,15 +52,15 @@ def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
     fits = isinstance(value, int | float) and not isinstance(value, bool)
     if not fits or not 0 <= value <= 1 or (above_zero and not value):
         lowest = "above 0" if above_zero else "from 0"
-        raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
+        raise ConfigError(f"`{name}` must be {lowest} to 1; received {shown(value)}")
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ConfigError unless a setting is one of those that are allowed."""
     choices = tuple(allowed)
     if value not in choices:
-        shown = ", ".join(str(choice) for choice in choices if choice is not None)
-        raise ConfigError(f"`{name}` must be one of {shown}; received {value!r}")
+        words = ", ".join(str(choice) for choice in choices if choice is not None)
+        raise ConfigError(f"`{name}` must be one of {words}; received {shown(value)}")
 
 
 def check_mask_shares(mask_share: Any, random_share: Any) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import load_model
+from bert_keras.settings import check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
 from bert_keras.training.config import PRECISIONS
@@ -75,11 +77,9 @@ class Predictor:
         def lengths(*texts: Any) -> tf.Tensor:
             return model.task.lengths(padded, one_or_all(texts))[0]
 
+        # Traced when they are first called.
         self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
-        # Mostly scores are of the answers, and one graph serves both.
-        task = type(model.task)
-        same = (task.measure, task.assess) == (Task.measure, Task.assess)
-        self._measure = self._answer if same else self._graphs(measure)
+        self._measure = self._graphs(measure)
 
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
@@ -94,20 +94,24 @@ class Predictor:
             for signature in (task.signature(), *task.more_signatures().values())
         }
 
-    def predict(
-        self, texts: Sequence[Any], *, batch_size: int = 32
-    ) -> list[dict[str, Any]]:
+    def predict(self, texts: Any, *, batch_size: int = 32) -> list[dict[str, Any]]:
         """Return one dict a text; see the task's `answer` for its keys.
 
         Args:
             texts: strings, or tuples of strings, one a role, where the task reads
-                several, such as pairs, or lists of words, where it tags words.
+                several, such as pairs, or lists of words, where it tags words. Any
+                iterable of these, or a table with a column for each role, see
+                `text_items.as_items`.
             batch_size: texts computed at once.
+
+        Raises:
+            DataError: a text is missing or no string.
         """
-        if isinstance(texts, str):
-            raise DataError(f"`texts` must be a list of strings; received {texts!r}")
         rows: list[dict[str, Any]] = []
-        parts = self.model.task.parts(texts)
+        task = self.model.task
+        signatures = (task.signature(), *task.more_signatures().values())
+        forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
+        parts = task.parts(as_items(texts, forms))
         for answers in self.stream(parts, batch_size=batch_size):
             rows.extend(self.model.task.rows(answers))
         return rows
@@ -134,8 +138,7 @@ class Predictor:
         self, graphs: _Graphs, texts: tuple[Sequence[Any], ...], *, batch_size: int
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield what graphs of the texts give, in their order."""
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
+        check_whole_number("batch_size", batch_size, least=1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
 

@@ -368,6 +368,13 @@ def evaluate(
     Raises:
         DataError: a label is unknown to the model; all bad lines are counted.
     """
+    for name, value, kind, wanted in (
+        ("predictor", predictor, Predictor, "what `load` returns"),
+        ("columns", columns, Columns, "what `task.read` or `as_columns` returns"),
+    ):
+        if not isinstance(value, kind):
+            shown = f"{str(value)[:80]!r} ({type(value).__name__})"
+            raise DataError(f"`{name}` must be {wanted}; received {shown}")
     task = predictor.model.task
     task.targets(columns)  # before the model runs
     answers = predictor.answers(columns, batch_size=batch_size)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import shlex
 import sys
@@ -21,6 +20,7 @@ from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
 from bert_keras.errors import BertKerasError
+from bert_keras.files.json_text import json_text
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
@@ -121,7 +121,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     chosen = chosen_columns(options)
     columns = task.read(options.file, columns=chosen, header=options.header)
     scores = evaluate(predictor, columns, batch_size=options.batch_size)
-    print(json.dumps(scores) if options.json else score_table(scores))
+    print(json_text(scores) if options.json else score_table(scores))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -142,7 +142,7 @@ def _predict(options: argparse.Namespace) -> None:
             if name is not None:  # that the file gives to the row: it stands for both
                 asked = {"id": name}
             row = {**asked, **answer}
-            print(json.dumps(row, ensure_ascii=False), flush=True)
+            print(json_text(row), flush=True)
 
 
 def _features(options: argparse.Namespace) -> None:
@@ -185,7 +185,7 @@ def _search(options: argparse.Namespace) -> None:
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:
                 row = {"query": query, **row}
-                print(json.dumps(row, ensure_ascii=False), flush=True)
+                print(json_text(row), flush=True)
 
 
 def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _info(options: argparse.Namespace) -> None:
 
     facts = describe(options.path)
     if options.json:
-        print(json.dumps(facts))
+        print(json_text(facts, ensure_ascii=True))
         return
     width = max(len(key) for key in facts)
     for key, value in facts.items():

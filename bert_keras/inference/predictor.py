@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
+from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.inference.model_folder import load_model
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_whole_number, shown
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
 from bert_keras.training.config import PRECISIONS
@@ -148,8 +148,9 @@ class Predictor:
             return graphs[_ranks(tensors)](*tensors)
 
         def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            answers = call(graphs, rows)
-            return {key: value.numpy() for key, value in answers.items()}
+            answers = {k: v.numpy() for k, v in call(graphs, rows).items()}
+            _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
+            return answers
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
@@ -164,6 +165,22 @@ class Predictor:
                 answers = _joined(list(pool.map(compute, batches)))
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+
+def _check_finite(
+    answers: Mapping[str, np.ndarray], text_of: Callable[[int], Any]
+) -> None:
+    """Raise unless all numbers of a batch of answers, [B, …] each, are finite."""
+    for key, values in answers.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+            text = text_of(int(wrong.argmax()))
+            raise BertKerasError(
+                f"the model answers `{key}` with a number that is not finite, for "
+                f"{int(wrong.sum())} of {len(wrong)} texts of a batch, such as "
+                f"{shown(text[0] if len(text) == 1 else tuple(text))}: a weight or a "
+                "setting of it is out of range"
+            )
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:

@@ -175,3 +175,16 @@ def test_scores_are_of_what_a_task_probes(
     found = predictor.answers(columns)["label"].tolist()
     assert found == [b"spam", b"spam"]
     assert [row["label"] for row in predictor.predict(columns)] == ["ham", "ham"]
+
+
+def test_answers_that_are_not_finite_are_told(
+    make_model: Callable[..., Any], spam_model: Any
+) -> None:
+    model = make_model(spam_model.task)
+    kernel = model.get_layer("classifier").kernel
+    kernel.assign(np.full(kernel.shape, 3e38, "float32"))
+    predictor = Predictor(model)
+    line = refused(lambda: predictor.predict(["win " * 99]), "not finite", "'win win")
+    assert len(line) < 300
+    columns = as_columns(text=["win cash"], label=["ham"])
+    refused(lambda: predictor.answers(columns), "`score`", "1 of 1 texts", "'win cash'")

@@ -27,6 +27,7 @@ from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
 
 if TYPE_CHECKING:
+    from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
 
@@ -209,7 +210,7 @@ def _export(options: argparse.Namespace) -> None:
     print(export_model(model, options.output))
 
 
-def _with_settings(model: TaskModel, options: argparse.Namespace) -> Task:
+def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
     settings = model.task.parse_settings(options.settings)
     model.task = model.task.changed(**settings)

@@ -22,6 +22,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError
 from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
@@ -31,6 +32,8 @@ TEXT_OPS = frozenset(
 # Core by name, but they call a Python function, which no server has.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
+ANSWERS = "answers.json"  # in EXTRA: of which task the answers are
+FORMAT = 1
 
 
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
@@ -41,8 +44,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     `more_signatures` take other forms, such as lists of words; `ids` takes the model's
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` where answers need the texts. `assets.extra` holds
-    `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
-    not read them.
+    `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
+    for people and for `load`; the graph does not read them.
 
     Args:
         model: a task model with its preprocessor.
@@ -111,13 +114,14 @@ def _write(model: TaskModel, folder: Path) -> None:
     extra.mkdir()
     model.preprocessor.tokenizer.save(extra)
     facts = {
-        "task": model.task.name,
+        "format": FORMAT,
+        "task": name_of(type(model.task)),
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
         "inputs": [spec.name for spec in model.task.signature()],
     }
-    path = extra / "answers.json"
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+    (extra / ANSWERS).write_text(text, encoding="utf-8")
 
 
 def _signatures(model: TaskModel) -> dict[str, Any]:

@@ -12,8 +12,15 @@ import tensorflow as tf
 
 from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
-from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
+from bert_keras.inference.export import ANSWERS, EXTRA
 from bert_keras.inference.model_folder import load_model
+from bert_keras.inference.served_model import (
+    ServedModel,
+    find_saved_model,
+    is_exported,
+    load_saved_model,
+)
 from bert_keras.settings import check_whole_number, shown
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
@@ -31,19 +38,40 @@ def load(
     task: str | type[Task] | Task | None = None,
     precision: str = "float32",
 ) -> Predictor:
-    """Return the predictor of a model folder.
+    """Return the predictor of a model folder, or of a SavedModel that `export` wrote.
 
     Args:
-        folder: a model folder or `hf://owner/name`.
+        folder: a model folder or `hf://owner/name`; a SavedModel, or the folder of its
+            versions, of which the newest is taken.
         task: needed for a task of your own, see `load_model`.
-        precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
+        precision: `float32`, `mixed_bfloat16` or `mixed_float16`; a SavedModel has that
+            of its export.
+
+    Raises:
+        CheckpointError: there is no such model, or it is broken.
 
     Example:
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
     check_precision(precision)
-    return Predictor(load_model(folder, task=task, dtype=precision))
+    exported = find_saved_model(folder)
+    if exported is not None and is_exported(exported):
+        if precision != "float32":
+            raise ConfigError(
+                "`precision` must be left out for a SavedModel, which has that of its "
+                f"export; received {precision!r}"
+            )
+        return Predictor(load_saved_model(exported, task=task))
+    try:
+        return Predictor(load_model(folder, task=task, dtype=precision))
+    except CheckpointError as error:
+        if exported is None:
+            raise
+        raise CheckpointError(
+            f"{error}; and the SavedModel {exported} is none that can be asked by its "
+            f"task: {EXTRA}/{ANSWERS} is missing: export the model folder again"
+        ) from None
 
 
 def check_precision(precision: str) -> None:
@@ -59,10 +87,10 @@ class Predictor:
     """Texts to answers, in batches, with the very graph that `export` writes.
 
     Args:
-        model: a task model with its preprocessor.
+        model: a task model with its preprocessor, or one that was exported.
     """
 
-    def __init__(self, model: TaskModel) -> None:
+    def __init__(self, model: TaskModel | ServedModel) -> None:
         self.model = model
         # Texts of about one length are computed together: hardly any padding, and
         # attention costs least with one text a row.

@@ -71,6 +71,6 @@ def shown(value: Any, most: int = 80) -> str:
     """Return a value as Python writes it, cut to so many characters, for an error."""
     try:
         text = repr(value[: most + 1] if isinstance(value, str) else value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        return f"{str(type(value).__name__)} of too many digits"
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return f"a value of type {type(value).__name__} too long to show"
     return text if len(text) <= most else text[: most - 1] + "…"

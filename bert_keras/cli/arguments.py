@@ -11,6 +11,7 @@ from bert_keras.cli.corpus_arguments import add_pretraining_data, add_vocab
 from bert_keras.cli.feature_arguments import add_features, add_search
 from bert_keras.cli.pretrain_arguments import add_pretrain
 from bert_keras.cli.row_arguments import (
+    ASKED,
     MODEL,
     ROWS,
     add_columns,
@@ -66,14 +67,14 @@ def parser() -> argparse.ArgumentParser:
     add_train(verb("train", "fine-tune a task and write a model folder"))
 
     evaluate = verb("evaluate", "score a model on labelled rows")
-    evaluate.add_argument("model", metavar="MODEL", type=path, help=MODEL)
+    evaluate.add_argument("model", metavar="MODEL", type=path, help=ASKED)
     evaluate.add_argument("file", metavar="FILE", type=path, help=ROWS)
     evaluate.add_argument("--json", action="store_true", help="print JSON")
     add_columns(evaluate)
     add_inference(evaluate)
 
     predict = verb("predict", "answer texts, one JSON object a line")
-    predict.add_argument("model", metavar="MODEL", type=path, help=MODEL)
+    predict.add_argument("model", metavar="MODEL", type=path, help=ASKED)
     predict.add_argument(
         "texts",
         nargs="*",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import functools
 import io
-import json
 import os
 import select
 import shlex
@@ -23,6 +22,7 @@ from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
 from bert_keras.errors import BertKerasError, reason_of
+from bert_keras.files.json_text import json_text
 from bert_keras.files.places import check_output_place
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
@@ -30,6 +30,7 @@ from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
 
 if TYPE_CHECKING:
+    from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
 
@@ -146,7 +147,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         header=options.header,
         batch_size=options.batch_size,
     )
-    print(json.dumps(scores) if options.json else score_table(scores))
+    print(json_text(scores) if options.json else score_table(scores))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -169,7 +170,7 @@ def _predict(options: argparse.Namespace) -> None:
             if name is not None:  # that the file gives to the row: it stands for both
                 asked = {"id": name}
             row = {**asked, **answer}
-            print(json.dumps(row, ensure_ascii=False), flush=True)
+            print(json_text(row), flush=True)
 
 
 def _features(options: argparse.Namespace) -> None:
@@ -213,7 +214,7 @@ def _search(options: argparse.Namespace) -> None:
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:
                 row = {"query": query, **row}
-                print(json.dumps(row, ensure_ascii=False), flush=True)
+                print(json_text(row), flush=True)
 
 
 def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def _export(options: argparse.Namespace) -> None:
     print(export_model(model, options.output))
 
 
-def _with_settings(model: TaskModel, options: argparse.Namespace) -> Task:
+def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
     settings = model.task.parse_settings(options.settings)
     model.task = model.task.changed(**settings)
@@ -260,7 +261,7 @@ def _info(options: argparse.Namespace) -> None:
 
     facts = describe(options.path)
     if options.json:
-        print(json.dumps(facts))
+        print(json_text(facts, ensure_ascii=True))
         return
     width = max(len(key) for key in facts)
     for key, value in facts.items():

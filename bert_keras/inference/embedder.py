@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from bert_keras.checkpoints import Checkpoint, read_checkpoint
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.data.items import as_strings
+from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import load_model, task_of
 from bert_keras.inference.predictor import Predictor, check_precision
 from bert_keras.tasks.embedding import Embedding
@@ -73,13 +74,13 @@ def load_embedder(
 
 
 def embed(
-    source: Source, texts: Sequence[str], *, batch_size: int = 32, **settings: Any
+    source: Source, texts: Iterable[str], *, batch_size: int = 32, **settings: Any
 ) -> np.ndarray:
     """Return the vectors of texts, float32 [N, D].
 
     Args:
         source: as in `load_embedder`; load once and pass the predictor to ask often.
-        texts: N strings.
+        texts: N strings, see `text_items.as_items`.
         batch_size: texts computed at once.
         **settings: those of `load_embedder`, such as `layers="last-four"`.
 
@@ -87,10 +88,9 @@ def embed(
         >>> embed("hf://sentence-transformers/all-MiniLM-L6-v2", ["good day"]).shape
         (1, 384)
     """
-    if isinstance(texts, str):
-        raise DataError(f"`texts` must be a list of strings; received {texts!r}")
+    strings = as_strings(texts)
     predictor = load_embedder(source, **settings)
-    parts = predictor.model.task.parts(texts)
+    parts = predictor.model.task.parts(strings)
     answers = list(predictor.stream(parts, batch_size=batch_size))
     width = predictor.model.outputs[0].shape[-1]
     empty = np.zeros((0, width), np.float32)

@@ -23,6 +23,7 @@ from bert_keras.errors import BertKerasError, CheckpointError, reason_of
 from bert_keras.files.places import check_path
 from bert_keras.files.unfinished import new_folder
 from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
@@ -34,6 +35,8 @@ _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
 # A folder with one of these holds a model, not the versions of one.
 _OF_A_MODEL = ("config.json", "model.safetensors", "saved_model.pb")
+ANSWERS = "answers.json"  # in EXTRA: of which task the answers are
+FORMAT = 1
 
 
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
@@ -44,8 +47,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     `more_signatures` take other forms, such as lists of words; `ids` takes the model's
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` where answers need the texts. `assets.extra` holds
-    `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
-    not read them.
+    `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
+    for people and for `load`; the graph does not read them.
 
     Args:
         model: a task model with its preprocessor.
@@ -125,13 +128,14 @@ def _write(model: TaskModel, folder: Path) -> None:
     extra.mkdir()
     model.preprocessor.tokenizer.save(extra)
     facts = {
-        "task": model.task.name,
+        "format": FORMAT,
+        "task": name_of(type(model.task)),
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
         "inputs": [spec.name for spec in model.task.signature()],
     }
-    path = extra / "answers.json"
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+    (extra / ANSWERS).write_text(text, encoding="utf-8")
 
 
 def _signatures(model: TaskModel) -> dict[str, Any]:

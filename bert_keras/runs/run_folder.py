@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError, reason_of
+from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import replaced_folder, written_beside
-from bert_keras.settings import shown
 
 SETTINGS, CURVES, CHECKPOINTS, MODEL = (
     "run.json",

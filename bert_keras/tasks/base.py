@@ -148,7 +148,7 @@ class Task(TaskRows):
         return rows
 
     def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch dict of texts for `measure`."""
+        """Return the batch dict of texts for `measure`, whatever `features` gives."""
         return self.features(preprocessor, texts)
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
@@ -186,7 +186,7 @@ class Task(TaskRows):
         """Return the answers of texts, in graph; `run` computes a batch's outputs.
 
         A task whose texts may fill more rows than memory has room for runs several
-        batches.
+        batches, here and in `assess`.
         """
         batch = self.features(preprocessor, texts)
         return self.answer(run(batch), batch)

@@ -38,6 +38,7 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
+from bert_keras.settings import check_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor
@@ -189,9 +190,7 @@ class Embedding(Task):
                     f"`{setting}` must be one of {', '.join(map(str, allowed))}; "
                     f"received {value!r}"
                 )
-        number = isinstance(self.scale, int | float) and type(self.scale) is not bool
-        if not number or not 0 < self.scale < math.inf:
-            raise ConfigError(f"`scale` must be above 0; received {self.scale!r}")
+        check_number("scale", self.scale, least=1e-6, most=1e6)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]

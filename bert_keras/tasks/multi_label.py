@@ -28,6 +28,7 @@ from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
     check_calibration,
     fit_temperature,
+    in_range,
     scaled,
     uncalibrated_scores,
 )
@@ -57,7 +58,7 @@ class MultiLabel(PooledTask):
             F1 of each class on dev rows; `none`: they stay 0.5.
         pairs: whether a row is a pair of texts.
         calibration: `temperature` fits `temperature`, one for all classes, on dev rows.
-        temperature: divides the logits.
+        temperature: divides the logits, 0.001 to 1000.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -242,7 +243,8 @@ class MultiLabel(PooledTask):
             flat, pairs = _yes_or_no(targets, p)
             factor = fit_temperature(flat, pairs)
             p = scaled(pairs, factor)[:, 1].reshape(p.shape)
-            task = dataclasses.replace(task, temperature=self.temperature * factor)
+            warmer = in_range(self.temperature * factor)
+            task = dataclasses.replace(task, temperature=warmer)
         if self.threshold_tuning == "f1" and not self.thresholds:
             limits = tuple(best_thresholds(targets, p))
             task = dataclasses.replace(task, thresholds=limits)

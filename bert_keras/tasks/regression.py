@@ -21,6 +21,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
+from bert_keras.settings import check_number
 from bert_keras.tasks.given_labels import numbers
 from bert_keras.tasks.pooled import PooledTask
 
@@ -88,12 +89,9 @@ class Regression(PooledTask):
                 f"`scaling` must be one of {', '.join(SCALINGS)}; "
                 f"received {self.scaling!r}"
             )
-        for name, least in (("mean", -math.inf), ("std", 0.0)):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not least < value < math.inf:
-                rule = "a number above 0" if name == "std" else "a number"
-                raise ConfigError(f"`{name}` must be {rule}; received {value!r}")
+        # What a float32 can hold, and divide by.
+        check_number("mean", self.mean, least=-3e38, most=3e38)
+        check_number("std", self.std, least=1e-37, most=3e38)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Regression:

@@ -22,7 +22,7 @@ from bert_keras.data.table import Columns, rows_aside
 from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.distribution.worker_watch import WorkerWatch
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_replaceable
 from bert_keras.files.places import check_output_place
 from bert_keras.inference.model_folder import (
@@ -482,6 +482,10 @@ def evaluate(
         ConfigError: `data` is no data.
         DataError: a label is unknown to the model; all bad lines are counted.
     """
+    if not isinstance(predictor, Predictor):
+        raise ConfigError(
+            f"`predictor` must be what `load` returns; {received(predictor)}"
+        )
     task = predictor.model.task
     rows = labelled_rows(task, data, columns=columns, header=header)
     task.targets(rows)  # before the model runs

@@ -118,7 +118,8 @@ class FineTuningLoop:
             self._metrics = own_metrics(model)
         self._state = TrainingState(model, self._optimizer, weights=model.weights)
         # What texts need has no place on a TPU: there, a copy on the host is scored.
-        self._predictor = Predictor(_plain_copy(model) if fixed else model)
+        self._scored = _plain_copy(model) if fixed else model
+        self._predictor = Predictor(self._scored)
         self.skipped: list[str] = []
         self.step = devices.agree(run.steps[-1] if run.steps else 0)
         self.progress = TrainingProgress(
@@ -241,9 +242,9 @@ class FineTuningLoop:
             return
         task, epoch = self.model.task, self.step // self.rows.steps_per_epoch
         with self.stop.at_once():
-            if self._predictor.model is not self.model:
+            if self._scored is not self.model:
                 found = plain_weights(self.model)
-                for weight in self._predictor.model.weights:
+                for weight in self._scored.weights:
                     weight.assign(found[weight.path])
             answers = self._predictor.answers(self.dev)
             scores = task.score(self.dev, answers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.files.atomic import replaced_folder
+from bert_keras.files.json_text import json_text
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.report import write_report
@@ -120,7 +120,7 @@ def finish_run(
 
 def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
     """Write `scores.json` and `report.html` into a model folder that is there."""
-    scores = json.dumps(report["scores"], indent=2)
+    scores = json_text(report["scores"], ensure_ascii=True, indent=2)
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
     write_report(folder / "report.html", title=title, **report)
 

@@ -26,8 +26,10 @@ from bert_keras.cli.pretrain_arguments import pretrain_config
 from bert_keras.cli.train_arguments import named_tests
 from bert_keras.errors import ConfigError
 from bert_keras.inference import predictor as inference
+from bert_keras.inference.model_folder import save_model
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.tasks import TASKS
+from bert_keras.tasks.classification import Classification
 from bert_keras.training import finetune as training
 from bert_keras.training.config import TrainConfig
 
@@ -520,6 +522,17 @@ def test_an_export_onto_a_file(fail: Fail, spam_folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["ResourceExhaustedError", "MemoryError"])
+def test_a_model_whose_answers_are_not_finite(
+    fail: Fail, make_model: Callable[..., Any], spam_file: Path, tmp_path: Path
+) -> None:
+    model = make_model(Classification(("ham", "promo", "spam")))
+    kernel = model.get_layer("classifier").kernel
+    kernel.assign(np.full(kernel.shape, 3e38, "float32"))
+    folder = save_model(model, tmp_path / "huge")
+    assert "not finite" in fail("predict", folder, "win cash")
+    assert "not finite" in fail("evaluate", folder, spam_file, "--json")
+
+
 def test_too_little_memory(
     fail: Fail, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,3 +115,47 @@ def test_a_class_that_is_no_task_is_told_what_to_subclass() -> None:
     message = refused(lambda: find_task("pathlib:Path"), "'pathlib:Path'")
     module, name = re.search(r"subclass of ([\w.]+)\.(\w+)", message).groups()
     assert getattr(importlib.import_module(module), name).__name__ == "Task"
+
+
+CLASSES = {"classes": ("a", "b")}
+TAGS = {"classes": ("O", "B-a")}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "changes"),
+    [
+        ("classification", CLASSES, {"temperature": 1e-300}),
+        ("classification", CLASSES, {"temperature": 1e300}),
+        ("classification", CLASSES, {"temperature": 10**400}),
+        ("classification", CLASSES, {"abstain_below": 1.5}),
+        ("multi-label", CLASSES, {"temperature": 1e-300}),
+        ("multi-label", CLASSES, {"thresholds": [0.5, float("nan")]}),
+        ("token-classification", TAGS, {"temperature": 1e-300}),
+        ("feature-tagging", TAGS, {"units": 10**9}),
+        ("feature-tagging", TAGS, {"units": True}),
+        ("question-answering", {}, {"temperature": 1e300}),
+        ("question-answering", {}, {"threshold": float("inf")}),
+        ("question-answering", {}, {"threshold": 1e300}),
+        ("question-answering", {}, {"stride": 10**10}),
+        ("question-answering", {}, {"n_best": 10**9}),
+        ("question-answering", {}, {"max_answer_tokens": 10**9}),
+        ("question-answering", {}, {"max_question_tokens": 10**10}),
+        ("question-answering", {}, {"n_best": 10**5000}),
+        ("multiple-choice", {}, {"temperature": float("nan")}),
+        ("next-sentence", {}, {"temperature": 0}),
+        ("masked-lm", {}, {"top_k": 10**9}),
+        ("masked-lm", {}, {"max_predictions": 10**10}),
+        ("masked-lm", {}, {"pseudo_perplexity_texts": 10**30}),
+        ("summarization", {}, {"max_sentences": 10**9}),
+        ("regression", {}, {"mean": 1e39}),
+        ("regression", {}, {"std": 1e-300}),
+        ("embedding", {}, {"scale": 1e300}),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused(
+    name: str, settings: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    task = find_task(name)
+    task(**settings)
+    line = refused(lambda: task(**settings, **changes), f"`{next(iter(changes))}`")
+    assert len(line) < 200

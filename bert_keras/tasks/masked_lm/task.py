@@ -50,7 +50,7 @@ class MaskedLM(Task):
     words always.
 
     Args:
-        top_k: answers for each mask.
+        top_k: answers for each mask, 1000 at most.
         mask_rate, mask_share, random_share, max_predictions, mask_unit: how training
             and scores hide tokens, see `masking.Masking`.
         pseudo_perplexity_texts: so many texts `evaluate` scores by hiding each of their
@@ -88,8 +88,12 @@ class MaskedLM(Task):
     pseudo_perplexity_texts: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("top_k", 1), ("pseudo_perplexity_texts", 0)):
-            check_whole_number(name, getattr(self, name), least=least)
+        for name, least, most in (
+            ("top_k", 1, 1000),  # answers for each of the masks of a batch
+            ("pseudo_perplexity_texts", 0, 1_000_000),
+            ("max_predictions", 1, 100_000),
+        ):
+            check_whole_number(name, getattr(self, name), least=least, most=most)
         self.masking()
 
     def masking(self) -> Masking:

@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers
@@ -43,6 +42,15 @@ from bert_keras.tasks.question_answering.windows import (
 )
 from bert_keras.text.preprocessor import Preprocessor
 
+# The spans of a window that are compared are as many as its tokens times those of the
+# longest answer; each of the best is looked at one by one.
+_MOST = {
+    "stride": 100_000,
+    "max_answer_tokens": 512,
+    "max_question_tokens": 100_000,
+    "n_best": 100,
+}
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +65,9 @@ class QuestionAnswering(Confidence, Task):
             by more than this, in logits; `train` finds it on dev.
         stride: context tokens from the start of a window to that of the next; half of
             a window at most.
-        max_answer_tokens: longest answer.
+        max_answer_tokens: longest answer, 512 at most.
         max_question_tokens: longer questions are cut.
-        n_best: how many spans are listed.
+        n_best: how many distinct answers are listed, 100 at most.
         **confidence: those of `Confidence`. A question whose score is below
             `abstain_below` gets the answer "" and `abstained`.
 
@@ -91,13 +99,14 @@ class QuestionAnswering(Confidence, Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("stride", "max_answer_tokens", "max_question_tokens", "n_best"):
-            check_whole_number(name, getattr(self, name), least=1)
+        for name, most in _MOST.items():
+            check_whole_number(name, getattr(self, name), least=1, most=most)
         if not isinstance(self.no_answer, bool):
-            raise ConfigError(f"`no_answer` must be a bool; received {self.no_answer}")
-        check_number("threshold", self.threshold)
-        if not math.isfinite(self.threshold):
-            raise ConfigError(f"`threshold` must be finite; received {self.threshold}")
+            raise ConfigError(
+                f"`no_answer` must be a bool; received {shown(self.no_answer)}"
+            )
+        # A context without a token scores 1e9 for none.
+        check_number("threshold", self.threshold, least=-1e10, most=1e10)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]

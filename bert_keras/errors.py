@@ -50,3 +50,18 @@ class DataError(BertKerasError):
 
 class NoRowsError(DataError):
     """A data file is well-formed and holds no row."""
+
+
+def one_line(value: object, *, longest: int = 300) -> str:
+    """Return text from a file or a library, fit for a message: one short line."""
+    text = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def shown(value: object, *, longest: int = 80) -> str:
+    """Return a value that was received, fit for a message."""
+    try:
+        return one_line(repr(value), longest=longest)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a deep list
+        return f"{type(value).__name__} too large to show"

@@ -99,8 +99,8 @@ def embed(
 
 def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings that a folder says; of another task's, the plain ones."""
-    ours = checkpoint.raw_config.get("bert_keras")
-    if isinstance(ours, dict) and ours.get("task") != Embedding.name:
+    ours = checkpoint.own_entry
+    if ours and ours.get("task") != Embedding.name:
         return Embedding.from_model_config({}).settings()
     return task_of(checkpoint, Embedding).settings()
 

@@ -15,7 +15,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import class_entries, class_names, sorted_names
+from bert_keras.data.class_names import (
+    check_names,
+    class_entries,
+    class_names,
+    sorted_names,
+)
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
@@ -58,14 +63,9 @@ class Classification(Confidence, PooledTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", check_names(self.classes, least=2))
         # The command line gives the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
-        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be two or more different names; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
         if self.class_weights not in CLASS_WEIGHTS:
             raise ConfigError(
                 f"`class_weights` must be one of {', '.join(CLASS_WEIGHTS)}; "

@@ -16,7 +16,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import class_entries, class_names, sorted_names
+from bert_keras.data.class_names import (
+    check_names,
+    class_entries,
+    class_names,
+    sorted_names,
+)
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.scoring.calibration import (
@@ -71,16 +76,11 @@ class MultiLabel(PooledTask):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", check_names(self.classes, least=1))
         given = self.thresholds
         if not isinstance(given, str | Sequence):
             given = (given,) * len(self.classes)
         object.__setattr__(self, "thresholds", tuple(given))
-        if not self.classes or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be one or more different names; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
         if not isinstance(self.separator, str) or not self.separator:
             raise ConfigError(
                 f"`separator` must be a string, not empty; received {self.separator!r}"

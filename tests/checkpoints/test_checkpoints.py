@@ -432,7 +432,7 @@ def test_broken_json(folder: Path, text: bytes) -> None:
 
 
 def test_json_that_is_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_keras.checkpoints.base._MOST_JSON_BYTES", 10)
+    monkeypatch.setattr("bert_keras.files.json_file._MOST_BYTES", 10)
     with pytest.raises(CheckpointError, match="at most 10 bytes"):
         read_checkpoint(folder)
 

@@ -60,7 +60,7 @@ def load_embedder(
     checkpoint = read_checkpoint(source)
     task = kind(**{**_settings_of(checkpoint), **given})
     _check_learned(task, checkpoint, os.fspath(source))
-    model = load_model(source, task=task, dtype=precision)
+    model = load_model(checkpoint, task=task, dtype=precision)
     if max_length is not None:
         longest = checkpoint.config.max_position_embeddings
         if max_length > longest:

@@ -93,7 +93,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
 
 
 def load_model(
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | Checkpoint,
     *,
     task: str | type[Task] | Task | None = None,
     dtype: Any = None,
@@ -101,7 +101,7 @@ def load_model(
     """Return the model of a folder, ours or one of Hugging Face with a task's head.
 
     Args:
-        folder: a model folder or `hf://owner/name`.
+        folder: a model folder, `hf://owner/name` or a checkpoint that was opened.
         task: name or class of the task; needed for a task of the user's own, since no
             code is imported because a folder says so. A task itself is put on the
             folder's encoder, whatever settings the folder holds.

@@ -288,11 +288,12 @@ class BertEncoder(keras.Model):
         )
 
     @classmethod
-    def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:
+    def from_pretrained(cls, path: str | Checkpoint, **settings: Any) -> BertEncoder:
         """Return the encoder of a folder, checkpoint or hub name, with its weights.
 
         Args:
-            path: Hugging Face folder, Google checkpoint or `hf://owner/name`.
+            path: Hugging Face folder, Google checkpoint, `hf://owner/name`, or what
+                `read_checkpoint` returned.
             **settings: arguments of the constructor. `pooler=True` gives a new pooler
                 where the checkpoint has none; by default the encoder then has none.
 

@@ -35,9 +35,8 @@ _SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
 class WordPieceTokenizer(tf.Module):
     """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
 
-    Equal for every string with the four released vocabularies; `normalization` names
-    the one difference that another vocabulary can show. No special token is added:
-    `packing` does that. Every op is a TensorFlow op, on the CPU, under any Keras
+    Equal ids and offsets for every string. No special token is added: `packing` does
+    that. Every op is a TensorFlow op, on the CPU, under any Keras
     backend. `keras.export.ExportArchive.track` takes the tokenizer.
 
     Args:

@@ -19,9 +19,9 @@ from typing import Any
 
 import seeded_runs
 
+from bert_keras.data.squad import place_of, read_squad
 from bert_keras.data.table import Columns
 from bert_keras.scoring.answers import squad1_scores
-from bert_keras.tasks.question_answering.squad import place_of, read_squad
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/squad_v1.1/half.json"
 # A rate and a batch with which a small encoder learns the task in one epoch.

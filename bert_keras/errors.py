@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 
 def reason_of(error: BaseException) -> str:
@@ -62,15 +61,23 @@ class NoRowsError(DataError):
     """A data file is well-formed and holds no row."""
 
 
-def received(value: Any) -> str:
+def received(value: object) -> str:
     """Return the end of an error: `received` and the value, cut short."""
     return f"received {shown(value)}"
 
 
-def shown(value: Any, most: int = 80) -> str:
-    """Return a value as Python writes it, cut to so many characters, for an error."""
+def one_line(value: object, *, longest: int = 300) -> str:
+    """Return text from a file or a library, fit for a message: one short line."""
+    text = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def shown(value: object, *, longest: int = 80) -> str:
+    """Return a value as Python writes it, fit for a message: one short line."""
     try:
-        text = repr(value[: most + 1] if isinstance(value, str) else value)
-    except (ValueError, RecursionError):  # thousands of digits, or of brackets
-        return f"a value of type {type(value).__name__} too long to show"
-    return text if len(text) <= most else text[: most - 1] + "…"
+        if isinstance(value, str):
+            value = value[: longest + 1]
+        return one_line(repr(value), longest=longest)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a deep list
+        return f"a value of type {type(value).__name__} too large to show"

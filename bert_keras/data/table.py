@@ -155,8 +155,8 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return the columns of a file of any format; all of them if none is chosen."""
+    from bert_keras.data.squad import read_squad
     from bert_keras.data.tagged import ENDINGS, read_tagged
-    from bert_keras.tasks.question_answering.squad import read_squad
 
     text = read_text(path)
     kind = format_of(path, text)

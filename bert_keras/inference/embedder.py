@@ -61,7 +61,7 @@ def load_embedder(
     checkpoint = read_checkpoint(source)
     task = kind(**{**_settings_of(checkpoint), **given})
     _check_learned(task, checkpoint, os.fspath(source))
-    model = load_model(source, task=task, dtype=precision)
+    model = load_model(checkpoint, task=task, dtype=precision)
     if max_length is not None:
         longest = checkpoint.config.max_position_embeddings
         if max_length > longest:
@@ -99,8 +99,8 @@ def embed(
 
 def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings that a folder says; of another task's, the plain ones."""
-    ours = checkpoint.raw_config.get("bert_keras")
-    if isinstance(ours, dict) and ours.get("task") != Embedding.name:
+    ours = checkpoint.own_entry
+    if ours and ours.get("task") != Embedding.name:
         return Embedding.from_model_config({}).settings()
     return task_of(checkpoint, Embedding).settings()
 

@@ -6,7 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
@@ -16,6 +16,9 @@ from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
 from bert_keras.model.initialization import undrawn
+
+if TYPE_CHECKING:
+    from bert_keras.checkpoints import Checkpoint
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # What a packed row needs besides: see `packing.pack_rows`.
@@ -263,11 +266,12 @@ class BertEncoder(keras.Model):
         )
 
     @classmethod
-    def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:
+    def from_pretrained(cls, path: str | Checkpoint, **settings: Any) -> BertEncoder:
         """Return the encoder of a folder, checkpoint or hub name, with its weights.
 
         Args:
-            path: Hugging Face folder, Google checkpoint or `hf://owner/name`.
+            path: Hugging Face folder, Google checkpoint, `hf://owner/name`, or what
+                `read_checkpoint` returned.
             **settings: arguments of the constructor. `pooler=True` gives a new pooler
                 where the checkpoint has none; by default the encoder then has none.
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.class_names import (
+    check_lengths,
     check_names,
     class_entries,
     class_names,
@@ -65,14 +66,9 @@ class Classification(Confidence, PooledTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", check_names(self.classes, least=2))
         # The command line gives the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
-        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be two or more different names; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
         if self.class_weights not in CLASS_WEIGHTS:
             raise ConfigError(
                 f"`class_weights` must be one of {', '.join(CLASS_WEIGHTS)}; "
@@ -91,7 +87,7 @@ class Classification(Confidence, PooledTask):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
         """Return the task with the classes of the data, sorted; numbers by value."""
-        check_names(columns, ([label] for label in columns["label"]))
+        check_lengths(columns, ([label] for label in columns["label"]))
         found = set(columns["label"])
         if len(found) < 2:
             message = (

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.class_names import (
+    check_lengths,
     check_names,
     class_entries,
     class_names,
@@ -79,16 +80,11 @@ class MultiLabel(PooledTask):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", check_names(self.classes, least=1))
         given = self.thresholds
         if not isinstance(given, str | Sequence):
             given = (given,) * len(self.classes)
         object.__setattr__(self, "thresholds", tuple(given))
-        if not self.classes or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be one or more different names; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
         if not isinstance(self.separator, str) or not self.separator:
             raise ConfigError(
                 f"`separator` must be a string, not empty; received {self.separator!r}"
@@ -123,7 +119,7 @@ class MultiLabel(PooledTask):
         """Return the task with the classes of the data, sorted; numbers by value."""
         blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
         names = [blank.names(cell) for cell in columns["label"]]
-        check_names(columns, names)
+        check_lengths(columns, names)
         found = {name for each in names for name in each}
         if not found:
             raise columns.error([(0, "`label` must have a class in some row")])

@@ -97,7 +97,7 @@ def new_model(
     )
     with devices.strategy.scope() if devices else contextlib.nullcontext():
         loaded = BertEncoder.from_pretrained(
-            os.fspath(encoder),
+            checkpoint,
             pooler=task.pooler,
             outputs=task.encoder_outputs,
             rematerialize=config.rematerialize,

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.checkpoints import one_revision
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import check_replaceable, replaced_folder
@@ -76,7 +77,7 @@ def train_seeds(
     """
     check_whole_number("seeds", seeds, least=2)
     config = config or TrainConfig()
-    with _Runs(task, output, config, given, free=("seed",)) as runs:
+    with one_revision(), _Runs(task, output, config, given, free=("seed",)) as runs:
         for seed in range(config.seed, config.seed + seeds):
             runs.make(f"seed-{seed}", dataclasses.replace(config, seed=seed))
         return runs.finish()
@@ -113,7 +114,7 @@ def search_settings(
 
     config = config or TrainConfig()
     space: dict[str, Any] = {name: list(each) for name, each in GRIDS[grid].items()}
-    with _Runs(task, output, config, given, free=tuple(space)) as runs:
+    with one_revision(), _Runs(task, output, config, given, free=tuple(space)) as runs:
 
         def value(trial: Any) -> float:
             point = {n: trial.suggest_categorical(n, each) for n, each in space.items()}

@@ -29,7 +29,6 @@ CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
         ({}, "classification"),
         ({"id2label": THREE}, "classification"),
         ({"id2label": {"0": "LABEL_0"}}, "regression"),
-        ({"num_labels": 1}, "regression"),
         ({"problem_type": None, "id2label": {"0": "x"}}, "regression"),
         ({"problem_type": "regression", "id2label": THREE}, "regression"),
         ({"problem_type": "multi_label_classification"}, "multi-label"),
@@ -77,7 +76,6 @@ def test_one_output_for_several_texts_of_a_row_is_refused(
 def test_names_of_classes() -> None:
     assert class_names({"id2label": {"1": "b", "0": "a"}}) == ("a", "b")
     assert class_names({}) == ("LABEL_0", "LABEL_1")
-    assert class_names({"num_labels": 3}) == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +86,9 @@ def test_names_of_classes() -> None:
         {"id2label": {"0": "a", "1": "a"}},
         {"id2label": {"x": "a"}},
         {"id2label": {}},
-        {"num_labels": "many"},
-        {"num_labels": 0},
+        {"id2label": {"0": None}},
+        {"id2label": {"0": ["a"]}},
+        {"id2label": {"0": True}},
     ],
 )
 def test_names_that_are_none(config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
 """Question answering: the span of a text that answers a question, or that none does.
 
-Read `task` first, then `windows`, `spans` and `answers`; `squad` reads the data.
+Read `task` first, then `windows`, `spans` and `answers`; `rows` knows where answers stand.
 """

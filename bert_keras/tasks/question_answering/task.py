@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.squad import is_squad, read_squad
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder
@@ -24,16 +25,14 @@ from bert_keras.settings import check_number, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder
-from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
-from bert_keras.tasks.question_answering.squad import (
+from bert_keras.tasks.question_answering.rows import (
     answer_places,
     gold_texts,
-    is_squad,
     misplaced,
     question_facts,
-    read_squad,
     wrong_answers,
 )
+from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.tasks.question_answering.windows import (
     AskedWindows,
     asked_windows,

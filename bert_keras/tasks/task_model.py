@@ -72,6 +72,34 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         self.task = task
         self.seed = seed
 
+    # What a task leaves as it is, is so in its model alone: setting `trainable` of a
+    # layer would freeze it in every model on the same encoder.
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        frozen = self._frozen()
+        return [w for w in super().trainable_weights if id(w) not in frozen]
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        frozen = self._frozen()
+        return [v for v in super().trainable_variables if id(v) not in frozen]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trained]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [each for each in self.variables if id(each) not in trained]
+
+    def _frozen(self) -> set[int]:
+        """Return the ids of the variables that the task does not train."""
+        layers = self.task.frozen(self.backbone)
+        return {id(variable) for layer in layers for variable in layer.variables}
+
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict):
             inputs = complete(inputs, self._inputs_struct)

@@ -262,7 +262,12 @@ class _Training:
         with devices.strategy.scope():
             freeze_layers(model.backbone, config.freeze_layers)
             if config.lora_rank:
-                add_lora(model.backbone, config.lora_rank, seed=config.seed)
+                add_lora(
+                    model.backbone,
+                    config.lora_rank,
+                    seed=config.seed,
+                    frozen=model.task.frozen(model.backbone),
+                )
         told = told_settings(self.task, self.encoder, config, data)
         told |= model_settings(model)
         with (

@@ -21,6 +21,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
@@ -31,6 +32,19 @@ TEXT_OPS = frozenset(
 # Core by name, but they call a Python function, which no server has.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
+_FILES = frozenset(  # of a SavedModel of ours
+    (
+        "saved_model.pb",
+        "fingerprint.pb",
+        "assets",
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+        *(
+            f"{EXTRA}/{name}"
+            for name in ("vocab.txt", "tokenizer_config.json", "answers.json")
+        ),
+    )
+)
 
 
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
@@ -53,11 +67,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             would hold an op that a stock server lacks.
         CheckpointError: the folder cannot be written.
     """
-    if keras.config.backend() != "tensorflow":
-        raise BertKerasError(
-            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
-            f"{keras.config.backend()}; save the model folder and export that"
-        )
+    _check_backend()
     target = Path(output)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -72,6 +82,26 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
         raise CheckpointError(f"{target}: cannot be written: {error}") from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
+    """Write what `export_model` writes into `folder` itself, as Keras's `export` does.
+
+    Raises:
+        BertKerasError: as `export_model` does.
+        CheckpointError: the folder holds something else than a SavedModel.
+    """
+    _check_backend()
+    with replaced_folder(folder, files=_FILES, needed="saved_model.pb") as new:
+        _write(model, new)
+
+
+def _check_backend() -> None:
+    if keras.config.backend() != "tensorflow":
+        raise BertKerasError(
+            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
+            f"{keras.config.backend()}; save the model folder and export that"
+        )
 
 
 def versions(output: str | os.PathLike[str]) -> list[int]:

@@ -118,7 +118,7 @@ def load_model(
         tokenizer = WordPieceTokenizer.from_folder(
             checkpoint.path, **checkpoint.tokenizer
         )
-        preprocessor = Preprocessor(tokenizer, **_preprocessing(checkpoint))
+        preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
@@ -166,6 +166,21 @@ def task_of(
         return task_class.from_model_config(config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+
+
+def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
+    """Return the task of a folder if it is of a class; `None` if it is of another.
+
+    Raises:
+        CheckpointError: what the folder says of the task is broken.
+    """
+    ours = _our_entry(checkpoint)
+    if "settings" in ours:
+        said, given = str(ours.get("task")), name_of(task_class)
+        is_same = said == given or not {said, given} & set(TASKS)  # or has moved
+    else:
+        is_same = task_class.reads(_whole_config(checkpoint))
+    return task_of(checkpoint, task_class) if is_same else None
 
 
 def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
@@ -267,7 +282,7 @@ def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _preprocessing(checkpoint: Checkpoint) -> dict[str, Any]:
+def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings of the preprocessor: ours, or the longest text that fits."""
     said = _our_entry(checkpoint).get("preprocessing")
     if said:

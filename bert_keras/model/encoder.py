@@ -17,6 +17,8 @@ from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
 from bert_keras.model.initialization import undrawn
+from bert_keras.model.quantization import Quantizable, check_not_quantized
+from bert_keras.runs.progress import say
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # What a packed row needs besides: see `packing.pack_rows`.
@@ -94,6 +96,11 @@ def assign(
         weights[name].assign(checkpoint.arrays[name])
 
 
+def has_pooler(checkpoint: Checkpoint) -> bool:
+    """Say whether a checkpoint has the pooler's weights."""
+    return "bert/pooler/dense/kernel" in checkpoint.shapes
+
+
 def seed_behind(config: BertConfig, seed: int) -> int:
     """Return the first seed that no block and no embedding of an encoder draws from.
 
@@ -103,7 +110,7 @@ def seed_behind(config: BertConfig, seed: int) -> int:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoder(keras.Model):
+class BertEncoder(Quantizable, keras.Model):
     """The BERT encoder as a functional model.
 
     Inputs are a dict of int32 [B, T]: `token_ids`, `segment_ids`, `padding_mask`
@@ -124,6 +131,9 @@ class BertEncoder(keras.Model):
         rematerialize: recompute each block in the backward pass to save memory.
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
+
+    Attributes:
+        source: the folder that the weights are from; `None` if they are from none.
 
     Raises:
         ConfigError: `outputs` names something else.
@@ -220,6 +230,7 @@ class BertEncoder(keras.Model):
         self.attention_bias = attention_bias
         self.blocks = blocks
         self.pooler = pool if pooler else None
+        self.source: str | None = None
         self._settings = {
             "pooler": pooler,
             "outputs": tuple(outputs),
@@ -287,6 +298,23 @@ class BertEncoder(keras.Model):
             inputs["token_ids"], inputs["segment_ids"], table_only=True
         )
 
+    @property
+    def token_embedding(self) -> layers.TokenEmbedding:
+        """The table of token embeddings as a layer, as KerasHub's backbones have it."""
+        return layers.TokenEmbedding(self.embeddings.word_embeddings)
+
+    def enable_lora(self, rank: int, *, seed: int | None = None) -> None:
+        """Let query and value of each block learn by matrices of this rank (LoRA).
+
+        All other weights below the pooler are frozen, in every model on the encoder.
+
+        Raises:
+            ConfigError: no block is left to learn.
+        """
+        from bert_keras.model.lora import add_lora
+
+        add_lora(self, rank, seed=seed)
+
     @classmethod
     def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:
         """Return the encoder of a folder, checkpoint or hub name, with its weights.
@@ -300,19 +328,29 @@ class BertEncoder(keras.Model):
             CheckpointError: something is missing, broken or of another shape.
         """
         checkpoint = read_checkpoint(path)
+        encoder = cls.from_checkpoint(checkpoint, **settings)
+        encoder.source = str(path)
+        if encoder.pooler is not None and not has_pooler(checkpoint):
+            say(f"{path}: the checkpoint has no pooler: it starts at random")
+        return encoder
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> BertEncoder:
+        """Return the encoder of a checkpoint that is open; see `from_pretrained`."""
         check_encoder(checkpoint)
-        has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
+        pooled = has_pooler(checkpoint)
         with undrawn():
-            encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
+            encoder = cls(checkpoint.config, **{"pooler": pooled, **settings})
         # Heads, those of users' own tasks too, are no part of the encoder.
         scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
         optional = tuple(scopes - {"bert/"})
-        if not has_pooler or not settings.get("pooler", True):
+        if not pooled or not settings.get("pooler", True):
             optional += ("bert/pooler/",)
         assign(encoder, checkpoint, optional=optional)
         return encoder
 
     def get_config(self) -> dict[str, Any]:
+        check_not_quantized(self, "saved as a `.keras` file")
         return {"config": self.config.to_dict(), "name": self.name, **self._settings}
 
     @classmethod

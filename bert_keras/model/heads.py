@@ -10,6 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.runs.progress import say
+
 NO_CHOICE = -1e9  # the score of what fills up a row; finite in float32
 
 
@@ -162,3 +164,27 @@ class PooledHead(keras.layers.Dense):
             "initializer_range": self.initializer_range,
             "seed": self.seed,
         }
+
+
+def say_new_heads(model: keras.Model, encoder: Any) -> None:
+    """Say which heads on an encoder with the weights of a folder start at random.
+
+    Args:
+        model: stands on the encoder.
+        encoder: a `BertEncoder`; one without a `source` is itself new.
+    """
+    if encoder.source is None:
+        return
+    for name in head_names(model, encoder):
+        say(
+            f"{encoder.source}: {name} starts at random; "
+            f"`{type(model).__name__}.from_pretrained` takes a head that a folder has"
+        )
+
+
+def head_names(model: keras.Model, encoder: Any) -> list[str]:
+    """Return the names of the heads with weights, such as `classifier`."""
+    known = {id(weight) for weight in encoder.weights}
+    paths = [w.path.split("/") for w in model.weights if id(w) not in known]
+    names = ["/".join(path[: 2 if path[0] == "cls" else 1]) for path in paths]
+    return list(dict.fromkeys(names))

@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.quantization import check_not_quantized
 
 
 def freeze_layers(encoder: BertEncoder, count: int) -> None:
@@ -93,6 +94,7 @@ def plain_weights(model: Any) -> dict[str, np.ndarray]:
     Args:
         model: a `TaskModel`.
     """
+    check_not_quantized(model, "saved as a model folder")
     merged: dict[int, Any] = {}
     left_out: set[int] = set()
     for layer in _with_lora(model.backbone):

@@ -140,6 +140,7 @@ def load_model(
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
         passed += tuple(f"{scope}/" for scope in sorted(heads))
     assign(model, checkpoint, optional=passed)
+    encoder.source = str(checkpoint.path)
     return model
 
 

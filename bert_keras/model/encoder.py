@@ -133,7 +133,7 @@ class BertEncoder(Quantizable, keras.Model):
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
     Attributes:
-        source: the folder that the weights are from; `None` if they are from none.
+        source: where the weights are from, a folder mostly; `None` if they are random.
 
     Raises:
         ConfigError: `outputs` names something else.

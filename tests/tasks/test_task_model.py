@@ -164,6 +164,9 @@ def test_a_folder_gives_its_head(saved: Any, call: Any, capsys: Any) -> None:
     for ours, theirs in zip(again.weights, model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert again.preprocessor.settings() == model.preprocessor.settings()
+    on_the_same(again, Classification(("a", "b")))
+    (line,) = new_heads(capsys)
+    assert str(folder) in line and "classifier" in line
 
 
 def test_a_head_of_other_labels_or_of_another_task_is_new(

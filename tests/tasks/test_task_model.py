@@ -383,7 +383,6 @@ def test_export_writes_strings_in_and_answers_out(
     refused(lambda: model.export(tmp_path / "other"), "other", "diary.txt")
 
 
-@pytest.mark.filterwarnings("error")
 def test_a_quantized_model_answers_and_is_not_saved(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:

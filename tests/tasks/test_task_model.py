@@ -401,7 +401,7 @@ def test_what_kerashub_has_of_a_backbone(make_model: Callable[..., Any]) -> None
     model = make_model(Classification(CLASSES))
     encoder = model.backbone
     ids = np.array([[5, 6], [7, 5]])
-    table = np.array(encoder.embeddings.word_embeddings)
+    table = encoder.embeddings.word_embeddings.numpy()
     layer = encoder.token_embedding
     np.testing.assert_array_equal(layer(ids), table[ids])
     np.testing.assert_allclose(

@@ -47,13 +47,13 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     devices = find_strategy(strategy)  # before anything is computed
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed, summed_function
+    from bert_keras.model.optimizers import AdamW
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.folder import new_pretrainer
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.pretrainer import PretrainingObjective
     from bert_keras.pretraining.progress import token_counts
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.optimizers import AdamW
     from bert_keras.training.train_step import TrainStep
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")

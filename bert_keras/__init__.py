@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert_keras.inference.search import Search as Search
     from bert_keras.inference.search import search as search
     from bert_keras.model.encoder import BertEncoder as BertEncoder
+    from bert_keras.model.optimizers import AdamW as AdamW
     from bert_keras.pretraining.pretrain import pretrain as pretrain
     from bert_keras.pretraining.pretrainer import BertPretrainer as BertPretrainer
     from bert_keras.tasks import find_task as find_task
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig as TrainConfig
     from bert_keras.training.finetune import evaluate as evaluate
     from bert_keras.training.finetune import train as train
-    from bert_keras.training.optimizers import AdamW as AdamW
 
 __version__ = "0.1.0"
 
@@ -79,7 +79,7 @@ def lazy_names(
 
 
 _PLACES = {
-    "AdamW": "training.optimizers",
+    "AdamW": "model.optimizers",
     "BertConfig": "config",
     "BertEncoder": "model.encoder",
     "BertKerasError": "errors",

@@ -23,7 +23,7 @@ PACKAGES = (
 )
 SCRIPT = """
 import bert_keras
-from bert_keras.training import WarmupLinearDecay
+from bert_keras.model import WarmupLinearDecay
 
 encoder = bert_keras.BertEncoder.from_pretrained("folder")
 reveal_type(encoder)

@@ -33,6 +33,7 @@ from bert_keras.checkpoints.matching import (
     assign,
     check_encoder,
     check_head,
+    has_pooler,
     match,
 )
 from bert_keras.checkpoints.model_garden import read_model_garden
@@ -47,6 +48,7 @@ __all__ = [
     "assign",
     "check_encoder",
     "check_head",
+    "has_pooler",
     "head_config",
     "match",
     "one_revision",

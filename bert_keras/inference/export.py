@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError, reason_of
+from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.places import check_path
 from bert_keras.files.unfinished import new_folder
 from bert_keras.model.encoder import PACKED_INPUTS
@@ -37,6 +38,19 @@ EXTRA = "assets.extra"
 _OF_A_MODEL = ("config.json", "model.safetensors", "saved_model.pb")
 ANSWERS = "answers.json"  # in EXTRA: of which task the answers are
 FORMAT = 1
+_FILES = frozenset(  # of a SavedModel of ours
+    (
+        "saved_model.pb",
+        "fingerprint.pb",
+        "assets",
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+        *(
+            f"{EXTRA}/{name}"
+            for name in ("vocab.txt", "tokenizer_config.json", "answers.json")
+        ),
+    )
+)
 
 
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
@@ -59,11 +73,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             would hold an op that a stock server lacks.
         CheckpointError: the folder cannot be written.
     """
-    if keras.config.backend() != "tensorflow":
-        raise BertKerasError(
-            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
-            f"{keras.config.backend()}; save the model folder and export that"
-        )
+    _check_backend()
     check_path("output", output)
     target = Path(output)
     for name in _OF_A_MODEL:
@@ -89,6 +99,26 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
         ) from None
     finally:
         stack.close()
+
+
+def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
+    """Write what `export_model` writes into `folder` itself, as Keras's `export` does.
+
+    Raises:
+        BertKerasError: as `export_model` does.
+        CheckpointError: the folder holds something else than a SavedModel.
+    """
+    _check_backend()
+    with replaced_folder(folder, files=_FILES, needed="saved_model.pb") as new:
+        _write(model, new)
+
+
+def _check_backend() -> None:
+    if keras.config.backend() != "tensorflow":
+        raise BertKerasError(
+            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
+            f"{keras.config.backend()}; save the model folder and export that"
+        )
 
 
 def versions(output: str | os.PathLike[str]) -> list[int]:

@@ -58,7 +58,9 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
         model.save_to_preset(str(folder))
         if isinstance(model, _TASKS):
             return load_model(folder, dtype=dtype)
-        return BertEncoder.from_pretrained(str(folder), dtype=dtype)
+        encoder = BertEncoder.from_pretrained(str(folder), dtype=dtype)
+        encoder.source = f"KerasHub's {type(model).__name__}"
+        return encoder
 
 
 def to_keras_hub(model: BertEncoder | TaskModel) -> Any:

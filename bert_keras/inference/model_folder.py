@@ -117,7 +117,7 @@ def load_model(
         tokenizer = WordPieceTokenizer.from_folder(
             checkpoint.path, **checkpoint.tokenizer
         )
-        preprocessor = Preprocessor(tokenizer, **_preprocessing(checkpoint))
+        preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(
@@ -142,6 +142,7 @@ def load_model(
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
         passed += tuple(f"{scope}/" for scope in sorted(heads))
     assign(model, checkpoint, optional=passed)
+    encoder.source = str(checkpoint.path)
     return model
 
 
@@ -170,6 +171,21 @@ def task_of(
         raise CheckpointError(
             f"{checkpoint.path}: config.json: {one_line(error)}"
         ) from None
+
+
+def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
+    """Return the task of a folder if it is of a class; `None` if it is of another.
+
+    Raises:
+        CheckpointError: what the folder says of the task is broken.
+    """
+    ours = checkpoint.own_entry
+    if "settings" in ours:
+        said, given = str(ours.get("task")), name_of(task_class)
+        is_same = said == given or not {said, given} & set(TASKS)  # or has moved
+    else:
+        is_same = task_class.reads(_whole_config(checkpoint))
+    return task_of(checkpoint, task_class) if is_same else None
 
 
 def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
@@ -275,7 +291,7 @@ def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _preprocessing(checkpoint: Checkpoint) -> dict[str, Any]:
+def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings of the preprocessor: ours, or the longest text that fits."""
     said = checkpoint.own_entry.get("preprocessing")
     if said:

@@ -167,6 +167,13 @@ class Task(TaskRows):
     ) -> Any:
         """Return the Keras tensor, or tensors, that the loss and `answer` take."""
 
+    def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
+        """Return the layers of the encoder that a model of the task does not train.
+
+        They stay trainable in other models on the same encoder.
+        """
+        return ()
+
     @abc.abstractmethod
     def loss(self) -> keras.losses.Loss:
         """Return the loss of a batch."""

@@ -262,11 +262,16 @@ class Embedding(Task):
         if self.layers == _LAST:
             return outputs["sequence_output"]
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
-        for block in encoder.blocks[max(chosen) :]:
-            block.trainable = False  # nothing that the loss sees depends on it
         states = [outputs["hidden_states"][place] for place in chosen]
         mix = LayerMix(self.combine, dtype=encoder.dtype_policy)
         return mix(states) if len(states) > 1 else states[0]
+
+    def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
+        """Return the blocks above the chosen layers: the loss does not see them."""
+        if self.layers == _LAST:
+            return []
+        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
+        return encoder.blocks[max(chosen) :]
 
     def loss(self) -> keras.losses.Loss:
         if self.objective == "ranking":

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,32 +19,42 @@ from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicated_fit import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, complete, seed_behind
+from bert_keras.model.heads import new_heads
+from bert_keras.model.optimizers import AdamW
+from bert_keras.model.quantization import Quantizable
+from bert_keras.runs.progress import say
 from bert_keras.settings import check_share
 from bert_keras.tasks.given_labels import told
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
     from bert_keras.tasks.base import Task
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(ReplicatedFit, keras_hub.models.Task):
+class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
     or a tuple of two for pairs, are turned into batches by the preprocessor on the way;
-    a `tf.data.Dataset` of strings, or of batch dicts, does as well.
+    a `tf.data.Dataset` of strings, of dicts of strings by role (`text`, `text_pair`) or
+    of batch dicts does as well. `from_pretrained` takes the head of a folder that has
+    one; put together by hand, the head starts at random.
 
     Args:
-        encoder: the encoder; trained with the head.
+        encoder: the encoder; trained with the head, but for what the task freezes.
         task: what to put on it.
         preprocessor: strings to batches.
         seed: the head's initializer and dropout follow from it; may be that of the
             encoder, whose own draws stay others.
 
     Example:
-        >>> model = TaskModel(encoder, Classification(("ham", "spam")), preprocessor)
-        >>> model.compile(AdamW(5e-5), loss=model.task.loss())
+        >>> model = TaskModel.from_pretrained(
+        ...     "bert-base-uncased", "classification", classes=("ham", "spam")
+        ... )
+        >>> model.compile()  # AdamW, the task's loss and metrics
         >>> model.fit(["win a prize now", "see you at six"], ["spam", "ham"])
     """
 
@@ -75,6 +86,172 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         )
         self.task = task
         self.seed = seed
+        for line in new_heads(self, encoder):
+            say(line)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        task: str | type[Task] | Task | None = None,
+        *,
+        max_length: int | None = None,
+        truncation: str | None = None,
+        layout: str | None = None,
+        precision: str | None = None,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a task's model on the encoder of a folder, checkpoint or hub name.
+
+        The head is that of the folder, where it holds one of the same task with the
+        same labels; else it starts at random, which is said.
+
+        Args:
+            path: a model folder, a Hugging Face folder, a Google checkpoint,
+                `hf://owner/name`.
+            task: name, class or task; `None`: the one whose head the folder holds.
+            max_length, truncation, layout: those of the `Preprocessor`; by default
+                those of the folder, or else of the task.
+            precision: `float32`, `mixed_bfloat16` or `mixed_float16`; by default
+                Keras's own.
+            rematerialize: as in `BertEncoder`.
+            seed: the head's initializer and dropout follow from it.
+            **settings: of the task, such as `classes`; by default the folder's.
+
+        Raises:
+            CheckpointError: something is missing, broken or of another shape.
+            ConfigError: a setting is missing, unknown or out of its range.
+
+        Example:
+            >>> model = TaskModel.from_pretrained(
+            ...     "hf://google-bert/bert-base-uncased",
+            ...     "classification", classes=("ham", "spam"), max_length=64)
+        """
+        from bert_keras.inference.pretrained_model import pretrained_model
+
+        given = {"max_length": max_length, "truncation": truncation, "layout": layout}
+        return pretrained_model(
+            cls,
+            path,
+            task,
+            settings=settings,
+            preprocessing={k: v for k, v in given.items() if v is not None},
+            dtype=precision,
+            rematerialize=rematerialize,
+            seed=seed,
+        )
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        task: str | type[Task] | Task | None = None,
+        *,
+        load_weights: bool = True,
+        **settings: Any,
+    ) -> Self:
+        """Do what `from_pretrained` does, under KerasHub's name.
+
+        Raises:
+            ConfigError: `load_weights` is False.
+        """
+        if not load_weights:
+            raise ConfigError(
+                "`load_weights` must be True; received False: put a task on "
+                "`BertEncoder(config)` for random weights"
+            )
+        return cls.from_pretrained(preset, task, **settings)
+
+    def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> None:
+        """Write a model folder, as `save_model` does; `from_preset` opens it.
+
+        KerasHub's own layout is `to_keras_hub(model).save_to_preset(folder)`.
+        """
+        from bert_keras.inference.model_folder import save_model
+
+        save_model(self, preset_dir)
+
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+    ) -> None:
+        """Write the SavedModel that `export_model` writes: strings in, answers out.
+
+        Args:
+            filepath: the folder of the SavedModel itself; one that stands there is
+                replaced.
+            format: no other can hold the text handling.
+            verbose: taken as Keras does; nothing is printed.
+
+        Raises:
+            ConfigError: another format is asked for.
+        """
+        if format != "tf_saved_model":
+            raise ConfigError(
+                "`format` must be 'tf_saved_model', whose graph reads strings; "
+                f"received {format!r}: `model.backbone.export` takes ids in any format"
+            )
+        from bert_keras.inference.export import write_saved_model
+
+        write_saved_model(self, filepath)
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Sequence[float] | None = None,
+        print_fn: Callable[[str], object] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Print the preprocessor and the layers, as `keras.Model.summary` does."""
+        if self.preprocessor is not None:
+            settings = self.preprocessor.settings().items()
+            shown = ", ".join(f"{name}={value}" for name, value in settings)
+            size = self.preprocessor.tokenizer.vocab_size
+            line = f"Preprocessor: WordPiece, {size:,} tokens; {shown}"
+            (print_fn or print)(line)
+        # KerasHub's takes the preprocessor for a Keras layer.
+        keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
+
+    def _own_optimizer(self) -> keras.optimizers.Optimizer:
+        return AdamW(self.task.learning_rate)
+
+    def _own_loss(self) -> keras.losses.Loss:
+        return self.task.loss()
+
+    def _own_metrics(self) -> list[Any]:
+        return self.task.metrics()
+
+    # What a task leaves as it is, is so in its model alone: setting `trainable` of a
+    # layer would freeze it in every model on the same encoder.
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        frozen = self._frozen()
+        return [w for w in super().trainable_weights if id(w) not in frozen]
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        frozen = self._frozen()
+        return [v for v in super().trainable_variables if id(v) not in frozen]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trained]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [each for each in self.variables if id(each) not in trained]
+
+    def _frozen(self) -> set[int]:
+        """Return the ids of the variables that the task does not train."""
+        layers = self.task.frozen(self.backbone)
+        return {id(variable) for layer in layers for variable in layer.variables}
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict):
@@ -102,8 +279,13 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         `shuffle=False`; of rows sorted by class that would be one class.
 
         A model made in a strategy's scope is trained on its replicas, see
-        `ReplicatedFit`; texts then have a row each.
+        `ReplicatedFit`; texts then have a row each. `class_weight` may name classes.
         """
+        class_weight = kwargs.get("class_weight")
+        if class_weight and all(isinstance(name, str) for name in class_weight):
+            numbers = self.task.encode_targets(tf.constant(list(class_weight)))
+            weights = class_weight.values()
+            kwargs["class_weight"] = dict(zip(numbers.numpy(), weights, strict=True))
         split = kwargs.pop("validation_split", None)
         if split and kwargs.get("validation_data") is None:
             kept, aside = self._split((x, y, sample_weight), split, shuffle)
@@ -187,6 +369,10 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
 
         Another preprocessor than the model's may lay the texts otherwise.
         """
+        if isinstance(x, dict) and set(self.task.roles) <= set(x):
+            x = one_or_all(tuple(x[role] for role in self.task.roles))
+        # `train_on_batch` gives lists and arrays as they are.
+        y = _as_tensor(y)
         preprocessor = preprocessor or self.preprocessor
         if replica_count(self) > 1:  # Keras parts batches by rows
             preprocessor = preprocessor.replace(layout="padded")
@@ -266,6 +452,14 @@ def _take(part: Any, rows: list[int]) -> Any:
     if isinstance(part, tf.Tensor | tf.RaggedTensor):
         return tf.gather(part, rows)
     return np.asarray(part)[rows]
+
+
+def _as_tensor(targets: Any) -> Any:
+    """Return a list or array of strings as a tensor, and others as they are."""
+    kinds = (list, np.ndarray)
+    if isinstance(targets, kinds) and np.asarray(targets).dtype.kind in "USO":
+        return tf.convert_to_tensor(targets)
+    return targets
 
 
 def is_one_vector(outputs: Any) -> bool:

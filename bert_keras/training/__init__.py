@@ -13,17 +13,11 @@ if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig as TrainConfig
     from bert_keras.training.finetune import evaluate as evaluate
     from bert_keras.training.finetune import train as train
-    from bert_keras.training.optimizers import AdamW as AdamW
-    from bert_keras.training.optimizers import Lamb as Lamb
-    from bert_keras.training.optimizers import WarmupLinearDecay as WarmupLinearDecay
     from bert_keras.training.several_runs import search_settings as search_settings
     from bert_keras.training.several_runs import train_seeds as train_seeds
 
 _PLACES = {
-    "AdamW": "optimizers",
-    "Lamb": "optimizers",
     "TrainConfig": "config",
-    "WarmupLinearDecay": "optimizers",
     "evaluate": "finetune",
     "search_settings": "several_runs",
     "train": "finetune",

@@ -5,7 +5,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import os
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from bert_keras.checkpoints import check_encoder, read_checkpoint
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.table import Columns, rows_aside
 from bert_keras.distribution.replicas import check_batch_size
@@ -25,22 +23,14 @@ from bert_keras.distribution.worker_watch import WorkerWatch
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_replaceable
 from bert_keras.files.places import check_output_place
-from bert_keras.inference.model_folder import (
-    assign_scope,
-    check_max_length,
-    check_vocabulary,
-)
 from bert_keras.inference.predictor import Predictor
-from bert_keras.model.encoder import BertEncoder
+from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import TaskModel
-from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.loop import FineTuningLoop
@@ -57,58 +47,6 @@ from bert_keras.training.run import (
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
-
-
-def new_model(
-    task: Task,
-    encoder: str | os.PathLike[str],
-    config: TrainConfig,
-    *,
-    devices: Devices | None = None,
-    tell: Callable[[str], object] = say,
-) -> TaskModel:
-    """Return a task's model on a pretrained encoder, its head at random from the seed.
-
-    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint. The
-    weights, and nothing else, are made in the scope of the devices' strategy.
-
-    Raises:
-        CheckpointError: the encoder is missing, broken or does not fit.
-        ConfigError: `max_length` is above what the encoder takes.
-    """
-    keras.utils.set_random_seed(config.seed)
-    checkpoint = read_checkpoint(encoder)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
-    check_vocabulary(tokenizer, checkpoint)
-    check_encoder(checkpoint)
-    max_length = config.max_length
-    if max_length is None:
-        max_length = min(task.max_length, checkpoint.config.max_position_embeddings)
-    check_max_length(max_length, checkpoint.config)
-    for note in (*checkpoint.notes, *tokenizer.notes):
-        tell(note)
-    if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
-        tell("the checkpoint has no pooler: it starts at random, like the head")
-    preprocessor = Preprocessor(
-        tokenizer,
-        max_length=max_length,
-        truncation=config.truncation,
-        layout=config.layout,
-    )
-    with devices.strategy.scope() if devices else contextlib.nullcontext():
-        loaded = BertEncoder.from_pretrained(
-            checkpoint,
-            pooler=task.pooler,
-            outputs=task.encoder_outputs,
-            rematerialize=config.rematerialize,
-            seed=config.seed,
-            dtype=config.precision,
-        )
-        model = TaskModel(loaded, task, preprocessor, seed=config.seed)
-    for scope in task.pretrained_scopes:
-        if not assign_scope(model, checkpoint, scope):
-            tell(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
-    return model
 
 
 _TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
@@ -363,7 +301,12 @@ class _Training:
         with devices.strategy.scope():
             freeze_layers(model.backbone, config.freeze_layers)
             if config.lora_rank:
-                add_lora(model.backbone, config.lora_rank, seed=config.seed)
+                add_lora(
+                    model.backbone,
+                    config.lora_rank,
+                    seed=config.seed,
+                    frozen=model.task.frozen(model.backbone),
+                )
         told = told_settings(self.task, self.encoder, config, data)
         told |= model_settings(model)
         with (

@@ -16,10 +16,11 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import distributed, gathered, summed_function
+from bert_keras.distribution.replicated_fit import undivided
 from bert_keras.errors import ConfigError
+from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
 
@@ -45,7 +46,7 @@ class TaskObjective:
         self, model: keras.Model, *, metrics: Sequence[keras.metrics.Metric] = ()
     ) -> None:
         self.model = model
-        self.loss = model.task.loss()
+        self.loss = _loss_of(model)
         self.metrics = metrics
         self._counted = getattr(self.loss, "counted", None)
         # A sum is divided by nothing.
@@ -121,6 +122,22 @@ class TaskObjective:
         outputs = self.model.output
         rank = len(outputs.shape) - 1 if keras.utils.is_keras_tensor(outputs) else 1
         return tf.ones(tf.shape(first)[: min(max(rank, 1), first.shape.rank)])
+
+
+def _loss_of(model: keras.Model) -> keras.losses.Loss:
+    """Return the loss that a model was compiled with, or that of its task."""
+    if not getattr(model, "compiled", False):
+        return model.task.loss()
+    loss = keras.losses.get(undivided(model.loss))
+    return loss if isinstance(loss, keras.losses.Loss) else _Mean(loss)
+
+
+class _Mean(keras.losses.Loss):
+    """The mean of what a function gives, as Keras takes it."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.call = function
 
 
 def _still(output: Any) -> Any:

@@ -56,7 +56,7 @@ SCRIPT = """
     import keras, numpy as np
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.heads import PooledHead
-    from bert_keras.training.optimizers import AdamW
+    from bert_keras.model.optimizers import AdamW
     from bert_keras.model.recurrent_head import RecurrentHead
 
     def tags(states, batch):

@@ -19,18 +19,13 @@ from conftest import ROWS, files_of, refused
 
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.pretrained_model import new_model
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.training import finetune as training
 from bert_keras.training import result as finetuning_result
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import (
-    TrainResult,
-    evaluate,
-    new_model,
-    task_and_data,
-    train,
-)
+from bert_keras.training.finetune import TrainResult, evaluate, task_and_data, train
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 TARGETS = np.array([("ham", "promo", "spam").index(label) for label in LABELS])

@@ -62,7 +62,6 @@ class FeatureTagging(TaggingTask):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""
-        encoder.trainable = False
         head = RecurrentHead(
             len(self.classes),
             features=self.layers,
@@ -74,6 +73,9 @@ class FeatureTagging(TaggingTask):
         )
         states = encoder(inputs, training=False)["hidden_states"]
         return head(states, inputs["padding_mask"], inputs["sequence_ids"])
+
+    def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
+        return encoder.layers
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:

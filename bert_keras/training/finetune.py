@@ -290,7 +290,8 @@ class _Training:
             if failed:
                 self.tell(str(failed))
             # Only the chief knows all losses of a run that went on.
-            if devices.agree(int(bool(failed) and attempt < config.restarts)):
+            is_failed = failed is not None and failed.is_certain
+            if devices.agree(int(is_failed and attempt < config.restarts)):
                 stop.is_due()
                 stop.leave()
                 self.tell(f"starting again with seed {seed + RESTART}")

@@ -62,7 +62,7 @@ def finish_run(
         encoder: what training started from, as it was given.
         output: the model folder.
         command: the command line, for the report.
-        failed: how the run has diverged, if it has.
+        failed: how the run has diverged, or may have, if it has.
 
     Raises:
         CheckpointError: the best epoch's folder is broken, or the disk refuses.
@@ -80,7 +80,7 @@ def finish_run(
         answers = predictor.answers(rows)
         scores[last] = task.score(rows, answers)
     of_data = dict(scores)
-    if failed:
+    if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     facts = {name: _facts(model, columns) for name, columns in data.items()}
@@ -94,7 +94,7 @@ def finish_run(
         "best_epoch": loop.best.epoch,
         "training_seconds": round(loop.progress.state()["seconds"], 1),
         **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **({"diverged": str(failed)} if failed else {}),
+        **_told(failed),
     }
     report = {
         "settings": settings,
@@ -116,6 +116,13 @@ def finish_run(
         metrics=task.metrics(),
     )
     return TrainResult(output, model, of_data, loop.history, report)
+
+
+def _told(failed: Divergence | None) -> dict[str, str]:
+    """Return what the report's settings say of a run that is no better than a guess."""
+    if failed is None:
+        return {}
+    return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
 
 
 def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from bert_keras.errors import ConfigError
 
@@ -17,6 +18,8 @@ STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
 OPTIMIZERS = ("adamw", "lamb")
 ON_NONFINITE = ("stop", "skip")
 RESUME = ("auto", "never")
+_FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
+_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _PATIENCE = 300, 3, 20, 3
 # What a search tries: that of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {
@@ -32,8 +35,14 @@ class TrainConfig:
     """How a model is fine-tuned; the defaults are those of the paper.
 
     Args:
-        epochs: passes over the training data.
-        batch_size: texts (or pairs) of an update.
+        epochs: passes over the training data. `None` chooses by the number of rows, see
+            `chosen_epochs`, and ends sooner where dev no longer improves.
+        patience: training ends after so many epochs without an improvement on dev, in
+            the score of the task or in the loss; 0: never. `None` is 3 where `epochs`
+            is `None`, else 0.
+        batch_size: texts (or pairs) of an update. `None` is 16 for fewer than 1,000
+            training rows, so that few rows make enough updates, and else 32; 32, too,
+            where the loss compares the rows of a batch.
         accumulation: so many parts an update's rows come in, one after the other, to
             save memory; the result is that of one large batch.
         optimizer: `adamw` or `lamb` (for batches of many thousand rows).
@@ -71,8 +80,9 @@ class TrainConfig:
         ConfigError: a value is out of its range.
     """
 
-    epochs: int = 3
-    batch_size: int = 32
+    epochs: int | None = None
+    patience: int | None = None
+    batch_size: int | None = None
     accumulation: int = 1
     optimizer: str = "adamw"
     learning_rate: float | None = None
@@ -98,15 +108,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field.name, field.type, getattr(self, field.name))
-        least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0}
+        least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0, "patience": 0}
         counts = ("epochs", "batch_size", "accumulation", "save_every", "keep")
         for name in (*counts, *least):
-            if getattr(self, name) < least.get(name, 1):
+            value = getattr(self, name)
+            if value is not None and value < least.get(name, 1):
                 raise ConfigError(
-                    f"`{name}` must be at least {least.get(name, 1)}; "
-                    f"received {getattr(self, name)}"
+                    f"`{name}` must be at least {least.get(name, 1)}; received {value}"
                 )
-        if self.batch_size % self.accumulation:
+        if self.batch_size is not None and self.batch_size % self.accumulation:
             raise ConfigError(
                 "`accumulation` must divide `batch_size`; received "
                 f"{self.accumulation} and {self.batch_size}"
@@ -137,11 +147,35 @@ class TrainConfig:
                     f"received {getattr(self, name)!r}"
                 )
 
-    def settled(self, learning_rate: float) -> TrainConfig:
-        """Return the config with a learning rate, which it keeps if it has one."""
-        if self.learning_rate is not None:
-            return self
-        return dataclasses.replace(self, learning_rate=learning_rate)
+    def settled(self, task: Any, rows: int) -> TrainConfig:
+        """Return the config with a number for what is `None` and can be chosen.
+
+        Args:
+            task: has `learning_rate` and `compares`.
+            rows: number of training rows.
+        """
+        found: dict[str, Any] = {}
+        if self.batch_size is None:
+            is_small = rows < _FEW_ROWS and not task.compares
+            found["batch_size"] = _SMALL_BATCH if is_small else _BATCH
+        if self.learning_rate is None:
+            found["learning_rate"] = task.learning_rate
+        if self.patience is None:
+            found["patience"] = _PATIENCE if self.epochs is None else 0
+        if self.epochs is None:
+            batch_size = found.get("batch_size", self.batch_size)
+            found["epochs"] = chosen_epochs(rows, batch_size)
+        return dataclasses.replace(self, **found)
+
+
+def chosen_epochs(rows: int, batch_size: int) -> int:
+    """Return how many epochs a set of training rows needs, by default.
+
+    As many as make 300 updates, at least the paper's 3 and at most 20, which Mosbach et
+    al. 2021 (arXiv:2006.04884) recommend for small sets.
+    """
+    steps = math.ceil(rows / batch_size)
+    return min(max(math.ceil(_LEAST_UPDATES / steps), _LEAST_EPOCHS), _MOST_EPOCHS)
 
 
 def _check_type(name: str, kind: object, value: object) -> None:

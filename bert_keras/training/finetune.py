@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -202,16 +203,21 @@ def train(
     _check_process()
     # Before TensorFlow computes anything.
     devices = devices or find_strategy(config.strategy)
-    parts, replicas = config.accumulation, devices.replicas
-    static = devices.has_static_shapes
-    check_batch_size(config.batch_size, parts, replicas, static)
     tell = say if devices.is_chief else _silent
     check_replaceable(output)
     check_tensorboard(config.tensorboard, Path(output))
     train, dev = with_dev(train, dev, config, tell=tell)
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
-    config = config.settled(task.learning_rate)
+    given, config = config, config.settled(task, len(train))
+    if given.epochs is None:
+        tell(_chosen(config, len(train)))
+    check_batch_size(
+        cast(int, config.batch_size),
+        config.accumulation,
+        devices.replicas,
+        devices.has_static_shapes,
+    )
     _check_accumulation(task, config)
     data = {"train": train, "dev": dev, **named_tests(test)}
     for columns in data.values():
@@ -278,6 +284,7 @@ class _Training:
                 config=config,
                 devices=devices,
                 stop=stop,
+                final_rows=sum(len(rows) for rows in list(data.values())[2:]),
             )
             if attempt == 0:
                 say(devices.line())
@@ -303,6 +310,17 @@ class _Training:
             if isinstance(run, RunFolder):
                 remove_run(run)
         return result
+
+
+def _chosen(config: TrainConfig, rows: int) -> str:
+    """Return what is told of the epochs that were chosen."""
+    steps = math.ceil(rows / cast(int, config.batch_size))
+    until = f", fewer if dev does not improve for {config.patience}"
+    return (
+        f"epochs: {config.epochs}{until if config.patience else ''} ({steps:,} updates "
+        f"of {config.batch_size} rows each, for {rows:,} training rows; --epochs and "
+        "--batch-size choose others)"
+    )
 
 
 def _run_folder(

@@ -74,10 +74,12 @@ def finish_run(
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        answers = predictor.answers(data["dev"])
+        seen = loop.progress.scoring("dev", len(data["dev"]))
+        answers = predictor.answers(data["dev"], seen=seen)
         scores["dev"] = task.score(data["dev"], answers)
     for last, rows in list(data.items())[2:]:
-        answers = predictor.answers(rows)
+        seen = loop.progress.scoring(last, len(rows))
+        answers = predictor.answers(rows, seen=seen)
         scores[last] = task.score(rows, answers)
     of_data = dict(scores)
     if failed and failed.is_certain:
@@ -92,6 +94,8 @@ def finish_run(
         "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
         "best_epoch": loop.best.epoch,
+        "best_epoch_dev_loss": loop.best.loss,
+        **({"training": loop.ending} if loop.ending else {}),
         "training_seconds": round(loop.progress.state()["seconds"], 1),
         **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
         **_told(failed),

@@ -134,6 +134,7 @@ def test_every_setting_of_training_has_an_option() -> None:
     words = ["train", "t", "--encoder", "e", "--train", "f", "--output", "o"]
     given = {
         "epochs": 5,
+        "patience": 2,
         "batch_size": 7,
         "learning_rate": 0.5,
         "warmup_share": 0.25,

@@ -108,7 +108,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
     assert files_of(output) == stood
     with monkeypatch.context() as patch:  # while the last epoch is scored
 
-        def scored(*_: Any) -> Any:
+        def scored(*_: Any, **__: Any) -> Any:
             os.kill(os.getpid(), signal.SIGTERM)
             raise KeyError("never comes here")
 

@@ -154,18 +154,22 @@ class TrainConfig:
             task: has `learning_rate` and `compares`.
             rows: number of training rows.
         """
-        found: dict[str, Any] = {}
-        if self.batch_size is None:
+        batch_size, epochs = self.batch_size, self.epochs
+        learning_rate, patience = self.learning_rate, self.patience
+        if batch_size is None:
             is_small = rows < _FEW_ROWS and not task.compares
-            found["batch_size"] = _SMALL_BATCH if is_small else _BATCH
-        if self.learning_rate is None:
-            found["learning_rate"] = task.learning_rate
-        if self.patience is None:
-            found["patience"] = _PATIENCE if self.epochs is None else 0
-        if self.epochs is None:
-            batch_size = found.get("batch_size", self.batch_size)
-            found["epochs"] = chosen_epochs(rows, batch_size)
-        return dataclasses.replace(self, **found)
+            batch_size = _SMALL_BATCH if is_small else _BATCH
+        if patience is None:
+            patience = _PATIENCE if epochs is None else 0
+        return dataclasses.replace(
+            self,
+            batch_size=batch_size,
+            epochs=chosen_epochs(rows, batch_size) if epochs is None else epochs,
+            learning_rate=(
+                task.learning_rate if learning_rate is None else learning_rate
+            ),
+            patience=patience,
+        )
 
 
 def chosen_epochs(rows: int, batch_size: int) -> int:

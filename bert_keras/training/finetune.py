@@ -210,8 +210,6 @@ def train(
     if isinstance(task, type):
         task = task.from_columns(train, **(task_settings or {}))
     given, config = config, config.settled(task, len(train))
-    if given.epochs is None:
-        tell(_chosen(config, len(train)))
     check_batch_size(
         cast(int, config.batch_size),
         config.accumulation,
@@ -225,6 +223,8 @@ def train(
     training = _Training(
         task, encoder, data, Path(output), config, command, resume, devices, tell
     )
+    if given.epochs is None:
+        tell(_chosen(config, len(train)))
     for note in task.notes(train):
         tell(note)
     with WorkerWatch(devices) as watch:
@@ -317,9 +317,9 @@ def _chosen(config: TrainConfig, rows: int) -> str:
     steps = math.ceil(rows / cast(int, config.batch_size))
     until = f", fewer if dev does not improve for {config.patience}"
     return (
-        f"epochs: {config.epochs}{until if config.patience else ''} ({steps:,} updates "
-        f"of {config.batch_size} rows each, for {rows:,} training rows; --epochs and "
-        "--batch-size choose others)"
+        f"epochs: {config.epochs}{until if config.patience else ''} (updates of "
+        f"{config.batch_size} rows, {steps:,} an epoch, for {rows:,} training rows; "
+        "--epochs and --batch-size choose others)"
     )
 
 

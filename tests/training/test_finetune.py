@@ -178,7 +178,7 @@ def test_training_ends_when_dev_no_longer_improves(
     result = run(train=FEW, epochs=None)
     said = capsys.readouterr().err
     assert (
-        "epochs: 20, fewer if dev does not improve for 3 (2 updates of 8 rows each"
+        "epochs: 20, fewer if dev does not improve for 3 (updates of 8 rows, 2 an epoch"
         in said
     )
     ending = "ended after epoch 5 of 20: dev has not improved for 3 epochs"

@@ -58,8 +58,8 @@ def add_train(train: argparse.ArgumentParser) -> None:
     )
     setting(
         "patience",
-        "epochs without an improvement on dev after which training ends, 0: never; "
-        "default: 3, with --epochs N 0",
+        "epochs without an improvement on dev after which training ends, but not in "
+        "its first half; 0: never; default: 3, with --epochs N 0",
         type=int,
         metavar="N",
     )

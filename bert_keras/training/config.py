@@ -34,12 +34,14 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 class TrainConfig:
     """How a model is fine-tuned; the defaults are those of the paper.
 
+    Of few rows the paper's 3 epochs are too few: see `chosen_epochs`.
+
     Args:
         epochs: passes over the training data. `None` chooses by the number of rows, see
             `chosen_epochs`, and ends sooner where dev no longer improves.
         patience: training ends after so many epochs without an improvement on dev, in
-            the score of the task or in the loss; 0: never. `None` is 3 where `epochs`
-            is `None`, else 0.
+            the score of the task or in the loss, but not in the first half of them; 0:
+            never. `None` is 3 where `epochs` is `None`, else 0.
         batch_size: texts (or pairs) of an update. `None` is 16 for fewer than 1,000
             training rows, so that few rows make enough updates, and else 32; 32, too,
             where the loss compares the rows of a batch.

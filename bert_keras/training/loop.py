@@ -240,8 +240,10 @@ class FineTuningLoop:
                 self._score_dev()
         if not self.config.patience:
             return False
-        stalled = self._curve.stalled  # that of the chief counts
-        return bool(self.devices.agree(int(stalled >= self.config.patience)))
+        # While the rate still rises, or has only begun to fall, dev may stand still.
+        may_end = 2 * self.epoch >= self.rows.epochs
+        stalled = self._curve.stalled >= self.config.patience  # the chief's counts
+        return bool(self.devices.agree(int(may_end and stalled)))
 
     def _score_dev(self) -> None:
         """Score dev; keep the model if it is the best so far."""
@@ -279,7 +281,7 @@ class FineTuningLoop:
         if is_early:
             self.ending = (
                 f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
-                f"improved for {self.config.patience} epochs"
+                f"improved for {self._curve.stalled} epochs"
             )
         elif self.epoch > 1 and not self._curve.stalled:
             self.ending = (

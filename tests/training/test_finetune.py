@@ -174,18 +174,19 @@ def test_training_ends_when_dev_no_longer_improves(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    crafted_dev(monkeypatch, [0.5, 0.7, 0.7, 0.7, 0.7, 0.9], [0.9] * 6)
+    crafted_dev(monkeypatch, [0.5, *[0.7] * 9, 0.9], [0.9] * 11)
     result = run(train=FEW, epochs=None)
     said = capsys.readouterr().err
     assert (
         "epochs: 20, fewer if dev does not improve for 3 (updates of 8 rows, 2 an epoch"
         in said
     )
-    ending = "ended after epoch 5 of 20: dev has not improved for 3 epochs"
+    # Not in the first half of the epochs.
+    ending = "ended after epoch 10 of 20: dev has not improved for 8 epochs"
     assert ending in said
-    assert max(row["epoch"] for row in result.history) == 5
+    assert max(row["epoch"] for row in result.history) == 10
     settings = result.report["settings"]
-    assert settings["training"] == ending and settings["best_epoch"] == 5
+    assert settings["training"] == ending and settings["best_epoch"] == 10
     assert (settings["epochs"], settings["patience"]) == (20, 3)
 
 
@@ -221,14 +222,14 @@ def test_a_run_that_was_stopped_ends_as_early(
     with monkeypatch.context() as patch:  # while the fourth epoch is scored
         crafted_dev(patch, [0.5, 0.7, 0.7], [0.9, 0.8, 0.7])
         with pytest.raises(KeyError):
-            run(train=FEW, epochs=None)
+            run(train=FEW, epochs=8, patience=3)
     with monkeypatch.context() as patch:  # when training is over
         crafted_dev(patch, [0.6, 0.6, 0.6, 0.7], [0.9, 0.9, 0.9, 0.7])
         patch.setattr(finetuning_result, "write_report", broken)
-        refused(lambda: run(train=FEW, epochs=None), "No space left on device")
+        refused(lambda: run(train=FEW, epochs=8, patience=3), "No space left on device")
     # The last epoch is scored again, and so is the best one.
     crafted_dev(monkeypatch, [0.6, 0.7], [0.9, 0.7])
-    result = run(train=FEW, epochs=None)
+    result = run(train=FEW, epochs=8, patience=3)
     assert max(row["epoch"] for row in result.history) == 6
     settings = result.report["settings"]
     assert (settings["best_epoch"], settings["best_epoch_dev_loss"]) == (3, 0.7)

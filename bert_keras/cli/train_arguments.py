@@ -63,8 +63,26 @@ def add_train(train: argparse.ArgumentParser) -> None:
 
     setting = field_adder(train, _DEFAULTS)
 
-    setting("epochs", "passes over the training rows", type=int, metavar="N")
-    setting("batch-size", "rows an update", type=int, metavar="N")
+    setting(
+        "epochs",
+        "passes over the training rows; default: auto, by their number: 300 updates, 3 "
+        "to 20 epochs, fewer where dev no longer improves",
+        type=_epochs,
+        metavar="N",
+    )
+    setting(
+        "patience",
+        "epochs without an improvement on dev after which training ends, but not in "
+        "its first half; 0: never; default: 3, with --epochs N 0",
+        type=int,
+        metavar="N",
+    )
+    setting(
+        "batch-size",
+        "rows an update; default: 32, with fewer than 1,000 training rows 16",
+        type=int,
+        metavar="N",
+    )
     setting(
         "accumulation", "parts that they come in, to save memory", type=int, metavar="N"
     )
@@ -147,6 +165,18 @@ def add_train(train: argparse.ArgumentParser) -> None:
         choices=tuple(GRIDS),
         help="train at each point of a grid (paper: 18 of batch size, rate, epochs)",
     )
+
+
+def _epochs(text: str) -> int | None:
+    """Return a number of epochs, or `None` for `auto`."""
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number or auto; received {text}"
+        ) from None
 
 
 def train_config(options: argparse.Namespace) -> TrainConfig:

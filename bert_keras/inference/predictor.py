@@ -144,11 +144,21 @@ class Predictor:
         return rows
 
     def answers(
-        self, columns: Columns, *, batch_size: int = 32
+        self,
+        columns: Columns,
+        *,
+        batch_size: int = 32,
+        seen: Callable[[int], object] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return what `score` takes for the rows of a file, as arrays [N, …]."""
+        """Return what `score` takes for the rows of a file, as arrays [N, …].
+
+        Args:
+            columns: N rows.
+            batch_size: rows computed at once.
+            seen: called after each batch with the number of its rows.
+        """
         texts = self.model.task.scored_texts(columns)
-        stream = self._stream(self._measure, texts, batch_size=batch_size)
+        stream = self._stream(self._measure, texts, batch_size=batch_size, seen=seen)
         return _joined(list(stream))
 
     def stream(
@@ -162,7 +172,12 @@ class Predictor:
         return self._stream(self._answer, texts, batch_size=batch_size)
 
     def _stream(
-        self, graphs: _Graphs, texts: tuple[Sequence[Any], ...], *, batch_size: int
+        self,
+        graphs: _Graphs,
+        texts: tuple[Sequence[Any], ...],
+        *,
+        batch_size: int,
+        seen: Callable[[int], object] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield what graphs of the texts give, in their order."""
         check_whole_number("batch_size", batch_size, least=1)
@@ -189,7 +204,14 @@ class Predictor:
                     [start + int(row) for row in order[first : first + batch_size]]
                     for first in range(0, len(order), batch_size)
                 ]
-                answers = _joined(list(pool.map(compute, batches)))
+                parts = []
+                for batch, part in zip(
+                    batches, pool.map(compute, batches), strict=True
+                ):
+                    parts.append(part)
+                    if seen is not None:
+                        seen(len(batch))
+                answers = _joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
 

@@ -1,7 +1,8 @@
 """Keras layers and functional models: the encoder and its heads.
 
-Read `layers`, `block`, `encoder`, `heads`, `optimizers`, in that order. The room imports Keras and
-NumPy alone, so the models also train where TensorFlow is not installed.
+Read `layers`, `block`, `encoder`, `heads`, `optimizers`, in that order. The room
+imports Keras and NumPy alone, so the models also train where TensorFlow is not
+installed.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import keras
 import tensorflow as tf
@@ -235,9 +236,6 @@ def train(
     _check_process()
     # Before TensorFlow computes anything.
     devices = devices or find_strategy(config.strategy)
-    parts, replicas = config.accumulation, devices.replicas
-    static = devices.has_static_shapes
-    check_batch_size(config.batch_size, parts, replicas, static)
     tell = say if devices.is_chief else _silent
     check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
@@ -253,11 +251,20 @@ def train(
         task_settings=task_settings,
         tell=tell,
     )
-    config = config.settled(task.learning_rate)
+    rows = len(data["train"])
+    given, config = config, config.settled(task, rows)
+    check_batch_size(
+        cast(int, config.batch_size),
+        config.accumulation,
+        devices.replicas,
+        devices.has_static_shapes,
+    )
     _check_accumulation(task, config)
     training = _Training(
         task, encoder, data, Path(output), config, command, resume, devices, tell
     )
+    if given.epochs is None:
+        tell(_chosen(config, rows))
     for note in task.notes(data["train"]):
         tell(note)
     with WorkerWatch(devices) as watch:
@@ -322,6 +329,7 @@ class _Training:
                 config=config,
                 devices=devices,
                 stop=stop,
+                final_rows=sum(len(rows) for rows in list(data.values())[2:]),
             )
             if attempt == 0:
                 say(devices.line())
@@ -334,7 +342,8 @@ class _Training:
             if failed:
                 self.tell(str(failed))
             # Only the chief knows all losses of a run that went on.
-            if devices.agree(int(bool(failed) and attempt < config.restarts)):
+            is_failed = failed is not None and failed.is_certain
+            if devices.agree(int(is_failed and attempt < config.restarts)):
                 stop.is_due()
                 stop.leave()
                 self.tell(f"starting again with seed {seed + RESTART}")
@@ -346,6 +355,17 @@ class _Training:
             if isinstance(run, RunFolder):
                 remove_run(run)
         return result
+
+
+def _chosen(config: TrainConfig, rows: int) -> str:
+    """Return what is told of the epochs that were chosen."""
+    steps = math.ceil(rows / cast(int, config.batch_size))
+    until = f", fewer if dev does not improve for {config.patience}"
+    return (
+        f"epochs: {config.epochs}{until if config.patience else ''} (updates of "
+        f"{config.batch_size} rows, {steps:,} an epoch, for {rows:,} training rows; "
+        "--epochs and --batch-size choose others)"
+    )
 
 
 def _run_folder(

@@ -62,7 +62,7 @@ def finish_run(
         encoder: what training started from, as it was given.
         output: the model folder.
         command: the command line, for the report.
-        failed: how the run has diverged, if it has.
+        failed: how the run has diverged, or may have, if it has.
 
     Raises:
         CheckpointError: the best epoch's folder is broken, or the disk refuses.
@@ -74,13 +74,15 @@ def finish_run(
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        answers = predictor.answers(data["dev"])
+        seen = loop.progress.scoring("dev", len(data["dev"]))
+        answers = predictor.answers(data["dev"], seen=seen)
         scores["dev"] = task.score(data["dev"], answers)
     for last, rows in list(data.items())[2:]:
-        answers = predictor.answers(rows)
+        seen = loop.progress.scoring(last, len(rows))
+        answers = predictor.answers(rows, seen=seen)
         scores[last] = task.score(rows, answers)
     of_data = dict(scores)
-    if failed:
+    if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     facts = {name: _facts(model, columns) for name, columns in data.items()}
@@ -92,9 +94,11 @@ def finish_run(
         "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
         "best_epoch": loop.best.epoch,
+        "best_epoch_dev_loss": loop.best.loss,
+        **({"training": loop.ending} if loop.ending else {}),
         "training_seconds": round(loop.progress.state()["seconds"], 1),
         **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **({"diverged": str(failed)} if failed else {}),
+        **_told(failed),
     }
     report = {
         "settings": settings,
@@ -116,6 +120,13 @@ def finish_run(
         metrics=task.metrics(),
     )
     return TrainResult(output, model, of_data, loop.history, report)
+
+
+def _told(failed: Divergence | None) -> dict[str, str]:
+    """Return what the report's settings say of a run that is no better than a guess."""
+    if failed is None:
+        return {}
+    return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
 
 
 def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:

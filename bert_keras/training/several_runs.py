@@ -31,6 +31,7 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
+from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import task_and_data, train
 from bert_keras.training.progress import check_tensorboard
@@ -179,7 +180,10 @@ class _Runs:
         self._run.__exit__(*error)
 
     def make(self, name: str, config: TrainConfig) -> float:
-        """Train, unless that was done before; return the best score on dev."""
+        """Train, unless that was done before; return the best score on dev.
+
+        NaN is the lowest there is.
+        """
         notes = self._run.path / f"{name}{FINISHED}"
         if notes.exists():
             say(f"{name}: was trained before")
@@ -197,11 +201,11 @@ class _Runs:
         except (OSError, ValueError):
             raise CheckpointError(f"{notes}: broken: delete it") from None
         self._found[name] = report
-        return self._value(name)
+        return self._rank(name)[0]
 
     def finish(self) -> TrainResult:
         """Put the best model where it was asked for, with what all runs have scored."""
-        best = max(self._found, key=self._value)
+        best = max(self._found, key=self._rank)
         report = self._found[best]
         report["settings"]["best_run"] = best
         report["scores"]["runs"] = summary(
@@ -220,10 +224,11 @@ class _Runs:
             self.output, model, report["scores"], report["history"], report
         )
 
-    def _value(self, name: str) -> float:
+    def _rank(self, name: str) -> tuple[float, float]:
+        """Return what a run is compared by: score, then loss on dev; see `rank_of`."""
         report = self._found[name]
         value = float(report["scores"]["dev"][report["best_score"]])
-        return -np.inf if np.isnan(value) else value
+        return rank_of(value, report["settings"]["best_epoch_dev_loss"])
 
 
 def summary(

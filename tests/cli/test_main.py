@@ -137,6 +137,7 @@ def test_every_setting_of_training_has_an_option() -> None:
     words = ["train", "t", "--encoder", "e", "--train", "f", "--output", "o"]
     given = {
         "epochs": 5,
+        "patience": 2,
         "batch_size": 7,
         "learning_rate": 0.5,
         "warmup_share": 0.25,
@@ -521,7 +522,6 @@ def test_an_export_onto_a_file(fail: Fail, spam_folder: Path, tmp_path: Path) ->
     assert files_of(tmp_path) == {"served": b"mine"}
 
 
-@pytest.mark.parametrize("name", ["ResourceExhaustedError", "MemoryError"])
 def test_a_model_whose_answers_are_not_finite(
     fail: Fail, make_model: Callable[..., Any], spam_file: Path, tmp_path: Path
 ) -> None:
@@ -533,6 +533,7 @@ def test_a_model_whose_answers_are_not_finite(
     assert "not finite" in fail("evaluate", folder, spam_file, "--json")
 
 
+@pytest.mark.parametrize("name", ["ResourceExhaustedError", "MemoryError"])
 def test_too_little_memory(
     fail: Fail, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

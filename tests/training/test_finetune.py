@@ -22,13 +22,17 @@ from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.regression import Regression
 from bert_keras.training import finetune as training
 from bert_keras.training import result as finetuning_result
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult, evaluate, task_and_data, train
+from bert_keras.training.updates import HeldOutLoss
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 TARGETS = np.array([("ham", "promo", "spam").index(label) for label in LABELS])
+FEW = as_columns(text=TEXTS, label=LABELS)
 NO_LEARNING = {"learning_rate": 1e-12, "epochs": 1}
 
 
@@ -36,6 +40,21 @@ NO_LEARNING = {"learning_rate": 1e-12, "epochs": 1}
 def run(train_spam: Callable[..., Any], tmp_path: Path) -> Callable[..., TrainResult]:
     """Return a function that trains, with some changes, into `tmp_path / "model"`."""
     return functools.partial(train_spam, tmp_path / "model")
+
+
+def crafted_dev(
+    monkeypatch: pytest.MonkeyPatch, accuracies: list[float], dev_losses: list[float]
+) -> None:
+    """Let dev score what is given, one after the other; then break the run."""
+    score, found = Classification.score, iter(zip(accuracies, dev_losses, strict=True))
+
+    def crafted(self: Classification, *args: Any) -> dict[str, Any]:
+        if (values := next(found, None)) is None:
+            raise KeyError("the machine is gone")
+        accuracy, loss = values
+        return {**score(self, *args), "accuracy": accuracy, "loss": loss}
+
+    monkeypatch.setattr(Classification, "score", crafted)
 
 
 def losses(result: TrainResult) -> list[float]:
@@ -100,13 +119,22 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
     assert np.mean(losses(result)) == pytest.approx(wanted.mean(), abs=1e-4)
 
 
-def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Both epochs score alike, whatever the model says: the first one is the best.
+@pytest.mark.parametrize(
+    ("losses", "best"), [((0.5, 0.4), 1), ((0.4, 0.5), 0), ((0.4, 0.4), 1)]
+)
+def test_of_epochs_that_tie_the_one_of_the_lowest_loss_is_kept(
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: tuple[float, ...],
+    best: int,
+) -> None:
+    # Both epochs score alike, whatever the model says.
     seen: list[list[np.ndarray]] = []
     score, answers = Classification.score, Predictor.answers
 
     def crafted(self: Classification, *args: Any) -> dict[str, Any]:
-        return {**score(self, *args), "accuracy": 0.9}
+        loss = losses[len(seen) - 1]
+        return {**score(self, *args), "accuracy": 0.9, "loss": loss}
 
     def watched(self: Predictor, *args: Any, **kwargs: Any) -> Any:
         seen.append(self.model.get_weights())
@@ -117,9 +145,107 @@ def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
     result = run(train=as_columns(text=TEXTS, label=LABELS))
     first, second = (model[0] for model in seen)
     assert np.abs(first - second).max() > 0
+    settings = result.report["settings"]
+    assert settings["best_epoch"] == best + 1
+    assert settings["best_epoch_dev_loss"] == losses[best]
     for model in (result.model, load(result.folder).model):
-        for kept, best in zip(model.get_weights(), seen[0], strict=True):
-            np.testing.assert_array_equal(kept, best)
+        for kept, wanted in zip(model.get_weights(), seen[best], strict=True):
+            np.testing.assert_array_equal(kept, wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "epochs"),
+    [(12, 16, 20), (392, 16, 12), (1000, 32, 10), (3668, 32, 3), (10**6, 32, 3)],
+)
+def test_small_data_gets_more_updates(rows: int, batch_size: int, epochs: int) -> None:
+    config = TrainConfig().settled(Classification, rows)
+    assert (config.batch_size, config.epochs, config.patience) == (
+        *(batch_size, epochs),
+        3,
+    )
+    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 7
+    # The negatives of a pair are the other rows of its batch.
+    assert TrainConfig().settled(Embedding, 12).batch_size == 32
+    given = TrainConfig(epochs=7).settled(Classification, rows)
+    assert (given.epochs, given.patience) == (7, 0)
+
+
+def test_training_ends_when_dev_no_longer_improves(
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    crafted_dev(monkeypatch, [0.5, *[0.7] * 9, 0.9], [0.9] * 11)
+    result = run(train=FEW, epochs=None)
+    said = capsys.readouterr().err
+    assert (
+        "epochs: 20, fewer if dev does not improve for 3 (updates of 8 rows, 2 an epoch"
+        in said
+    )
+    # Not in the first half of the epochs.
+    ending = "ended after epoch 10 of 20: dev has not improved for 8 epochs"
+    assert ending in said
+    assert max(row["epoch"] for row in result.history) == 10
+    settings = result.report["settings"]
+    assert settings["training"] == ending and settings["best_epoch"] == 10
+    assert (settings["epochs"], settings["patience"]) == (20, 3)
+
+
+def test_given_epochs_are_made_to_the_end(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crafted_dev(monkeypatch, [0.7] * 6, [0.9] * 6)
+    result = run(train=FEW, epochs=6)
+    assert max(row["epoch"] for row in result.history) == 6
+    said = capsys.readouterr().err
+    assert "epochs:" not in said and "ended" not in said
+    assert "still improving" not in said
+
+
+def test_a_dev_that_still_improves_at_the_end_is_told(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crafted_dev(monkeypatch, [0.7] * 3, [0.9, 0.8, 0.7])
+    result = run(train=FEW, epochs=3)
+    line = "dev was still improving in the last epoch, 3: more --epochs may"
+    assert line in capsys.readouterr().err
+    assert line in result.report["settings"]["training"]
+
+
+def test_a_run_that_was_stopped_ends_as_early(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the end follows from is in the curves."""
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:  # while the fourth epoch is scored
+        crafted_dev(patch, [0.5, 0.7, 0.7], [0.9, 0.8, 0.7])
+        with pytest.raises(KeyError):
+            run(train=FEW, epochs=8, patience=3)
+    with monkeypatch.context() as patch:  # when training is over
+        crafted_dev(patch, [0.6, 0.6, 0.6, 0.7], [0.9, 0.9, 0.9, 0.7])
+        patch.setattr(finetuning_result, "write_report", broken)
+        refused(lambda: run(train=FEW, epochs=8, patience=3), "No space left on device")
+    # The last epoch is scored again, and so is the best one.
+    crafted_dev(monkeypatch, [0.6, 0.7], [0.9, 0.7])
+    result = run(train=FEW, epochs=8, patience=3)
+    assert max(row["epoch"] for row in result.history) == 6
+    settings = result.report["settings"]
+    assert (settings["best_epoch"], settings["best_epoch_dev_loss"]) == (3, 0.7)
+
+
+def test_a_loss_that_no_score_tells_is_computed(make_model: Any) -> None:
+    model = make_model(Regression(scaling="none"))
+    rows = as_columns(text=TEXTS, label=[str(n % 5) for n in range(12)])
+    found = HeldOutLoss(model, rows, batch_size=5)()
+    scores = evaluate(Predictor(model), rows)
+    assert found == pytest.approx(scores["root_mean_squared_error"] ** 2, rel=1e-5)
+    many = rows.take([0, 1] * 1500)
+    some = HeldOutLoss(model, many)
+    assert some() == pytest.approx(HeldOutLoss(model, rows.take([0, 1]))(), rel=0.02)
 
 
 def test_without_dev_rows_some_are_set_aside(
@@ -383,10 +509,21 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
     refused(action, "`tensorboard`", "outside")
 
 
+def test_parts_that_no_batch_has() -> None:
+    for rows in (12, 2000):
+        settle = lambda rows=rows: TrainConfig(accumulation=3).settled(  # noqa: E731
+            Classification, rows
+        )
+        refused(settle, "`accumulation` must divide `batch_size`", "received 3 and")
+    refused(lambda: TrainConfig(accumulation=3, batch_size=8), "`accumulation`", "3")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("epochs", 0),
+        ("patience", -1),
+        ("patience", 0.5),
         ("epochs", 1.5),
         ("epochs", True),
         ("batch_size", 0),
@@ -406,7 +543,6 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
         ("strategy", "all"),
         ("rematerialize", 1),
         ("tensorboard", 3),
-        ("accumulation", 3),
         ("optimizer", "sgd"),
         ("freeze_layers", -1),
         ("lora_rank", 1.5),

@@ -53,7 +53,7 @@ def encoder_path() -> str:
 def run_bert_keras(path: str, seed: int, precision: str) -> dict[str, float]:
 
     from bert_keras import Classification, Predictor, TrainConfig, as_columns
-    from bert_keras.training.finetune import new_model
+    from bert_keras.inference.pretrained_model import new_model
     from bert_keras.training.updates import fit
 
     texts, labels, rest, rest_labels = rows(path)

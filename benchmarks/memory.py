@@ -61,7 +61,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     freeze_layers(encoder, config.freeze_layers)
     if config.lora_rank:
         add_lora(encoder, config.lora_rank, seed=3)
-    optimizer = new_optimizer(config.settled(task.learning_rate), steps=100)
+    optimizer = new_optimizer(config.settled(task, 100), steps=100)
     optimizer.build(model.trainable_variables)
     rows = batch // config.accumulation
     ids = np.random.default_rng(4).integers(5, 1000, (rows, length), dtype="int32")

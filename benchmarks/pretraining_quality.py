@@ -49,7 +49,7 @@ def prepare(work: Path, size: str) -> None:
 
         tokenizer = bert_keras.WordPieceTokenizer.from_folder(vocab)
         sizes = bert_keras.BertConfig.from_preset(size, vocab_size=tokenizer.vocab_size)
-        config = bert_keras.PretrainConfig(seed=0)
+        config = bert_keras.pretraining.PretrainConfig(seed=0)
         with replaced_folder(first) as folder:
             model = new_pretrainer(sizes, config, next_sentence=True)
             write_pretrainer(folder, model, tokenizer)
@@ -69,7 +69,7 @@ def run_bert_keras(options: argparse.Namespace) -> dict[str, Any]:
         work / "train",
         work / name,
         held_out=work / "held_out",
-        config=bert_keras.PretrainConfig(
+        config=bert_keras.pretraining.PretrainConfig(
             steps=options.steps,
             batch_size=BATCH,
             learning_rate=RATE,
@@ -155,7 +155,8 @@ def batches_of(
     import numpy as np
     import torch
 
-    from bert_keras import WordPieceTokenizer, pretraining_dataset
+    from bert_keras import WordPieceTokenizer
+    from bert_keras.pretraining import pretraining_dataset
 
     tokenizer = WordPieceTokenizer.from_folder(work / "vocabulary")
     settings = {"batch_size": BATCH, "seed": seed, "epochs": epochs, **how}

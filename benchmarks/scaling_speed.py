@@ -47,13 +47,13 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     devices = find_strategy(strategy)  # before anything is computed
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed, summed_function
+    from bert_keras.model.optimizers import AdamW
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.folder import new_pretrainer
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.pretrainer import PretrainingObjective
     from bert_keras.pretraining.progress import token_counts
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.optimizers import AdamW
     from bert_keras.training.train_step import TrainStep
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")
@@ -140,7 +140,8 @@ def write_data(folder: Path) -> None:
     """Write a vocabulary and pretraining data of random words."""
     import numpy as np
 
-    from bert_keras import WordPieceTokenizer, write_pretraining_data
+    from bert_keras import WordPieceTokenizer
+    from bert_keras.pretraining import write_pretraining_data
     from bert_keras.pretraining.data_config import PretrainingDataConfig
 
     words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]

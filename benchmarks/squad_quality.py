@@ -19,9 +19,9 @@ from typing import Any
 
 import seeded_runs
 
+from bert_keras.data.squad import place_of, read_squad
 from bert_keras.data.table import Columns
 from bert_keras.scoring.answers import squad1_scores
-from bert_keras.tasks.question_answering.squad import place_of, read_squad
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/squad_v1.1/half.json"
 # A rate and a batch with which a small encoder learns the task in one epoch.
@@ -45,8 +45,8 @@ def split(path: Path, limit: int | None) -> tuple[Columns, Columns]:
 
 def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> Any:
     from bert_keras import Predictor, TrainConfig
+    from bert_keras.inference.pretrained_model import new_model
     from bert_keras.tasks.question_answering.task import QuestionAnswering
-    from bert_keras.training.finetune import new_model
     from bert_keras.training.updates import fit
 
     config = TrainConfig(

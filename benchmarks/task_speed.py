@@ -124,7 +124,7 @@ def speed(
 ) -> float:
     """Return real tokens a second of training, the first steps left out."""
     from bert_keras import TrainConfig, as_columns, find_task
-    from bert_keras.training.finetune import new_model
+    from bert_keras.inference.pretrained_model import new_model
     from bert_keras.training.updates import fit
 
     seen: list[tuple[float, int]] = [(0.0, 0)]

@@ -1,84 +1,121 @@
 """BERT for Keras 3 and TensorFlow, from raw text to a served model.
 
 Names are imported when they are asked for, so that `import bert_keras` and the command
-line's help do not wait for TensorFlow.
+line's help do not wait for TensorFlow. More names are public in `bert_keras.training`,
+`.pretraining`, `.corpus`, `.inference`, `.checkpoints`, `.distribution` and `.scoring`.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bert_keras.checkpoints import read_checkpoint as read_checkpoint
+    from bert_keras.config import BertConfig as BertConfig
+    from bert_keras.data.table import as_columns as as_columns
+    from bert_keras.errors import BertKerasError as BertKerasError
+    from bert_keras.inference.convert import convert as convert
+    from bert_keras.inference.embedder import embed as embed
+    from bert_keras.inference.export import export_model as export_model
+    from bert_keras.inference.model_folder import load_model as load_model
+    from bert_keras.inference.model_folder import save_model as save_model
+    from bert_keras.inference.predictor import Predictor as Predictor
+    from bert_keras.inference.predictor import load as load
+    from bert_keras.inference.search import Search as Search
+    from bert_keras.inference.search import search as search
+    from bert_keras.model.encoder import BertEncoder as BertEncoder
+    from bert_keras.model.optimizers import AdamW as AdamW
+    from bert_keras.pretraining.pretrain import pretrain as pretrain
+    from bert_keras.pretraining.pretrainer import BertPretrainer as BertPretrainer
+    from bert_keras.tasks import find_task as find_task
+    from bert_keras.tasks.base import Task as Task
+    from bert_keras.tasks.classification import Classification as Classification
+    from bert_keras.tasks.embedding import Embedding as Embedding
+    from bert_keras.tasks.masked_lm.task import MaskedLM as MaskedLM
+    from bert_keras.tasks.multi_label import MultiLabel as MultiLabel
+    from bert_keras.tasks.multiple_choice import MultipleChoice as MultipleChoice
+    from bert_keras.tasks.next_sentence import NextSentence as NextSentence
+    from bert_keras.tasks.question_answering.task import (
+        QuestionAnswering as QuestionAnswering,
+    )
+    from bert_keras.tasks.regression import Regression as Regression
+    from bert_keras.tasks.summarization import Summarization as Summarization
+    from bert_keras.tasks.tagging.feature_tagging import (
+        FeatureTagging as FeatureTagging,
+    )
+    from bert_keras.tasks.tagging.task import TokenClassification as TokenClassification
+    from bert_keras.tasks.task_model import TaskModel as TaskModel
+    from bert_keras.text.preprocessor import Preprocessor as Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer as WordPieceTokenizer
+    from bert_keras.training.config import TrainConfig as TrainConfig
+    from bert_keras.training.finetune import evaluate as evaluate
+    from bert_keras.training.finetune import train as train
 
 __version__ = "0.1.0"
 
+
+def lazy_names(
+    package: str, places: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package whose names are imported late.
+
+    Args:
+        package: name of the package.
+        places: public name to the module in the package that defines it.
+    """
+    module = sys.modules[package]
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{places[name]}"), name)
+        setattr(module, name, value)
+        return value
+
+    return get, lambda: sorted({*vars(module), *places})
+
+
 _PLACES = {
-    "AdamW": "training.optimizers",
+    "AdamW": "model.optimizers",
     "BertConfig": "config",
     "BertEncoder": "model.encoder",
     "BertKerasError": "errors",
     "BertPretrainer": "pretraining.pretrainer",
     "Classification": "tasks.classification",
-    "CorpusReport": "corpus.documents",
     "Embedding": "tasks.embedding",
     "FeatureTagging": "tasks.tagging.feature_tagging",
-    "Lamb": "training.optimizers",
     "MaskedLM": "tasks.masked_lm.task",
     "MultiLabel": "tasks.multi_label",
     "MultipleChoice": "tasks.multiple_choice",
     "NextSentence": "tasks.next_sentence",
     "Predictor": "inference.predictor",
     "Preprocessor": "text.preprocessor",
-    "PretrainConfig": "pretraining.config",
-    "PretrainingDataConfig": "pretraining.data_config",
     "QuestionAnswering": "tasks.question_answering.task",
-    "RawDocument": "corpus.documents",
     "Regression": "tasks.regression",
     "Search": "inference.search",
     "Summarization": "tasks.summarization",
+    "Task": "tasks.base",
     "TaskModel": "tasks.task_model",
     "TokenClassification": "tasks.tagging.task",
     "TrainConfig": "training.config",
-    "WarmupLinearDecay": "training.optimizers",
     "WordPieceTokenizer": "text.tokenizer",
     "as_columns": "data.table",
+    "convert": "inference.convert",
     "embed": "inference.embedder",
     "evaluate": "training.finetune",
     "export_model": "inference.export",
-    "find_strategy": "distribution.strategy",
     "find_task": "tasks",
-    "from_keras_hub": "inference.keras_hub_models",
-    "learn_vocabulary": "corpus.vocabulary_learning",
     "load": "inference.predictor",
-    "load_embedder": "inference.embedder",
     "load_model": "inference.model_folder",
     "pretrain": "pretraining.pretrain",
-    "pretraining_dataset": "pretraining.input",
-    "pretraining_loss": "pretraining.pretrainer",
-    "pretraining_metrics": "pretraining.pretrainer",
-    "pseudo_perplexity": "tasks.masked_lm.pseudo_likelihood",
-    "raw_documents": "corpus.documents",
-    "run_beam_pretraining_data": "pretraining.beam",
+    "read_checkpoint": "checkpoints",
     "save_model": "inference.model_folder",
     "search": "inference.search",
-    "search_settings": "training.several_runs",
-    "sentences_of": "corpus.documents",
-    "to_keras_hub": "inference.keras_hub_models",
     "train": "training.finetune",
-    "train_seeds": "training.several_runs",
-    "write_features": "inference.features",
-    "write_pretraining_data": "pretraining.data",
-    "write_vocabulary": "corpus.vocabulary_learning",
 }
 __all__ = ["__version__", *sorted(_PLACES)]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'bert_keras' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"bert_keras.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # else type checkers take any name
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -7,12 +7,11 @@ of Turc et al. 2019 (arXiv:1908.08962). Nothing here imports TensorFlow or Keras
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, one_line, shown
 
 # `gelu` is the erf form and `gelu_new` the tanh form, the words of Hugging Face.
 # Google's own files say "gelu" and mean the tanh form: their reader translates.
@@ -93,7 +92,7 @@ class BertConfig:
         if act not in ACTIVATIONS:
             raise ConfigError(
                 f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}; "
-                f"received {self.hidden_act!r}"
+                f"received {shown(self.hidden_act)}"
             )
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
@@ -103,12 +102,12 @@ class BertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(
-                    f"`{name}` must be in [0, 1); received {getattr(self, name)}"
+                    f"`{name}` must be in [0, 1); received {shown(getattr(self, name))}"
                 )
         for name in ("layer_norm_eps", "initializer_range"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(
-                    f"`{name}` must be in (0, 1); received {getattr(self, name)}"
+                    f"`{name}` must be in (0, 1); received {shown(getattr(self, name))}"
                 )
         if self.parameter_count() > _MOST_PARAMETERS:
             raise ConfigError(
@@ -191,20 +190,14 @@ class BertConfig:
         cls, path: str | os.PathLike[str], *, ignore: tuple[str, ...] | None = None
     ) -> BertConfig:
         """Return the config in a JSON file; `ignore` as in `from_dict`."""
-        try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-        except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{os.fspath(path)}: not a JSON file: {error}") from None
-        if not isinstance(values, dict):
-            raise ConfigError(
-                f"{os.fspath(path)}: must hold a JSON object; "
-                f"received {type(values).__name__}"
-            )
+        # A reader of files is a room, which this module imports only when it is called.
+        from bert_keras.files.json_file import read_json
+
+        values = read_json(path, error=ConfigError)
         try:
             return cls.from_dict(values, ignore=ignore)
         except ConfigError as error:
-            raise ConfigError(f"{os.fspath(path)}: {error}") from None
+            raise ConfigError(f"{os.fspath(path)}: {one_line(error)}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a plain dict."""
@@ -229,16 +222,18 @@ def _check_type(name: str, kind: Any, value: Any) -> None:
     """Raise unless `value` has the field's type; sizes must be positive."""
     if kind == "int":
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(f"`{name}` must be an integer; received {value!r}")
+            raise ConfigError(f"`{name}` must be an integer; received {shown(value)}")
         if not 0 < value <= _LARGEST:
             raise ConfigError(
-                f"`{name}` must be from 1 to {_LARGEST:,}; received {value}"
+                f"`{name}` must be from 1 to {_LARGEST:,}; received {shown(value)}"
             )
     elif kind == "float":
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"`{name}` must be a number; received {value!r}")
+            raise ConfigError(f"`{name}` must be a number; received {shown(value)}")
     elif kind == "bool":
         if not isinstance(value, bool):
-            raise ConfigError(f"`{name}` must be true or false; received {value!r}")
+            raise ConfigError(
+                f"`{name}` must be true or false; received {shown(value)}"
+            )
     elif not isinstance(value, str):
-        raise ConfigError(f"`{name}` must be a string; received {value!r}")
+        raise ConfigError(f"`{name}` must be a string; received {shown(value)}")

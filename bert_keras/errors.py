@@ -5,6 +5,15 @@ from __future__ import annotations
 import os
 
 
+def reason_of(error: BaseException) -> str:
+    """Return in one line what the system or TensorFlow says is wrong.
+
+    Without `[Errno N]` and the file, which the message names already.
+    """
+    said = getattr(error, "strerror", None) or getattr(error, "message", None) or error
+    return (str(said).splitlines() or [type(error).__name__])[0]
+
+
 class BertKerasError(ValueError):
     """Something given by the user is wrong; the message is one clear line.
 
@@ -50,3 +59,25 @@ class DataError(BertKerasError):
 
 class NoRowsError(DataError):
     """A data file is well-formed and holds no row."""
+
+
+def received(value: object) -> str:
+    """Return the end of an error: `received` and the value, cut short."""
+    return f"received {shown(value)}"
+
+
+def one_line(value: object, *, longest: int = 300) -> str:
+    """Return text from a file or a library, fit for a message: one short line."""
+    text = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def shown(value: object, *, longest: int = 80) -> str:
+    """Return a value as Python writes it, fit for a message: one short line."""
+    try:
+        if isinstance(value, str):
+            value = value[: longest + 1]
+        return one_line(repr(value), longest=longest)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a deep list
+        return f"a value of type {type(value).__name__} too large to show"

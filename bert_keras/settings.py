@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, received
 
 # The words that options may take.
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
@@ -28,19 +28,44 @@ NEXT_SENTENCE = ("next", "order", "none")
 MASKING = ("static", "dynamic")
 OBJECTIVES = ("masked", "causal")
 
-
-def check_whole_number(name: str, value: Any, *, least: int) -> None:
-    """Raise ConfigError unless a setting is an integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(
-            f"`{name}` must be a whole number of at least {least}; received {value!r}"
-        )
+LARGEST = 2**63 - 1  # of an int64, in which counts and seeds end up
 
 
-def check_number(name: str, value: Any) -> None:
-    """Raise ConfigError unless a setting is a number, as JSON has them."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"`{name}` must be a number; received {value!r}")
+def is_whole_number(value: Any, least: int, most: int = LARGEST) -> bool:
+    """Say whether a value is an integer of a range, and no boolean."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and least <= value <= most
+
+
+def check_whole_number(
+    name: str, value: Any, *, least: int, most: int = LARGEST
+) -> None:
+    """Raise ConfigError unless a setting is an integer from `least` to `most`."""
+    if is_whole_number(value, least, most):
+        return
+    limits = f"from {least} to {most}"
+    if most == LARGEST:
+        too_large = isinstance(value, int) and value > most
+        limits = f"of at most {most}" if too_large else f"of at least {least}"
+    raise ConfigError(f"`{name}` must be a whole number {limits}; {received(value)}")
+
+
+def check_number(
+    name: str, value: Any, *, least: float | None = None, most: float | None = None
+) -> None:
+    """Raise ConfigError unless a setting is a number, as JSON has them.
+
+    Args:
+        name: the setting.
+        value: its value.
+        least, most: both or none; where they are given it is finite, too.
+    """
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if fits and least is not None and most is not None:
+        fits = least <= value <= most  # NaN is not
+    if not fits:
+        limits = "" if least is None else f" from {least:g} to {most:g}"
+        raise ConfigError(f"`{name}` must be a number{limits}; {received(value)}")
 
 
 def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
@@ -48,15 +73,15 @@ def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
     fits = isinstance(value, int | float) and not isinstance(value, bool)
     if not fits or not 0 <= value <= 1 or (above_zero and not value):
         lowest = "above 0" if above_zero else "from 0"
-        raise ConfigError(f"`{name}` must be {lowest} to 1; received {value!r}")
+        raise ConfigError(f"`{name}` must be {lowest} to 1; {received(value)}")
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ConfigError unless a setting is one of those that are allowed."""
     choices = tuple(allowed)
     if value not in choices:
-        shown = ", ".join(str(choice) for choice in choices if choice is not None)
-        raise ConfigError(f"`{name}` must be one of {shown}; received {value!r}")
+        words = ", ".join(str(choice) for choice in choices if choice is not None)
+        raise ConfigError(f"`{name}` must be one of {words}; {received(value)}")
 
 
 def check_mask_shares(mask_share: Any, random_share: Any) -> None:

@@ -1,39 +1,76 @@
-"""Ask an exported SavedModel, without bert_keras and without Keras.
+"""Ask an exported SavedModel of any task, without bert_keras and without Keras.
 
     python examples/ask_savedmodel.py saved_models/emails/1 "first text" "second text"
 
-Prints a line a text: its label, how probable that is, and the text. Like a server, it
-loads TensorFlow and the libraries of tensorflow-text's ops, nothing else; a model of
-pairs is asked with an even number of texts, two and two.
+Prints one JSON object a text: its inputs and every answer of the graph, by name. Like a
+server, it loads TensorFlow and the libraries of tensorflow-text's ops, nothing else. A
+model that reads several texts, such as question and context, is asked with as many for
+each row, in the order that `assets.extra/answers.json` has; where the last one is a
+list, such as the choices of a context, all texts are one row.
 """
 
 import importlib.util
+import json
+import os
 import sys
 from pathlib import Path
 
-import tensorflow as tf
 
+def load_tensorflow():
+    """Import TensorFlow and the ops of tensorflow-text, not the package, in silence."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Some notes are printed before any setting is read; Python's own lines still show.
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    import tensorflow as tf
 
-def load_text_ops() -> None:
-    """Load the op libraries of tensorflow-text without importing the package."""
+    tf.get_logger().setLevel("ERROR")
     found = importlib.util.find_spec("tensorflow_text")
     if found is None or found.origin is None:
         sys.exit("tensorflow-text is not installed: its ops are in the model")
     for library in sorted((Path(found.origin).parent / "python/ops").glob("_*.so")):
         tf.load_op_library(str(library))
+    return tf
+
+
+def rows_of(texts: list[bytes], specs: list) -> list[list]:
+    """Return the texts of each row, one an input; the last may be a list of texts."""
+    count = len(specs)
+    if specs[-1].shape.rank == 2 and len(texts) >= count:
+        return [[*texts[: count - 1], texts[count - 1 :]]]
+    if specs[-1].shape.rank == 2 or len(texts) % count:
+        names = ", ".join(spec.name for spec in specs)
+        sys.exit(f"the model reads {names} in each row; received {len(texts)} texts")
+    return [texts[start : start + count] for start in range(0, len(texts), count)]
+
+
+def plain(value):
+    """Return a value that JSON can have; bytes that are not UTF-8 get a sign."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def main(folder: str, texts: list[str]) -> None:
-    load_text_ops()
+    tf = load_tensorflow()
+    if not (Path(folder) / "saved_model.pb").is_file():
+        sys.exit(f"{folder}: must be one version of a SavedModel, such as {folder}/1")
     serve = tf.saved_model.load(folder).signatures["serving_default"]
-    names = sorted(serve.structured_input_signature[1])  # text, or text_a and text_b
-    inputs = {name: texts[i :: len(names)] for i, name in enumerate(names)}
-    answers = serve(**{name: tf.constant(part) for name, part in inputs.items()})
-    labels = [label.decode() for label in answers["label"].numpy()]
-    scores = answers["score"].numpy()
-    shown = zip(*inputs.values(), strict=True)
-    for label, score, parts in zip(labels, scores, shown, strict=True):
-        print(f"{label:<12} {score:.3f}  {' | '.join(parts)}")
+    inputs = serve.structured_input_signature[1]
+    described = Path(folder) / "assets.extra" / "answers.json"
+    names = sorted(inputs)
+    if described.is_file():
+        names = json.loads(described.read_text(encoding="utf-8"))["inputs"]
+    rows = rows_of([os.fsencode(text) for text in texts], [inputs[n] for n in names])
+    asked = {
+        name: list(part)
+        for name, part in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    answers = serve(**{name: tf.constant(part) for name, part in asked.items()})
+    columns = asked | {name: value.numpy().tolist() for name, value in answers.items()}
+    for row in zip(*columns.values(), strict=True):
+        found = {key: plain(value) for key, value in zip(columns, row, strict=True)}
+        print(json.dumps(found, allow_nan=False))
 
 
 if __name__ == "__main__":

@@ -1,32 +1,43 @@
-"""The words that fit at a [MASK], before and after learning from 60 sentences.
+"""The words that fit at a [MASK], before and after learning from 140 sentences.
 
     python examples/fill_mask.py [ENCODER_FOLDER]
 
 ENCODER_FOLDER is any BERT; one with a masked-LM head (bert-base-uncased, Google's
 checkpoints) answers well at once. The default, all-MiniLM-L6-v2, is a sentence encoder
-without such a head: it starts with a random one, so its first answers are noise, and
-what it knows after some minutes is what the sentences of `examples/data/hospital`
-taught it. Prints the answers before and after, the perplexity of the six held-out
-sentences, and the pseudo-perplexity of a sentence with and without its word order.
+without such a head: it starts with a random one, and what it knows afterwards is what
+the weather forecasts of `examples/data/weather` taught it. Prints accuracy and
+perplexity at hidden words of 60 other forecasts (which choose the epoch, too), and
+answers, before and after:
+
+    before: accuracy 0.00, perplexity 102,847
+      ...
+      It will be 31 [MASK] in the shade.
+        ##rre 0.00, scored 0.00, td 0.00, accuracy 0.00
+    after: accuracy 0.57, perplexity 7
+      ...
+      It will be 31 [MASK] in the shade.
+        degrees 0.96, degree 0.01, temperature 0.01, temperatures 0.01
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from bert_keras import MaskedLM, Predictor, TrainConfig, load, pseudo_perplexity, train
-from bert_keras.training.finetune import new_model
+from bert_keras import MaskedLM, Predictor, TrainConfig, evaluate, load, train
+from bert_keras.inference.pretrained_model import new_model
 
-DATA = Path(__file__).resolve().parent / "data" / "hospital" / "notes.txt"
+DATA = Path(__file__).resolve().parent / "data" / "weather"
 QUESTIONS = [
-    "The doctor ran to the emergency room to see [MASK] patient.",
-    "The [MASK] gave the patient a pill.",
+    "Bring a coat: the [MASK] will be cold and windy.",
+    "Heavy [MASK] will fall on the coast tomorrow morning.",
+    "It will be 31 [MASK] in the shade.",
 ]
-SENSE = ["The nurse helped the patient.", "The helped nurse patient the."]
 
 
 def show(title: str, predictor: Predictor) -> None:
-    print(f"\n{title}")
+    scores = evaluate(predictor, MaskedLM.read(DATA / "dev.txt"))
+    accuracy, perplexity = scores["accuracy"], scores["perplexity"]
+    print(f"{title}: accuracy {accuracy:.2f}, perplexity {perplexity:,.0f}")
     for question, answer in zip(QUESTIONS, predictor.predict(QUESTIONS), strict=True):
         print(f"  {question}")
         for mask in answer["masks"]:
@@ -35,21 +46,25 @@ def show(title: str, predictor: Predictor) -> None:
 
 
 def main(encoder: str) -> None:
-    config = TrainConfig(epochs=30, batch_size=16, learning_rate=3e-4, max_length=32)
-    show("before", Predictor(new_model(MaskedLM(), encoder, config)))
+    config = TrainConfig(
+        epochs=15,
+        batch_size=8,
+        learning_rate=5e-4,
+        max_length=32,
+        freeze_layers=1,  # word vectors, most of the weights, stay as they are
+    )
+    task = MaskedLM(top_k=4)
+    show("before", Predictor(new_model(task, encoder, config)))
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            MaskedLM,
+            task,
             encoder=encoder,
-            train=MaskedLM.read(DATA),
+            train=MaskedLM.read(DATA / "train.txt"),
+            dev=MaskedLM.read(DATA / "dev.txt"),
             output=Path(folder) / "model",
             config=config,
         )
-        predictor = load(result.folder)
-    show("after", predictor)
-    print(f"\nperplexity, held-out: {result.scores['dev']['perplexity']:.1f}")
-    for text, row in zip(SENSE, pseudo_perplexity(predictor, SENSE), strict=True):
-        print(f"pseudo-perplexity {row['pseudo_perplexity']:8.1f}  {text}")
+        show("after", load(result.folder))
 
 
 if __name__ == "__main__":

@@ -10,25 +10,17 @@ import sys
 
 import keras
 
-from bert_keras import (
-    AdamW,
-    BertEncoder,
-    Classification,
-    Preprocessor,
-    TaskModel,
-    WordPieceTokenizer,
-)
+from bert_keras import AdamW, TaskModel
 
 TEXTS = ["what a lovely day", "I am so happy for you", "the food was wonderful"] * 8
 TEXTS += ["this is awful", "I want my money back", "the room was dirty"] * 8
 LABELS = ["good"] * 24 + ["bad"] * 24
 
 keras.utils.set_random_seed(1)
-encoder = BertEncoder.from_pretrained(sys.argv[1])
-preprocessor = Preprocessor(WordPieceTokenizer.from_folder(sys.argv[1]), max_length=64)
-task = Classification(classes=("bad", "good"))
-model = TaskModel(encoder, task, preprocessor)
-model.compile(optimizer=AdamW(2e-4), loss=task.loss(), metrics=task.metrics())
+model = TaskModel.from_pretrained(
+    sys.argv[1], "classification", classes=("bad", "good"), max_length=64
+)
+model.compile(AdamW(2e-4))  # with the task's own loss and metrics
 model.fit(TEXTS, LABELS, batch_size=16, epochs=3, verbose=2)
 logits = model.predict(["a wonderful evening", "awful service"], verbose=0)
-print(task.classes, keras.ops.softmax(logits).numpy().round(3).tolist())
+print(model.task.classes, keras.ops.softmax(logits).numpy().round(3).tolist())

@@ -1,10 +1,17 @@
-"""Choose what happens next, train on 48 rows and export: multiple choice.
+"""Choose what happens next, train on 79 situations and export: multiple choice.
 
     python examples/multiple_choice.py [ENCODER_FOLDER]
 
-ENCODER_FOLDER is any BERT; the default is all-MiniLM-L6-v2. Prints the accuracy on 12
-rows of two to four choices (chance is 0.38), then the answers to two new
-questions, from the model folder and from the SavedModel.
+ENCODER_FOLDER is any BERT; the default is all-MiniLM-L6-v2. Prints the accuracy on 60
+other situations of three choices (they choose the epoch, too), before and after, then
+the answers to two new questions, from the model folder and from the SavedModel:
+
+    accuracy before training: 0.35
+    accuracy after training:  0.80
+    The window was open during the storm. -> Rain had soaked the curtains. (0.96)
+      served: Rain had soaked the curtains.
+    Karl was thirsty. -> He drank a glass of water. (0.93)
+      served: He drank a glass of water.
 """
 
 import sys
@@ -13,45 +20,54 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras import MultipleChoice, TrainConfig, export_model, load, train
+import bert_keras
+from bert_keras import MultipleChoice, Predictor, TrainConfig
+from bert_keras.inference.pretrained_model import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "choices"
 QUESTIONS = [
     (
         "The window was open during the storm.",
-        ["The floor got wet.", "The storm closed its eyes.", "The floor was painted."],
+        [
+            "The baker sold out of bread.",
+            "Rain had soaked the curtains.",
+            "They bought a second dog.",
+        ],
     ),
-    ("Karl was thirsty.", ["He drank a glass of water.", "He read a stone."]),
+    ("Karl was thirsty.", ["He drank a glass of water.", "He parked his car."]),
 ]
 
 
 def main(encoder: str) -> None:
+    dev = MultipleChoice.read(DATA / "dev.jsonl")
+    config = TrainConfig(epochs=5, batch_size=16, learning_rate=2e-4, max_length=48)
+    before = bert_keras.evaluate(
+        Predictor(new_model(MultipleChoice(), encoder, config)), dev
+    )
     with tempfile.TemporaryDirectory() as folder:
-        result = train(
+        result = bert_keras.train(
             MultipleChoice,
             encoder=encoder,
             train=MultipleChoice.read(DATA / "train.jsonl"),
-            dev=MultipleChoice.read(DATA / "dev.jsonl"),
+            dev=dev,
             output=Path(folder) / "model",
-            config=TrainConfig(
-                epochs=10, batch_size=8, learning_rate=1e-4, max_length=48
-            ),
+            config=config,
         )
-        print(f"accuracy on dev: {result.scores['dev']['accuracy']:.2f}")
-        predictor = load(result.folder)
-        served = tf.saved_model.load(
-            export_model(predictor.model, Path(folder) / "served")
-        )
+        predictor = bert_keras.load(result.folder)
+        path = bert_keras.export_model(predictor.model, Path(folder) / "served")
+        served = tf.saved_model.load(path).signatures["serving_default"]
         contexts, choices = zip(*QUESTIONS, strict=True)
-        answers = served.signatures["serving_default"](
+        answers = served(
             context=tf.constant(contexts),
             choices=tf.ragged.constant(choices).to_tensor(""),  # "": no such choice
         )
-        for (context, _), row, choice in zip(
-            QUESTIONS, predictor.predict(QUESTIONS), answers["choice"], strict=True
-        ):
-            print(f"{context} -> {row['choice']} ({row['score']:.2f})")
-            print(f"  served: {choice.numpy().decode()}")
+    print(f"accuracy before training: {before['accuracy']:.2f}")
+    print(f"accuracy after training:  {result.scores['dev']['accuracy']:.2f}")
+    for context, row, choice in zip(
+        contexts, predictor.predict(QUESTIONS), answers["choice"], strict=True
+    ):
+        print(f"{context} -> {row['choice']} ({row['score']:.2f})")
+        print(f"  served: {choice.numpy().decode()}")
 
 
 if __name__ == "__main__":

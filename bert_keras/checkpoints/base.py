@@ -1,8 +1,7 @@
 """What every checkpoint reader returns: `Checkpoint`, with arrays read when asked for.
 
 Also `StoredTensor`, a tensor that stays in its file until then, and the few helpers
-that readers share: JSON files, files written beside and then moved, names shown in one
-line.
+that readers share: sizes, files written beside and then moved, lists of names.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import secrets
@@ -22,10 +20,10 @@ from typing import IO, Any
 import numpy as np
 
 from bert_keras.checkpoints.names import head_axis
+from bert_keras.checkpoints.own_entry import KEY, own_entry
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, one_line
 
-_MOST_JSON_BYTES = 32 << 20  # an index of many thousand names has 1 MB
 _BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
 
 Shape = tuple[int, ...]
@@ -137,6 +135,9 @@ class Checkpoint:
         unrecognized: names in the file, as spelled there, that have no canonical name.
         tokenizer: arguments of `WordPieceTokenizer` that stand among the weights,
             where no file beside them tells.
+
+    Raises:
+        CheckpointError: our entry in the config is broken.
     """
 
     path: Path
@@ -147,6 +148,18 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     unrecognized: tuple[str, ...] = ()
     tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        own_entry(
+            self.raw_config,
+            positions=self.config.max_position_embeddings,
+            place=f"{self.path}: config.json",
+        )
+
+    @property
+    def own_entry(self) -> dict[str, Any]:
+        """Our entry in the config, see `own_entry`; empty where there is none."""
+        return self.raw_config.get(KEY) or {}
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
@@ -182,32 +195,6 @@ def check_finite(array: np.ndarray, *, name: str, place: str) -> None:
             )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        CheckpointError: the file is absent, too large, or holds no JSON object.
-    """
-    try:
-        if not os.path.isfile(path):  # False, too, where permission is lacking
-            raise CheckpointError(f"{path}: no such file")
-        size = path.stat().st_size
-        if size > _MOST_JSON_BYTES:
-            raise CheckpointError(
-                f"{path}: must hold at most {_MOST_JSON_BYTES:,} bytes; holds {size:,}"
-            )
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except CheckpointError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:  # not UTF-8, too deep …
-        raise CheckpointError(f"{path}: not a JSON file: {one_line(error)}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(
-            f"{path}: must hold a JSON object; received {type(values).__name__}"
-        )
-    return values
-
-
 def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
     """Return the sizes in a parsed config; keys that are no sizes are passed over.
 
@@ -237,13 +224,6 @@ def written(
         file.flush()
         os.fsync(file.fileno())
     return path
-
-
-def one_line(value: object, *, longest: int = 300) -> str:
-    """Return text from a file or a library, fit for a message: one short line."""
-    text = " ".join(str(value).split())
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def listed(names: list[str], *, most: int = 4) -> str:

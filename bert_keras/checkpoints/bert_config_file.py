@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints.base import bert_config, read_json
+from bert_keras.checkpoints.base import bert_config
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import read_json
 
 CONFIG = "bert_config.json"
 # The keys of the released files, and the activations that Google's code knows.

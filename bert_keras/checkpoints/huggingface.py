@@ -21,11 +21,11 @@ from bert_keras.checkpoints.base import (
     bert_config,
     listed,
     one_line,
-    read_json,
 )
 from bert_keras.checkpoints.name_table import TIED
 from bert_keras.checkpoints.tensor_file import stored_tensors
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import read_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -23,10 +23,11 @@ from bert_keras.checkpoints.base import (
     bert_config,
     joined_heads,
     one_line,
-    read_json,
 )
 from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays
+from bert_keras.checkpoints.own_entry import FORMAT, KEY
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import read_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
@@ -148,11 +149,13 @@ def _task_config(
         config["problem_type"] = "multi_label_classification"
     if (folder / PREPROCESSOR).is_file():
         _, preprocessor = _object(folder / PREPROCESSOR)
-        settings = {
-            "max_length": preprocessor.get("sequence_length"),
-            "truncation": _truncation(preprocessor, path=folder / PREPROCESSOR),
+        settings: dict[str, Any] = {
+            "truncation": _truncation(preprocessor, path=folder / PREPROCESSOR)
         }
-        config["bert_keras"] = {"format": 1, "preprocessing": settings}
+        length = preprocessor.get("sequence_length")
+        if length is not None:
+            settings["max_length"] = length
+        config[KEY] = {"format": FORMAT, "preprocessing": settings}
     return config
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from bert_keras.checkpoints.base import Shape
 from bert_keras.checkpoints.keras_hub import SIZES, TRUNCATIONS
+from bert_keras.checkpoints.own_entry import KEY
 from bert_keras.config import BertConfig
 
 _MODULE = "keras_hub.src.models.bert"
@@ -77,7 +78,7 @@ def preprocessor(
         config: the whole of a `config.json`.
         settings: of `WordPieceTokenizer.get_config`.
     """
-    ours = (config.get("bert_keras") or {}).get("preprocessing") or {}
+    ours = (config.get(KEY) or {}).get("preprocessing", {})
     truncate = {ours: theirs for theirs, ours in TRUNCATIONS.items()}
     name = "bert_masked_lm" if task == "BertMaskedLM" else "bert_text_classifier"
     return _object(

@@ -88,6 +88,11 @@ def match(
     return names
 
 
+def has_pooler(checkpoint: Checkpoint) -> bool:
+    """Say whether a checkpoint has the pooler's weights."""
+    return "bert/pooler/dense/kernel" in checkpoint.shapes
+
+
 def assign(
     model: keras.Model, checkpoint: Checkpoint, *, optional: tuple[str, ...] = ()
 ) -> None:

@@ -10,7 +10,6 @@ Source: TF Model Garden `configs/encoders.py`, `configs/bert.py`, `modeling/tf_u
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from bert_keras.checkpoints.base import Shape, bert_config, one_line
 from bert_keras.checkpoints.wire import BrokenError, fields
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import parse_json
 
 PARAMS = "params.yaml"
 METADATA = "keras_metadata.pb"
@@ -201,7 +201,8 @@ def _layer(path: Path) -> dict[str, Any] | None:
         for number, node in fields(path.read_bytes()):
             if number != 1 or not isinstance(node, bytes):
                 continue
-            said = json.loads(dict(fields(node)).get(5) or b"{}")  # type: ignore[arg-type]
+            text = dict(fields(node)).get(5) or b"{}"
+            said = parse_json(text.decode())  # type: ignore[union-attr]
             kind = str(said.get("class_name", "")).rpartition(">")[2]
             if kind in _CLASSES and isinstance(said.get("config"), dict):
                 return dict(said["config"])

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints.base import one_line, read_json
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
+from bert_keras.files.json_file import read_json
 
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
@@ -93,15 +93,13 @@ def write_sentence_files(
 
 def _steps(path: Path) -> list[tuple[str, str]]:
     """Return kind and folder of each step, in order."""
+    rows = read_json(path, kind=list)
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(rows, list):
-            raise TypeError(f"received a {type(rows).__name__}")
         steps = [
-            (str(row["type"]).rpartition(".")[2], row["path"])
+            (row["type"].rpartition(".")[2], row["path"])
             for row in sorted(rows, key=lambda row: row["idx"])
         ]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
             f"{path}: must be a JSON list of steps with `idx`, `path` and `type`: "
             f"{type(error).__name__}: {one_line(error)}"

@@ -29,7 +29,6 @@ from bert_keras.checkpoints.base import (
     bert_config,
     listed,
     one_line,
-    read_json,
 )
 from bert_keras.checkpoints.bundle import read_index
 from bert_keras.checkpoints.hub_names import CONFIG, LOWER_CASE, from_hub, head_axis
@@ -38,6 +37,7 @@ from bert_keras.checkpoints.variable import BOOL, Variable
 from bert_keras.checkpoints.wire import BrokenError
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import read_json
 
 ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writes
 GRAPH = "saved_model.pb"

@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_keras.checkpoints.base import Shape, StoredTensor
 from bert_keras.checkpoints.wire import BrokenError, varint
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, reason_of
 
 BOOL, STRING = 10, 7  # in `types.proto`
 _FLOATS = {1: "F32", 2: "F64", 14: "BF16", 19: "F16"}
@@ -103,7 +103,7 @@ class Variable(StoredTensor):
             self._compare(checksum)
         except (BrokenError, OSError) as error:
             raise CheckpointError(
-                f"{self.file}: broken or cut off: {self.name}: {error}"
+                f"{self.file}: broken or cut off: {self.name}: {reason_of(error)}"
             ) from None
 
     def read_bytes(self) -> bytes:

@@ -13,11 +13,19 @@ def positive(text: str) -> int:
         number = int(text)
     except ValueError:
         number = 0
-    if number < 1:
+    if not 1 <= number < 2**31:
+        rule = "below 2^31" if number > 1 else "of at least 1"
         raise argparse.ArgumentTypeError(
-            f"must be a whole number of at least 1; received {text}"
+            f"must be a whole number {rule}; received {text[:60]}"
         )
     return number
+
+
+def path(text: str) -> str:
+    """Return a path that is not empty: Python takes that as the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path; received ''")
+    return text
 
 
 def field_adder(parser: argparse.ArgumentParser, defaults: Any) -> Callable[..., None]:

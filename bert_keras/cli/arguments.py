@@ -6,10 +6,12 @@ import argparse
 from typing import NoReturn
 
 from bert_keras import __version__
+from bert_keras.cli.argument_types import path
 from bert_keras.cli.corpus_arguments import add_pretraining_data, add_vocab
 from bert_keras.cli.feature_arguments import add_features, add_search
 from bert_keras.cli.pretrain_arguments import add_pretrain
 from bert_keras.cli.row_arguments import (
+    ASKED,
     MODEL,
     ROWS,
     add_columns,
@@ -19,11 +21,15 @@ from bert_keras.cli.row_arguments import (
 from bert_keras.cli.train_arguments import add_train
 from bert_keras.errors import ConfigError
 
+_MOST_SHOWN = 300  # characters of what argparse says
+
 
 class _Parser(argparse.ArgumentParser):
     """Raises what argparse would print in several lines."""
 
     def error(self, message: str) -> NoReturn:
+        if len(message) > _MOST_SHOWN:  # of thousands of digits
+            message = f"{message[:_MOST_SHOWN]}…"
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
@@ -61,22 +67,25 @@ def parser() -> argparse.ArgumentParser:
     add_train(verb("train", "fine-tune a task and write a model folder"))
 
     evaluate = verb("evaluate", "score a model on labelled rows")
-    evaluate.add_argument("model", metavar="MODEL", help=MODEL)
-    evaluate.add_argument("file", metavar="FILE", help=ROWS)
+    evaluate.add_argument("model", metavar="MODEL", type=path, help=ASKED)
+    evaluate.add_argument("file", metavar="FILE", type=path, help=ROWS)
     evaluate.add_argument("--json", action="store_true", help="print JSON")
     add_columns(evaluate)
     add_inference(evaluate)
 
     predict = verb("predict", "answer texts, one JSON object a line")
-    predict.add_argument("model", metavar="MODEL", help=MODEL)
+    predict.add_argument("model", metavar="MODEL", type=path, help=ASKED)
     predict.add_argument(
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="default: a text a line of standard input (a pair: a tab between; a "
-        "context and its choices: tabs between, or one row of TEXTs)",
+        help="default: a text a line of standard input, answered as it comes (a pair: "
+        "a tab between, or two TEXTs; a context and its choices: tabs between, or one "
+        "row of TEXTs)",
     )
-    predict.add_argument("--input", metavar="FILE", help=f"{ROWS} with the texts")
+    predict.add_argument(
+        "--input", metavar="FILE", type=path, help=f"{ROWS} with the texts"
+    )
     add_columns(predict, label=False)
     add_inference(predict)
 
@@ -88,13 +97,17 @@ def parser() -> argparse.ArgumentParser:
     )
 
     export = verb("export", "write the next version of a SavedModel for serving")
-    export.add_argument("model", metavar="MODEL", help=MODEL)
-    export.add_argument("output", metavar="OUTPUT", help="folder of versions 1, 2 …")
+    export.add_argument("model", metavar="MODEL", type=path, help=MODEL)
+    export.add_argument(
+        "output", metavar="OUTPUT", type=path, help="folder of versions 1, 2 …"
+    )
     add_own_task(export)
 
     convert = verb("convert", "turn a checkpoint into one of another format")
-    convert.add_argument("source", metavar="FROM", help=f"checkpoint, {MODEL}")
-    convert.add_argument("target", metavar="TO", help="folder to write")
+    convert.add_argument(
+        "source", metavar="FROM", type=path, help=f"checkpoint, {MODEL}"
+    )
+    convert.add_argument("target", metavar="TO", type=path, help="folder to write")
     convert.add_argument(
         "--to",
         metavar="FORMAT",
@@ -104,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     info = verb("info", "say what a folder, checkpoint or SavedModel holds")
-    info.add_argument("path", metavar="PATH")
+    info.add_argument("path", metavar="PATH", type=path)
     info.add_argument("--json", action="store_true", help="print JSON")
 
     verb("tasks", "list the tasks")

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from bert_keras.cli.argument_types import field_adder, positive
+from bert_keras.cli.argument_types import field_adder, path, positive
 from bert_keras.corpus.documents import FORMS
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.settings import MASKING, NEXT_SENTENCE, UNITS
@@ -17,7 +17,9 @@ _DEFAULTS = PretrainingDataConfig()
 def add_vocab(vocab: argparse.ArgumentParser) -> None:
     _corpus(vocab)
     add = vocab.add_argument
-    add("--output", required=True, metavar="DIR", help="folder for vocab.txt")
+    add(
+        "--output", required=True, metavar="DIR", type=path, help="folder for vocab.txt"
+    )
     add("--size", type=positive, default=30_522, metavar="N", help="default: 30522")
     add("--cased", action="store_true", help="keep case and accents")
     add(
@@ -61,12 +63,14 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         "--vocab",
         required=True,
         metavar="DIR",
+        type=path,
         help="folder with vocab.txt: of `bert-keras vocab`, or of any BERT",
     )
     add(
         "--output",
         required=True,
         metavar="DIR",
+        type=path,
         help="folder for the shards; a run that was killed goes on there",
     )
     add(
@@ -118,6 +122,7 @@ def _corpus(parser: argparse.ArgumentParser) -> None:
         "corpus",
         nargs="+",
         metavar="CORPUS",
+        type=path,
         help="files, folders or globs, compressed or not, local or such as s3://…",
     )
     add(

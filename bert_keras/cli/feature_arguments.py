@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bert_keras.cli.argument_types import positive
+from bert_keras.cli.argument_types import path, positive
 from bert_keras.cli.row_arguments import (
     MODEL,
     ROWS,
@@ -19,7 +19,13 @@ def add_features(features: argparse.ArgumentParser) -> None:
     """Add those of `features`."""
     _encoder_and_texts(features)
     add = features.add_argument
-    add("--output", required=True, metavar="FILE", help="file to write: .npz, .parquet")
+    add(
+        "--output",
+        required=True,
+        metavar="FILE",
+        type=path,
+        help="file to write: .npz, .parquet",
+    )
     add(
         "--level",
         choices=("text", "token"),
@@ -60,7 +66,12 @@ def add_search(search: argparse.ArgumentParser) -> None:
         help="what is looked for; default: a query a line of standard input",
     )
     add("--top", type=positive, default=5, metavar="N", help="texts; default: 5")
-    add("--index", metavar="FILE", help="keep the vectors there for the next time")
+    add(
+        "--index",
+        metavar="FILE",
+        type=path,
+        help="keep the vectors there for the next time",
+    )
     add(
         "--engine",
         choices=("exact", "faiss"),
@@ -71,8 +82,8 @@ def add_search(search: argparse.ArgumentParser) -> None:
 
 def _encoder_and_texts(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("model", metavar="MODEL", help=f"encoder, checkpoint, {MODEL}")
-    add("file", metavar="FILE", help=f"{ROWS} with the texts")
+    add("model", metavar="MODEL", type=path, help=f"encoder, checkpoint, {MODEL}")
+    add("file", metavar="FILE", type=path, help=f"{ROWS} with the texts")
     add_text_column(parser, default="text")
     add_header(parser)
     add(

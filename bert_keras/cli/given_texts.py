@@ -1,16 +1,18 @@
 """The texts that a command is to answer: on its line, in a file, or piped.
 
-Everything streams: what is piped in is answered batch by batch.
+Everything streams: what is piped in is answered as it comes, a large file in batches.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import select
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 from bert_keras.runs.progress import say
@@ -18,15 +20,27 @@ from bert_keras.runs.progress import say
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
+_BYTES_AT_ONCE = 1 << 16  # what a pipe holds
+
 
 def given_texts(
-    options: argparse.Namespace, task: Task, columns: Mapping[str, str]
+    options: argparse.Namespace,
+    task: Task,
+    columns: Mapping[str, str],
+    piped: Iterable[str],
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield the texts on the command line, of a file, or of standard input.
 
     Each comes with its `id` where the file has one. Of standard input, each line is a
     text; a pair is two texts with a tab between. Where a row ends with a list, all that
-    follows in the line is of it, and the texts on the command line are one row.
+    follows in the line is of it. On the command line a row may have tabs, too, or take
+    several texts; a row with a list is then all of them.
+
+    Args:
+        options: of the command line.
+        task: says what a row is.
+        columns: roles to columns of the file.
+        piped: the lines of standard input.
     """
     names: Iterable[str | None] = itertools.repeat(None)
     items: Iterable[Any]
@@ -46,13 +60,15 @@ def given_texts(
         items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
         names = rows["id"] if "id" in rows else names
     else:
-        items = _rows(lines(sys.stdin.buffer), task)
+        items = _rows(piped, task, "stdin")
     yield from zip(names, items)  # noqa: B905  # names without end, or one an item
 
 
 def _row_words(texts: list[str], task: Task) -> list[Any]:
     """Return the rows of the texts on the command line."""
     count = len(task.roles)
+    if count > 1 and all("\t" in text for text in texts):
+        return list(_rows(texts, task, "TEXT"))
     if task.lists_last and len(texts) >= count:
         return [_with_list(texts, count)]
     if not task.lists_last and len(texts) % count == 0:
@@ -62,8 +78,8 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
     if task.lists_last:
         number = f"at least {count}"
     raise ConfigError(
-        f"the model reads {' and '.join(task.roles)}: give {number} of texts; "
-        f"received {len(texts)}"
+        f"the model reads {' and '.join(task.roles)}: give {number} of texts, or a "
+        f"row a text with tabs between; received {len(texts)}"
     )
 
 
@@ -80,18 +96,58 @@ def words(words: list[str]) -> list[str]:
     return [os.fsencode(word).decode("utf-8", "replace") for word in words]
 
 
-def lines(stream: Iterable[bytes]) -> Iterator[str]:
-    """Yield the text of each line of standard input."""
-    for number, line in enumerate(stream, 1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            message = f"must be UTF-8: {error}"
-            raise DataError(message, path="stdin", line=number) from None
+class Lines:
+    """The text of each line of standard input.
+
+    Args:
+        stream: the input; one without a file, as of a test, never waits.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._whole: deque[bytes] = deque()  # lines that have been read
+        self._rest = b""  # what has been read of the next one
+        self._file: int | None = None
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._file = stream.fileno()
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines(), 1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                message = f"must be UTF-8: {error}"
+                raise DataError(message, path="stdin", line=number) from None
+
+    def wait(self) -> bool:
+        """Say whether the next line is yet to come; reads what has come by now."""
+        while not self._whole and self._file is not None:
+            if not select.select([self._file], [], [], 0)[0]:
+                return True
+            self._read(self._file)
+        return False
+
+    def _lines(self) -> Iterator[bytes]:
+        if self._file is None:
+            yield from self._stream
+        while self._whole or self._file is not None:
+            if self._whole:
+                yield self._whole.popleft()
+            elif self._file is not None:
+                self._read(self._file)
+
+    def _read(self, file: int) -> None:
+        """Read what is there, or wait for the next of it."""
+        data = os.read(file, _BYTES_AT_ONCE)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._whole.extend(lines)
+        if not data:  # the end
+            self._file = None
+            self._whole.extend([self._rest] if self._rest else [])
 
 
-def _rows(texts: Iterable[str], task: Task) -> Iterator[Any]:
-    """Yield the row of each line: its texts have tabs between."""
+def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
+    """Yield the row of each line of a place: its texts have tabs between."""
     count = len(task.roles)
     for number, text in enumerate(texts, 1):
         parts = text.split("\t")
@@ -106,16 +162,25 @@ def _rows(texts: Iterable[str], task: Task) -> Iterator[Any]:
             more = " at least" if task.lists_last else ""
             raise DataError(
                 f"must hold {words} between{more}; holds {len(parts)}",
-                path="stdin",
+                path=place,
                 line=number,
             )
 
 
-def batches(texts: Iterator[Any], size: int) -> Iterator[list[Any]]:
+def batches(
+    texts: Iterable[Any], size: int, wait: Callable[[], bool] = lambda: False
+) -> Iterator[list[Any]]:
+    """Yield lists of texts.
+
+    Args:
+        texts: what they hold.
+        size: most of a list.
+        wait: says whether the next text is yet to come: a list is not kept for it.
+    """
     batch: list[Any] = []
     for text in texts:
         batch.append(text)
-        if len(batch) == size:
+        if len(batch) == size or wait():
             yield batch
             batch = []
     if batch:

@@ -9,32 +9,50 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
+import io
 import os
+import select
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import parse
-from bert_keras.cli.given_texts import batches, given_texts, lines, words
+from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
 from bert_keras.cli.row_arguments import chosen_columns
 from bert_keras.cli.train_arguments import check_free, named_tests, train_config
-from bert_keras.errors import BertKerasError
+from bert_keras.errors import BertKerasError, reason_of
+from bert_keras.files.json_text import json_text
+from bert_keras.files.places import check_output_place
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
 
 if TYPE_CHECKING:
+    from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
+
+
+def run_process() -> int:
+    """Run the command of this process, which ends after it; returns the exit code."""
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # A closed pipe or a full disk: Python's exit would try again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
-    0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+    The process's standard output is left as it is, so that a notebook may call this.
+
+    Returns:
+        0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -49,11 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
     except RunStopped as stopped:
         print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
         return EXIT_CODE
-    except BrokenPipeError:  # the reader of our answers has seen enough
-        _drop_output()
-    except OSError as error:  # standard output, such as on a full disk
-        _drop_output()
-        return _mistake(str(error))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 0  # the reader of our answers has seen enough
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return _mistake(f"{place}{reason_of(error)}")
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -71,9 +89,14 @@ def _mistake(message: str) -> int:
     return 2
 
 
-def _drop_output() -> None:
-    """Send what is still to be written nowhere, so that Python's exit is silent."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _reader_is_gone() -> bool:
+    """Say whether standard output is a pipe that nobody reads any more."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(e & (select.POLLERR | select.POLLHUP) for _, e in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # no file, as in a notebook
+        return False
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -83,7 +106,6 @@ def _train(options: argparse.Namespace) -> None:
 
     task = find_task(options.task)
     config = train_config(options)
-    read = {"columns": chosen_columns(options), "header": options.header}
     train: Any = training.train
     if options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
@@ -93,11 +115,11 @@ def _train(options: argparse.Namespace) -> None:
     result = train(
         task,
         encoder=options.encoder,
-        train=task.read(options.train, **read),
-        dev=task.read(options.dev, **read) if options.dev else None,
-        test={
-            name: task.read(path, **read) for name, path in named_tests(options.test)
-        },
+        train=options.train,
+        dev=options.dev,
+        test=dict(named_tests(options.test)),
+        columns=chosen_columns(options),
+        header=options.header,
         output=options.output,
         config=config,
         task_settings=task.parse_settings(options.settings),
@@ -117,11 +139,15 @@ def _evaluate(options: argparse.Namespace) -> None:
     from bert_keras.training.finetune import evaluate
 
     predictor = load(options.model, task=options.task, precision=options.precision)
-    task = _with_settings(predictor.model, options)
-    chosen = chosen_columns(options)
-    columns = task.read(options.file, columns=chosen, header=options.header)
-    scores = evaluate(predictor, columns, batch_size=options.batch_size)
-    print(json.dumps(scores) if options.json else score_table(scores))
+    _with_settings(predictor.model, options)
+    scores = evaluate(
+        predictor,
+        options.file,
+        columns=chosen_columns(options),
+        header=options.header,
+        batch_size=options.batch_size,
+    )
+    print(json_text(scores) if options.json else score_table(scores))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -132,8 +158,10 @@ def _predict(options: argparse.Namespace) -> None:
     task = _with_settings(predictor.model, options)
     _answer_in_utf8()
     names = [spec.name for spec in task.signature()]
-    given = given_texts(options, task, chosen_columns(options))
-    for batch in batches(given, 32 * options.batch_size):
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    given = given_texts(options, task, chosen_columns(options), piped)
+    wait = bool if options.texts or options.input else piped.wait
+    for batch in batches(given, 32 * options.batch_size, wait):
         items = [item for _, item in batch]
         answers = predictor.predict(items, batch_size=options.batch_size)
         for (name, item), answer in zip(batch, answers, strict=True):
@@ -142,7 +170,7 @@ def _predict(options: argparse.Namespace) -> None:
             if name is not None:  # that the file gives to the row: it stands for both
                 asked = {"id": name}
             row = {**asked, **answer}
-            print(json.dumps(row, ensure_ascii=False), flush=True)
+            print(json_text(row), flush=True)
 
 
 def _features(options: argparse.Namespace) -> None:
@@ -180,12 +208,13 @@ def _search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     _answer_in_utf8()
-    queries = words(options.texts) or lines(sys.stdin.buffer)
-    for batch in batches(iter(queries), 32):
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    queries = words(options.texts) or piped
+    for batch in batches(queries, 32, bool if options.texts else piped.wait):
         for query, found in zip(batch, search(batch, top=options.top), strict=True):
             for row in found:
                 row = {"query": query, **row}
-                print(json.dumps(row, ensure_ascii=False), flush=True)
+                print(json_text(row), flush=True)
 
 
 def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -204,12 +233,14 @@ def _export(options: argparse.Namespace) -> None:
     from bert_keras.inference.export import export_model
     from bert_keras.inference.model_folder import load_model
 
+    places = {"model": options.model}
+    check_output_place("output", options.output, places, around=True)
     model = load_model(options.model, task=options.task)
     _with_settings(model, options)
     print(export_model(model, options.output))
 
 
-def _with_settings(model: TaskModel, options: argparse.Namespace) -> Task:
+def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
     settings = model.task.parse_settings(options.settings)
     model.task = model.task.changed(**settings)
@@ -230,7 +261,7 @@ def _info(options: argparse.Namespace) -> None:
 
     facts = describe(options.path)
     if options.json:
-        print(json.dumps(facts))
+        print(json_text(facts, ensure_ascii=True))
         return
     width = max(len(key) for key in facts)
     for key, value in facts.items():

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from bert_keras.cli.argument_types import field_adder, positive
+from bert_keras.cli.argument_types import field_adder, path, positive
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig
@@ -35,6 +35,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="DIR",
+        type=path,
         help="folder of `pretraining-data`; given again, a next phase, such as rows of "
         "512 tokens after those of 128",
     )
@@ -42,6 +43,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         "--output",
         required=True,
         metavar="RUN",
+        type=path,
         help="folder of the run; a run that was stopped goes on there",
     )
     start = parser.add_mutually_exclusive_group(required=True)
@@ -53,9 +55,15 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--encoder",
         metavar="PATH_OR_NAME",
+        type=path,
         help="go on with this checkpoint, its heads included",
     )
-    add("--vocab", metavar="DIR", help="folder with vocab.txt, of a new model")
+    add(
+        "--vocab",
+        metavar="DIR",
+        type=path,
+        help="folder with vocab.txt, of a new model",
+    )
     add(
         "--set",
         dest="settings",
@@ -64,7 +72,12 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a key of bert_config.json of a new model, such as hidden_dropout_prob=0",
     )
-    add("--held-out", metavar="DIR", help="data that is scored while training")
+    add(
+        "--held-out",
+        metavar="DIR",
+        type=path,
+        help="data that is scored while training",
+    )
 
     setting = field_adder(parser, _DEFAULTS)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.corpus_arguments import pretraining_data_config
 from bert_keras.cli.pretrain_arguments import model_sizes, pretrain_config
 from bert_keras.errors import ConfigError
+from bert_keras.files.places import check_output_place
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.text.tokenizer_files import read_folder
@@ -37,6 +39,8 @@ def _vocab(options: argparse.Namespace) -> None:
     from bert_keras.runs.progress import every_few_seconds, say
 
     documents, to_sentences, report = _corpus(options)
+    place = os.path.join(options.output, "vocab.txt")
+    check_output_place("output", place, {"corpus": options.corpus})
     told = every_few_seconds(documents, lambda: report.lines()[0])
     vocabulary = learn_vocabulary(
         told,
@@ -63,6 +67,7 @@ def _pretraining_data(options: argparse.Namespace) -> None:
     from bert_keras.runs.progress import say
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
+    check_output_place("output", options.output, {"vocab": options.vocab})
     tokenizer = WordPieceTokenizer.from_folder(options.vocab)
     for note in tokenizer.notes:
         say(note)
@@ -151,6 +156,9 @@ def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
     """Return the documents, the function that splits one, and what is told of them."""
     from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_of
 
+    # A vocabulary or shards inside the corpus would be read as text the next time.
+    places = {"corpus": options.corpus}
+    check_output_place("output", options.output, places, around=True, inside=True)
     report = CorpusReport()
     documents = raw_documents(
         options.corpus,

@@ -10,6 +10,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.settings import PRECISIONS
 
 MODEL = "model folder or hf://owner/name"
+ASKED = f"{MODEL}, or a SavedModel of export"
 ROWS = "TSV, CSV or JSONL"
 _ROLES = ("text", "text_pair", "label")  # those with an option of their own
 _WHERE = "name, or number from 0, of the column"

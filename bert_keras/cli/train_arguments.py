@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import os
 
-from bert_keras.cli.argument_types import field_adder, positive
+from bert_keras.cli.argument_types import field_adder, path, positive
 from bert_keras.cli.row_arguments import ROWS, add_columns, add_settings
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
@@ -32,25 +32,57 @@ def add_train(train: argparse.ArgumentParser) -> None:
         "--encoder",
         required=True,
         metavar="PATH_OR_NAME",
+        type=path,
         help="pretrained model: folder, Google checkpoint or hf://owner/name",
     )
-    add("--train", required=True, metavar="FILE", help=f"{ROWS} of training rows")
-    add("--dev", metavar="FILE", help="rows that choose the best epoch")
+    add(
+        "--train",
+        required=True,
+        metavar="FILE",
+        type=path,
+        help=f"{ROWS} of training rows",
+    )
+    add("--dev", metavar="FILE", type=path, help="rows that choose the best epoch")
     add(
         "--test",
         action="append",
         default=[],
         metavar="[NAME=]FILE",
+        type=path,
         help="rows that are scored once at the end; may be repeated",
     )
-    add("--output", required=True, metavar="DIR", help="the model folder to write")
+    add(
+        "--output",
+        required=True,
+        metavar="DIR",
+        type=path,
+        help="the model folder to write",
+    )
     add_columns(train)
     add_settings(train, "a setting of the task, such as class_weights=balanced")
 
     setting = field_adder(train, _DEFAULTS)
 
-    setting("epochs", "passes over the training rows", type=int, metavar="N")
-    setting("batch-size", "rows an update", type=int, metavar="N")
+    setting(
+        "epochs",
+        "passes over the training rows; default: auto, by their number: 300 updates, 3 "
+        "to 20 epochs, fewer where dev no longer improves",
+        type=_epochs,
+        metavar="N",
+    )
+    setting(
+        "patience",
+        "epochs without an improvement on dev after which training ends, but not in "
+        "its first half; 0: never; default: 3, with --epochs N 0",
+        type=int,
+        metavar="N",
+    )
+    setting(
+        "batch-size",
+        "rows an update; default: 32, with fewer than 1,000 training rows 16",
+        type=int,
+        metavar="N",
+    )
     setting(
         "accumulation", "parts that they come in, to save memory", type=int, metavar="N"
     )
@@ -99,7 +131,7 @@ def add_train(train: argparse.ArgumentParser) -> None:
         type=int,
         metavar="RANK",
     )
-    setting("tensorboard", "write TensorBoard's curves there", metavar="DIR")
+    setting("tensorboard", "write TensorBoard's curves there", metavar="DIR", type=path)
     setting("save-every", "updates between checkpoints", type=int, metavar="N")
     setting("keep", "newest checkpoints that are kept", type=int, metavar="N")
     setting(
@@ -133,6 +165,18 @@ def add_train(train: argparse.ArgumentParser) -> None:
         choices=tuple(GRIDS),
         help="train at each point of a grid (paper: 18 of batch size, rate, epochs)",
     )
+
+
+def _epochs(text: str) -> int | None:
+    """Return a number of epochs, or `None` for `auto`."""
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number or auto; received {text}"
+        ) from None
 
 
 def train_config(options: argparse.Namespace) -> TrainConfig:

@@ -28,6 +28,7 @@ import tensorflow as tf
 from bert_keras.corpus.pair_merging import MARK, merge_pairs
 from bert_keras.corpus.word_counts import WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.files.places import check_path
 from bert_keras.settings import check_choice
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -103,7 +104,7 @@ def learn_vocabulary(
     if isinstance(texts, str):
         raise ConfigError("`texts` must be several texts; received one string")
     if folder is not None:
-        _check_folder(Path(folder))
+        _check_folder(folder)
     words = count_words(
         texts,
         to_sentences=to_sentences,
@@ -250,7 +251,7 @@ def write_vocabulary(
         strip_accents=strip_accents,
         tokenize_chinese_chars=tokenize_chinese_chars,
     )
-    _check_folder(target)
+    _check_folder(folder)
     try:
         tokenizer.save(target)
         (target / _COUNTS).unlink(missing_ok=True)
@@ -260,7 +261,9 @@ def write_vocabulary(
     return tokenizer
 
 
-def _check_folder(target: Path) -> None:
+def _check_folder(folder: str | os.PathLike[str]) -> None:
+    check_path("folder", folder)
+    target = Path(folder)
     for name in _OF_A_MODEL:
         if (target / name).exists():
             raise CheckpointError(

@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, ConfigError, shown
+
+if TYPE_CHECKING:
+    from bert_keras.data.table import Columns
+
+_MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in order; by value where all are whole numbers.
+    """Return the different names in order; by value where all are whole numbers.
+
+    Names of the same value, such as "1" and "01", are ordered by their characters, so
+    that every process finds the same order.
 
     Example:
-        >>> sorted_names({"10", "9"})
-        ('9', '10')
+        >>> sorted_names({"10", "9", "09"})
+        ('09', '9', '10')
     """
-    found = set(names)
-    numeric = all(name.isdecimal() for name in found)
-    return tuple(sorted(found, key=int) if numeric else sorted(found))
+    found = sorted(set(names))
+    if all(name.isdecimal() for name in found):
+        found.sort(key=_value)
+    return tuple(found)
+
+
+def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
+    """Raise DataError, by line, where a class of a row is too long to be a name."""
+    problems = [
+        (
+            row,
+            f"`label` must have {_MOST_LETTERS:,} characters at most; received "
+            f"{len(name):,}: {shown(name)}",
+        )
+        for row, found in enumerate(names)
+        for name in found
+        if len(name) > _MOST_LETTERS
+    ]
+    if problems:
+        raise columns.error(problems)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return the first names of classes for an error, each cut short."""
+    first = [name if len(name) <= 40 else name[:39] + "…" for name in names[:most]]
+    more = len(names) - most
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+
+
+def _value(name: str) -> tuple[int, str]:
+    """Return what orders decimal digits of any script and number by their value."""
+    # Not `int`: it takes 4,300 digits at most.
+    digits = "".join(str(unicodedata.decimal(digit)) for digit in name).lstrip("0")
+    return len(digits), digits
 
 
 def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -31,21 +71,56 @@ def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the classes in a Hugging Face `config.json`, by number.
 
+    Where it names none they are two, Hugging Face's default: `head_config` names those
+    of a head that is there.
+
     Raises:
         CheckpointError: they are no mapping from 0, 1 … to different names.
     """
     names = config.get("id2label")
-    if names is None:  # Hugging Face's default; it left `num_labels` out later
-        count = config.get("num_labels", 2)
-        names = {i: f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
+    if names is None:
+        names = {"0": "LABEL_0", "1": "LABEL_1"}
     try:
-        by_id = {int(key): str(value) for key, value in names.items()}
+        by_id = {int(key): _label(value) for key, value in names.items()}
         found = tuple(by_id[index] for index in range(len(by_id)))
     except (AttributeError, KeyError, TypeError, ValueError):
         found = ()
     if not found or len(set(found)) != len(found):
         raise CheckpointError(
             "config.json: `id2label` must map 0, 1 … to different class names; "
-            f"received {str(names)[:200]}"
+            f"received {shown(names, longest=200)}"
         )
     return found
+
+
+def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ...]:
+    """Return the names of classes, a list or tuple of strings, as a tuple.
+
+    Args:
+        names: what was given as `classes`.
+        least: how many there must be.
+        what: the word for them in a message.
+
+    Raises:
+        ConfigError: they are no strings, too few, or not all different.
+    """
+    count = "one" if least == 1 else "two"
+    if not isinstance(names, list | tuple) or not all(
+        isinstance(name, str) for name in names
+    ):
+        raise ConfigError(
+            f"`classes` must be a list of strings; received {shown(names)}"
+        )
+    if len(names) < least or len(set(names)) != len(names):
+        raise ConfigError(
+            f"`classes` must be {count} or more different {what}; "
+            f"received {', '.join(map(shown, names[:12])) or 'none'}"
+        )
+    return tuple(names)
+
+
+def _label(value: Any) -> str:
+    """Return a class name; Hugging Face's configs have numbers, too."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError
+    return str(value)

@@ -147,7 +147,7 @@ def json_rows(
     """
     if first_line == 1 and text.lstrip().startswith("["):
         raise DataError("must hold one JSON object a line, not an array", path=path)
-    if first_line == 1 and _is_one_object(text):
+    if first_line == 1 and is_one_object(text):
         raise DataError(
             "must hold one JSON object a line, each a row; it is a single object, as "
             "SQuAD's files are",
@@ -174,7 +174,7 @@ def json_rows(
     return rows
 
 
-def _is_one_object(text: str) -> bool:
+def is_one_object(text: str) -> bool:
     """Say whether a text is one object: of many lines, or of one with a list `data`."""
     if not text.startswith("{"):
         return False
@@ -195,7 +195,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
     """Return a value as text and what is wrong with it, empty if nothing is.
 
-    With `empty` it may be an empty string, or a list of strings, which stays JSON.
+    With `empty` it may be an empty string, or a list of texts, which stays JSON.
     """
     if empty and (value == "" or _is_list_of_texts(value)):
         return value and json.dumps(value), ""
@@ -203,6 +203,8 @@ def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
         return "", "is missing"
     if isinstance(value, bool):
         return ("true" if value else "false"), ""
+    if isinstance(value, int | float):  # in a list in memory
+        return str(value), ""
     if not isinstance(value, str):
         return "", f"must be text or a number; received a {type(value).__name__}"
     if not value.strip():
@@ -213,9 +215,9 @@ def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    """Say whether a value is a list of strings, none of them empty; it may be."""
+    """Say whether a value is a list of texts, none of them empty; it may be."""
     return isinstance(value, list) and all(
-        isinstance(item, str) and not json_cell(item)[1] for item in value
+        not isinstance(item, bool) and not json_cell(item)[1] for item in value
     )
 
 

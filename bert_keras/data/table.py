@@ -6,12 +6,15 @@ lost in silence: a row that does not fit is an error with its line.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from bert_keras.data.column_names import (
     existing,
@@ -21,17 +24,26 @@ from bert_keras.data.column_names import (
     refuse_hidden_header,
     wanted_columns,
 )
+from bert_keras.data.memory import (
+    MemoryRows,
+    is_column,
+    is_path,
+    rows_in_memory,
+    source_of,
+)
 from bert_keras.data.rows import (
     bad_lines,
     csv_rows,
+    ending_of,
     format_of,
+    is_one_object,
     json_cell,
     json_rows,
     read_text,
     stream_lines,
     tsv_rows,
 )
-from bert_keras.errors import DataError, NoRowsError
+from bert_keras.errors import ConfigError, DataError, NoRowsError, received
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +70,10 @@ class Columns:
     lines: list[int]
 
     def __getitem__(self, role: str) -> list[Any]:
+        if role not in self.cells:
+            names = existing(list(self.cells), named=True)
+            message = f"the column of `{role}` is missing; it has {names}: name it"
+            raise DataError(message, path=self.path)
         return self.cells[role]
 
     def __contains__(self, role: object) -> bool:
@@ -74,17 +90,124 @@ class Columns:
         }
         return Columns(self.path, cells, [self.lines[row] for row in chosen])
 
+    def select(self, roles: Mapping[str, str | int]) -> Columns:
+        """Return some of the columns, each with the role that it is to have."""
+        cells = {role: self[str(column)] for role, column in roles.items()}
+        return Columns(self.path, cells, self.lines)
+
     def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
         """Return one error that names the line of each problem, a (row, message)."""
         named = [(self.lines[row], message) for row, message in problems]
         return bad_lines(self.path, named)
 
 
-def as_columns(**roles: Sequence[Any]) -> Columns:
-    """Return columns of rows in memory, as `Task.read` returns those of a file."""
-    cells = {role: list(values) for role, values in roles.items() if values is not None}
-    count = len(next(iter(cells.values())))
-    return Columns("rows in memory", cells, list(range(1, count + 1)))
+def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
+    """Return the columns of a file, of a table in memory, or of lists.
+
+    `train` and `evaluate` take any data as it is: this is for columns of your own
+    choice, which they take, too. Numbers become the text that a file would hold.
+
+    Args:
+        data: a path of TSV, CSV, JSONL, CoNLL or SQuAD's JSON; a DataFrame, an Arrow
+            table, a dict of lists, a list of dicts, a `datasets.Dataset`, or a finite
+            `tf.data.Dataset` (see `rows_in_memory`). `None`: `roles` are the cells.
+        header: of a file, as in `read_columns`.
+        **roles: role to the name of its column; in TSV and CSV perhaps its number. If
+            none is given, each column has the role of its name.
+
+    Raises:
+        ConfigError: the data is something else.
+        DataError: a column, or a cell of one that is taken, is missing.
+
+    Example:
+        >>> as_columns([{"body": "win cash now", "spam": 1}], text="body", label="spam")
+        Columns(path='rows in memory', cells={'text': ['win cash now'], 'label': ['1']},
+        lines=[1])
+        >>> as_columns(text=["win cash now"], label=["1"])["label"]
+        ['1']
+    """
+    chosen = {role: each for role, each in roles.items() if each is not None}
+    if isinstance(data, Columns):
+        return data.select(chosen) if chosen else data
+    if is_path(data):
+        return _of_file(os.fspath(data), chosen, header)
+    if data is None:
+        for role, cells in chosen.items():
+            if not is_column(cells):
+                message = f"`{role}` must be a list of cells; {received(cells)}"
+                raise ConfigError(message)
+        found = rows_in_memory({role: list(cells) for role, cells in chosen.items()})
+    else:
+        found = rows_in_memory(data)
+    lines = list(range(1, len(next(iter(found.columns.values()))) + 1))
+    columns = Columns(found.path, found.columns, lines)
+    if data is not None and chosen:
+        columns = columns.select(chosen)
+    missing = [
+        (row, f"`{role}` is missing")
+        for role, cells in columns.cells.items()
+        for row, cell in enumerate(cells)
+        if cell is None
+    ]
+    if missing:
+        raise columns.error(missing)
+    return columns
+
+
+def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
+    """Return the columns of a file of any format; all of them if none is chosen."""
+    from bert_keras.data.squad import read_squad
+    from bert_keras.data.tagged import ENDINGS, read_tagged
+
+    text = read_text(path)
+    kind = format_of(path, text)
+    if kind == "jsonl" and is_one_object(text):
+        found = read_squad(path)
+        return found.select(columns) if columns else found
+    if ending_of(path) in ENDINGS:
+        return read_tagged(path, columns=columns, header=header)
+    if not columns:
+        columns = {name: name for name in column_names(path, text)}
+        header = "yes"
+    return read_columns(path, columns, header=header)
+
+
+def column_names(path: str, text: str) -> list[str]:
+    """Return the names of a table's columns: its first row, or its first object's.
+
+    Args:
+        path: the file.
+        text: its text.
+    """
+    kind = format_of(path, text)
+    first = text.partition("\n")[0]
+    if kind == "jsonl":
+        return list(json_rows(path, first)[0][1])
+    rows = csv_rows(path, text) if kind == "csv" else tsv_rows(first)
+    return [name.strip() for name in next(iter(rows))[1]]
+
+
+def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[int]:
+    """Return which rows are set aside: at random, but the last one of a kind stays.
+
+    Args:
+        kinds: of each row what must be left in some other.
+        count: how many rows; fewer, where too many are the last of their kind.
+        seed: of the draw.
+
+    Returns:
+        Their indices, in order.
+    """
+    left = collections.Counter(kind for row in kinds for kind in set(row))
+    found: list[int] = []
+    for row in np.random.default_rng(seed).permutation(len(kinds)).tolist():
+        if len(found) == count:
+            break
+        held = set(kinds[row])
+        if all(left[kind] > 1 for kind in held):
+            left.subtract(held)
+            found.append(row)
+    return sorted(found)
 
 
 def read_lines(path: str | os.PathLike[str]) -> Columns:
@@ -96,7 +219,7 @@ def read_lines(path: str | os.PathLike[str]) -> Columns:
 
 
 def read_columns(
-    path: str | os.PathLike[str],
+    path: Any,
     columns: Mapping[str, str | int | None],
     *,
     optional: Sequence[str] = (),
@@ -111,7 +234,8 @@ def read_columns(
     its truth values are `true` and `false`.
 
     Args:
-        path: the file; its ending tells the format (see `rows`).
+        path: the file; its ending tells the format (see `rows`). Or a table in memory,
+            as of `as_columns`, which is read as JSONL is.
         columns: role, such as `text` or `label`, to the column; a role of `None` is
             left out.
         optional: roles whose column may be missing; they then have no entry. In JSONL
@@ -134,8 +258,10 @@ def read_columns(
             of another width or with an empty cell; all bad lines are counted and the
             first ten named.
     """
-    place = os.fspath(path)
     wanted = wanted_columns(columns, optional, header)
+    place = source_of(path)
+    if isinstance(place, MemoryRows):
+        return _select_keys(place.path, place.rows(), wanted, optional, empty)
     text = read_text(place)
     kind = format_of(place, text)
     if kind == "jsonl":
@@ -258,7 +384,8 @@ def _select_keys(
     missing = []
     for role, key in wanted.items():
         if not isinstance(key, str):
-            message = f"columns of a JSONL file have names; received {key} for `{role}`"
+            what = "of a JSONL file" if path != MemoryRows.path else "in memory"
+            message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]
         if all(value is None for value in values):
@@ -274,6 +401,8 @@ def _select_keys(
     if missing:
         keys = existing(list(rows[0][1]), named=True)
         message = f"has no key {', '.join(missing)}; its first line has {keys}"
+        if path == MemoryRows.path:
+            message = f"have no column {', '.join(missing)}; they have {keys}"
         raise DataError(message, path=path)
     if problems:
         raise bad_lines(path, problems)

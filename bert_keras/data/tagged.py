@@ -19,9 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.data.rows import bad_lines, format_of, json_cell, json_rows, read_text
+from bert_keras.data.column_names import existing, quote
+from bert_keras.data.memory import MemoryRows, source_of
+from bert_keras.data.rows import (
+    bad_lines,
+    ending_of,
+    format_of,
+    json_cell,
+    json_rows,
+    read_text,
+)
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.runs.progress import say
 from bert_keras.scoring.entities import (
     PREFIXES,
@@ -35,14 +44,14 @@ from bert_keras.text import characters
 
 SPAN_KEYS = ("spans", "entities")
 WORD_LINES = "word_lines"  # a role beside `text` and `label`: the line of each word
-_ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".bioes")
+ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 _DOCUMENT = "-DOCSTART-"
 _MOST_COLUMNS = 4
 _MOST_SHOWN = 10
 
 
 def read_tagged(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
@@ -50,7 +59,9 @@ def read_tagged(
     """Return the words and the BIO tags of each sentence, a list each.
 
     Args:
-        path: JSONL by its ending or its first character, else CoNLL.
+        path: JSONL by its ending or its first character, else CoNLL. Or a table in
+            memory, as of `as_columns`: its texts are lists of words with lists of tags
+            beside, strings that are split at spaces, or texts with spans.
         columns: `text` and `label` to a key of JSONL, or to a number from 0 of CoNLL's
             columns; by default the first and the last.
         header: `yes` passes over the first line of a CoNLL file.
@@ -59,11 +70,16 @@ def read_tagged(
         DataError: the file is missing or broken, a tag is none, or a span does not
             begin and end with a word.
     """
-    place = os.fspath(path)
     chosen = {role: name for role, name in (columns or {}).items() if name is not None}
+    place = source_of(path)
+    if isinstance(place, MemoryRows):
+        label = str(chosen.get("label", "label"))
+        if label in place.columns and not _are_spans(place.columns[label]):
+            return _read_word_lists(place, {"text": "text", "label": "label", **chosen})
+        return _read_spans(place.path, place.rows(), chosen)
     text = read_text(place)
     if format_of(place, text) == "jsonl":
-        return _read_spans(place, text, chosen)
+        return _read_spans(place, json_rows(place, text), chosen)
     return _read_conll(place, text, chosen, header)
 
 
@@ -81,8 +97,7 @@ def read_words(
     text = read_text(place)
     if format_of(place, text) == "jsonl":
         return None
-    ending = os.path.splitext(place.lower().removesuffix(".gz"))[1]
-    if ending not in _ENDINGS and not re.search(r"\n[ \t\r]*\n", text):
+    if ending_of(place) not in ENDINGS and not re.search(r"\n[ \t\r]*\n", text):
         return None
     chosen = {"text": (columns or {}).get("text"), "label": None}
     return _read_conll(place, text, chosen, header)
@@ -127,7 +142,7 @@ def tag_problem(tag: str) -> str:
     if tag == "O" or parse_tag(tag)[1] != tag:
         return ""
     prefixes = ", ".join(f"{prefix}-" for prefix in PREFIXES)
-    return f"the tag must be O, or a type after one of {prefixes}; received {tag!r}"
+    return f"the tag must be O, or a type after one of {prefixes}; {received(tag)}"
 
 
 def _read_conll(
@@ -220,10 +235,40 @@ def _counted(columns: int) -> str:
     return f"{columns} column{'s' * (columns != 1)}"
 
 
-def _read_spans(
-    path: str, text: str, chosen: Mapping[str, str | int | None]
+def _are_spans(cells: list[Any]) -> bool:
+    """Say whether the cells of a column are lists of spans, not of tags."""
+    items = [item for cell in cells if isinstance(cell, list) for item in cell]
+    return bool(items) and all(isinstance(item, dict) for item in items)
+
+
+def _read_word_lists(
+    table: MemoryRows, chosen: Mapping[str, str | int | None]
 ) -> Columns:
-    rows = json_rows(path, text)
+    """Return the columns of words and tags in memory, a list of strings a row."""
+    found: dict[str, list[Any]] = {}
+    problems: list[tuple[int, str]] = []
+    for role, column in chosen.items():
+        if str(column) not in table.columns:
+            names = existing(list(table.columns), named=True)
+            message = f"have no column {quote(str(column))}; they have {names}"
+            raise DataError(message, path=table.path)
+        cells = table.columns[str(column)]
+        found[role] = [c.split() if isinstance(c, str) else c for c in cells]
+        for line, words in enumerate(found[role], 1):
+            strings = isinstance(words, list) and all(isinstance(w, str) for w in words)
+            if not strings or not words:
+                reason = f"`{role}` must be words, or a list of them; {received(words)}"
+                problems.append((line, reason))
+    if problems:
+        raise bad_lines(table.path, problems)
+    return Columns(table.path, found, list(range(1, len(cells) + 1)))
+
+
+def _read_spans(
+    path: str,
+    rows: list[tuple[int, dict[str, Any]]],
+    chosen: Mapping[str, str | int | None],
+) -> Columns:
     keys = {key for _, row in rows for key in row}
     default = next((key for key in SPAN_KEYS if key in keys), SPAN_KEYS[0])
     text_key, label_key = (

@@ -2,3 +2,19 @@
 
 Read `strategy` first, then `replicas` and `summed_update`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bert_keras import lazy_names
+
+if TYPE_CHECKING:
+    from bert_keras.distribution.strategy import find_strategy as find_strategy
+
+_PLACES = {
+    "find_strategy": "strategy",
+}
+__all__ = [*sorted(_PLACES)]
+if not TYPE_CHECKING:  # else type checkers take any name
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -8,6 +8,8 @@ output is from.
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -34,7 +36,63 @@ class ReplicatedFit(_Model):
         >>> model.fit(dataset)
     """
 
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        loss_weights: Any = None,
+        metrics: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """Set what `fit` trains, as `keras.Model.compile` does.
+
+        Args:
+            optimizer, loss, metrics: those of Keras; `auto` is what the model's own
+                training uses. `fit` of a model that is not compiled takes all three.
+            loss_weights: as in Keras.
+            **kwargs: further arguments of Keras.
+        """
+        if isinstance(optimizer, str) and optimizer == "auto":
+            optimizer = self._own_optimizer()
+        if isinstance(loss, str) and loss == "auto":
+            loss = self._own_loss()
+        if isinstance(metrics, str) and metrics == "auto":
+            metrics = self._own_metrics()
+        replicas = replica_count(self)
+        if replicas > 1:
+            loss = keras.tree.map_structure(lambda each: _share(each, replicas), loss)
+        super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def _own_optimizer(self) -> Any:
+        raise NotImplementedError
+
+    def _own_loss(self) -> Any:
+        raise NotImplementedError
+
+    def _own_metrics(self) -> Any:
+        raise NotImplementedError
+
+    def _compile_if_not(self) -> None:
+        """Compile with what the model's own training uses, unless that was done."""
+        if self.compiled:
+            return
+        if keras.config.backend() != "tensorflow":
+            self.compile()
+            return
+        with self.distribute_strategy.scope():
+            self.compile()
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        self._compile_if_not()
+        return super().evaluate(*args, **kwargs)
+
     def fit(self, *args: Any, **kwargs: Any) -> Any:
+        self._compile_if_not()
         if replica_count(self) > 1:
             check_optimizer(self.optimizer)
             set_replica_seeds(self, self.distribute_strategy)
@@ -66,6 +124,36 @@ class ReplicatedFit(_Model):
                 whole = loss * replica_count(self)
                 metric.update_state(whole, sample_weight=tf.cast(rows, loss.dtype))
         return self.compute_metrics(x, y, outputs, sample_weight=weights)
+
+
+def undivided(loss: Any) -> Any:
+    """Return the loss that `compile` was given, of one that a strategy's model has."""
+    return getattr(loss, "undivided", loss)
+
+
+def _share(loss: Any, replicas: int) -> Any:
+    """Return a loss that is a replica's share of that of all rows.
+
+    Keras divides a mean that it takes by itself by the number of replicas, and neither
+    sums nor what a loss gives as one number: these would count once a replica.
+    """
+    loss = undivided(loss)
+    if loss is None or isinstance(loss, str | dict):
+        return loss
+    whole = loss.call if isinstance(loss, keras.losses.Loss) else loss
+    is_sum = getattr(loss, "reduction", "mean") in ("sum", "none", None)
+
+    @functools.wraps(whole)
+    def share(y_true: Any, y_pred: Any) -> Any:
+        values = whole(y_true, y_pred)
+        return values / replicas if is_sum or not len(values.shape) else values
+
+    found: Any = share
+    if isinstance(loss, keras.losses.Loss):
+        found = copy.copy(loss)
+        found.call = share
+    found.undivided = loss
+    return found
 
 
 def replica_count(model: keras.Model) -> int:

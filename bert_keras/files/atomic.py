@@ -11,11 +11,12 @@ import ctypes
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, reason_of
+from bert_keras.files.places import check_path
+from bert_keras.files.unfinished import new_folder
 
 
 @contextlib.contextmanager
@@ -74,13 +75,17 @@ def replaced_folder(
         CheckpointError: `folder` is a file or holds something else than a model, or
             the disk refuses. The old folder stands as it did.
     """
+    check_path("folder", folder)
     target = Path(os.path.realpath(folder))  # what a link points to, not the link
     check_replaceable(target, files=files, needed=needed)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        stack = contextlib.ExitStack()
+        new = stack.enter_context(new_folder(target.parent, f".{target.name}-"))
     except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     try:
         yield new
         new.chmod(0o755)
@@ -94,7 +99,7 @@ def replaced_folder(
         reason = error.strerror or error
         raise CheckpointError(f"{target}: cannot be written: {reason}") from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        stack.close()
 
 
 def check_replaceable(

@@ -28,6 +28,7 @@ from bert_keras.checkpoints.sentence_files import (
 )
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import CONFIG, FILES, replaced_folder
+from bert_keras.files.places import check_output_place
 from bert_keras.inference import tf_hub as tf_hub_writer
 from bert_keras.inference.model_folder import check_vocabulary
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -155,6 +156,7 @@ def convert(
     """
     if to not in FORMATS:
         raise ConfigError(f"`to` must be one of {', '.join(FORMATS)}; received {to!r}")
+    check_output_place("target", target, {"source": source})
     checkpoint = read_checkpoint(source)
     if checkpoint.unrecognized:
         raise CheckpointError(

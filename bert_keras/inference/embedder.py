@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from bert_keras.checkpoints import Checkpoint, read_checkpoint
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.data.items import as_strings
+from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import load_model, task_of
 from bert_keras.inference.predictor import Predictor, check_precision
 from bert_keras.tasks.embedding import Embedding
@@ -60,7 +61,7 @@ def load_embedder(
     checkpoint = read_checkpoint(source)
     task = kind(**{**_settings_of(checkpoint), **given})
     _check_learned(task, checkpoint, os.fspath(source))
-    model = load_model(source, task=task, dtype=precision)
+    model = load_model(checkpoint, task=task, dtype=precision)
     if max_length is not None:
         longest = checkpoint.config.max_position_embeddings
         if max_length > longest:
@@ -73,13 +74,13 @@ def load_embedder(
 
 
 def embed(
-    source: Source, texts: Sequence[str], *, batch_size: int = 32, **settings: Any
+    source: Source, texts: Iterable[str], *, batch_size: int = 32, **settings: Any
 ) -> np.ndarray:
     """Return the vectors of texts, float32 [N, D].
 
     Args:
         source: as in `load_embedder`; load once and pass the predictor to ask often.
-        texts: N strings.
+        texts: N strings, see `text_items.as_items`.
         batch_size: texts computed at once.
         **settings: those of `load_embedder`, such as `layers="last-four"`.
 
@@ -87,10 +88,9 @@ def embed(
         >>> embed("hf://sentence-transformers/all-MiniLM-L6-v2", ["good day"]).shape
         (1, 384)
     """
-    if isinstance(texts, str):
-        raise DataError(f"`texts` must be a list of strings; received {texts!r}")
+    strings = as_strings(texts)
     predictor = load_embedder(source, **settings)
-    parts = predictor.model.task.parts(texts)
+    parts = predictor.model.task.parts(strings)
     answers = list(predictor.stream(parts, batch_size=batch_size))
     width = predictor.model.outputs[0].shape[-1]
     empty = np.zeros((0, width), np.float32)
@@ -99,8 +99,8 @@ def embed(
 
 def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings that a folder says; of another task's, the plain ones."""
-    ours = checkpoint.raw_config.get("bert_keras")
-    if isinstance(ours, dict) and ours.get("task") != Embedding.name:
+    ours = checkpoint.own_entry
+    if ours and ours.get("task") != Embedding.name:
         return Embedding.from_model_config({}).settings()
     return task_of(checkpoint, Embedding).settings()
 

@@ -7,11 +7,10 @@ loading the whole model.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,12 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.errors import BertKerasError, CheckpointError, reason_of
+from bert_keras.files.atomic import replaced_folder
+from bert_keras.files.places import check_path
+from bert_keras.files.unfinished import new_folder
 from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
@@ -31,6 +34,23 @@ TEXT_OPS = frozenset(
 # Core by name, but they call a Python function, which no server has.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
+# A folder with one of these holds a model, not the versions of one.
+_OF_A_MODEL = ("config.json", "model.safetensors", "saved_model.pb")
+ANSWERS = "answers.json"  # in EXTRA: of which task the answers are
+FORMAT = 1
+_FILES = frozenset(  # of a SavedModel of ours
+    (
+        "saved_model.pb",
+        "fingerprint.pb",
+        "assets",
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+        *(
+            f"{EXTRA}/{name}"
+            for name in ("vocab.txt", "tokenizer_config.json", "answers.json")
+        ),
+    )
+)
 
 
 def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
@@ -41,8 +61,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     `more_signatures` take other forms, such as lists of words; `ids` takes the model's
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` where answers need the texts. `assets.extra` holds
-    `vocab.txt`, the tokenizer's settings and `answers.json` for people; the graph does
-    not read them.
+    `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
+    for people and for `load`; the graph does not read them.
 
     Args:
         model: a task model with its preprocessor.
@@ -53,25 +73,52 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             would hold an op that a stock server lacks.
         CheckpointError: the folder cannot be written.
     """
-    if keras.config.backend() != "tensorflow":
-        raise BertKerasError(
-            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
-            f"{keras.config.backend()}; save the model folder and export that"
-        )
+    _check_backend()
+    check_path("output", output)
     target = Path(output)
+    for name in _OF_A_MODEL:
+        if (target / name).exists():
+            raise CheckpointError(
+                f"{target}: must be a folder of versions 1, 2 …; holds {name}"
+            )
     try:
         target.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=".writing-", dir=target))
+        stack = contextlib.ExitStack()
+        new = stack.enter_context(new_folder(target, ".writing-"))
     except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     try:
         _write(model, new)
         new.chmod(0o755)
         return _publish(new, target)
     except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from None
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        stack.close()
+
+
+def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
+    """Write what `export_model` writes into `folder` itself, as Keras's `export` does.
+
+    Raises:
+        BertKerasError: as `export_model` does.
+        CheckpointError: the folder holds something else than a SavedModel.
+    """
+    _check_backend()
+    with replaced_folder(folder, files=_FILES, needed="saved_model.pb") as new:
+        _write(model, new)
+
+
+def _check_backend() -> None:
+    if keras.config.backend() != "tensorflow":
+        raise BertKerasError(
+            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
+            f"{keras.config.backend()}; save the model folder and export that"
+        )
 
 
 def versions(output: str | os.PathLike[str]) -> list[int]:
@@ -111,13 +158,14 @@ def _write(model: TaskModel, folder: Path) -> None:
     extra.mkdir()
     model.preprocessor.tokenizer.save(extra)
     facts = {
-        "task": model.task.name,
+        "format": FORMAT,
+        "task": name_of(type(model.task)),
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
         "inputs": [spec.name for spec in model.task.signature()],
     }
-    path = extra / "answers.json"
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+    (extra / ANSWERS).write_text(text, encoding="utf-8")
 
 
 def _signatures(model: TaskModel) -> dict[str, Any]:

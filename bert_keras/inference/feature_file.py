@@ -14,7 +14,6 @@ import contextlib
 import importlib
 import os
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_keras.errors import ConfigError, DataError
+from bert_keras.files.unfinished import new_folder
 
 ENDINGS = (".npz", ".parquet")
 _INSTALL = "pip install 'bert_keras[parquet]'"
@@ -82,16 +82,14 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
     target = check_output(path)
     make: Callable[[Path], Writer] = _Npz if target.suffix == ".npz" else _Parquet
     try:
-        with tempfile.TemporaryDirectory(
-            prefix=f".{target.name}-", dir=target.parent
-        ) as folder:
-            writer, whole = make(Path(folder)), False
+        with new_folder(target.parent, f".{target.name}-") as folder:
+            writer, whole = make(folder), False
             try:
                 yield writer
                 whole = True
             finally:
                 writer.close(whole=whole)
-            os.replace(Path(folder) / "whole", target)
+            os.replace(folder / "whole", target)
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=path) from None

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns, stream_columns
 from bert_keras.errors import ConfigError
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.feature_file import Writer, check_output, feature_writer
 from bert_keras.inference.predictor import Predictor
@@ -116,6 +117,7 @@ def write_features(
         raise ConfigError(
             f"`level` must be one of {', '.join(LEVELS)}; received {level!r}"
         )
+    check_output_place("output", output, {"source": source, "file": file})
     check_output(output)
     if level == "token" and settings.get("pooling") is not None:
         raise ConfigError("`pooling` is of a text's vector: leave it out for tokens")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import read_checkpoint
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line, reason_of
+from bert_keras.files.json_file import read_json
 from bert_keras.runs.environment import load_tensorflow
 
 
@@ -51,17 +51,15 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         "pooler": any(name.startswith("bert/pooler/") for name in shapes),
         "heads": ", ".join(heads) or "none",
     }
-    ours = raw.get("bert_keras")
-    if isinstance(ours, dict):
+    ours = checkpoint.own_entry
+    if ours:
         if checkpoint.origin == "huggingface":
             facts["kind"] = "model folder"
         if "task" in ours:
             facts["task"] = ours["task"]
-        for key, value in {
-            **(ours.get("settings") or {}),
-            **(ours.get("preprocessing") or {}),
-        }.items():
-            facts[key] = (
+        said = ours.get("settings", {}) | ours.get("preprocessing", {})
+        for key, value in said.items():
+            facts[one_line(key)] = (
                 ", ".join(map(str, value)) if isinstance(value, list) else value
             )
     if checkpoint.unrecognized:
@@ -82,7 +80,9 @@ def _saved_model(folder: Path) -> dict[str, Any]:
         saved.ParseFromString((folder / "saved_model.pb").read_bytes())
         graph = saved.meta_graphs[0]
     except (OSError, DecodeError, IndexError) as error:
-        raise CheckpointError(f"{folder}: a broken SavedModel: {error}") from None
+        raise CheckpointError(
+            f"{folder}: a broken SavedModel: {one_line(reason_of(error))}"
+        ) from None
     facts: dict[str, Any] = {
         "kind": "SavedModel",
         "path": str(folder),
@@ -101,12 +101,14 @@ def _saved_model(folder: Path) -> dict[str, Any]:
     extra = folder / "assets.extra" / "answers.json"
     if extra.is_file():
         try:
-            said = json.loads(extra.read_text(encoding="utf-8"))
+            said = read_json(extra)
             facts["task"] = said["task"]
             if "classes" in said["settings"]:
                 facts["classes"] = ", ".join(said["settings"]["classes"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise CheckpointError(f"{extra}: broken") from None
+        except (KeyError, TypeError, AttributeError):
+            raise CheckpointError(
+                f"{extra}: must hold `task` and `settings`, whose `classes` are strings"
+            ) from None
     return facts
 
 

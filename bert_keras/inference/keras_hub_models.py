@@ -14,10 +14,10 @@ from typing import Any
 
 import keras_hub
 
-from bert_keras.checkpoints.base import read_json
 from bert_keras.checkpoints.keras_hub import TASK
 from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import read_json
 from bert_keras.inference.model_folder import config_of, load_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks.task_model import TaskModel
@@ -58,7 +58,9 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
         model.save_to_preset(str(folder))
         if isinstance(model, _TASKS):
             return load_model(folder, dtype=dtype)
-        return BertEncoder.from_pretrained(str(folder), dtype=dtype)
+        encoder = BertEncoder.from_pretrained(str(folder), dtype=dtype)
+        encoder.source = f"KerasHub's {type(model).__name__}"
+        return encoder
 
 
 def to_keras_hub(model: BertEncoder | TaskModel) -> Any:

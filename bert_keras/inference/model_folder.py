@@ -26,9 +26,10 @@ from bert_keras.checkpoints import (
     write_huggingface,
 )
 from bert_keras.checkpoints.name_table import TIED
+from bert_keras.checkpoints.own_entry import FORMAT, KEY
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.initialization import undrawn
@@ -38,9 +39,6 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-
-_OURS = "bert_keras"  # our entry in config.json
-_FORMAT = 1
 
 
 def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
@@ -86,8 +84,8 @@ def config_of(model: TaskModel) -> dict[str, Any]:
         **model.backbone.config.to_dict(),
         **task.model_config(),
         "pad_token_id": preprocessor.tokenizer.pad_id,
-        _OURS: {
-            "format": _FORMAT,
+        KEY: {
+            "format": FORMAT,
             "task": name_of(type(task)),
             "settings": task.settings(),
             "preprocessing": preprocessor.settings(),
@@ -96,7 +94,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
 
 
 def load_model(
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | Checkpoint,
     *,
     task: str | type[Task] | Task | None = None,
     dtype: Any = None,
@@ -104,7 +102,7 @@ def load_model(
     """Return the model of a folder, ours or one of Hugging Face with a task's head.
 
     Args:
-        folder: a model folder or `hf://owner/name`.
+        folder: a model folder, `hf://owner/name` or a checkpoint that was opened.
         task: name or class of the task; needed for a task of the user's own, since no
             code is imported because a folder says so. A task itself is put on the
             folder's encoder, whatever settings the folder holds.
@@ -119,12 +117,15 @@ def load_model(
         tokenizer = WordPieceTokenizer.from_folder(
             checkpoint.path, **checkpoint.tokenizer
         )
-        preprocessor = Preprocessor(tokenizer, **_preprocessing(checkpoint))
+        preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
-        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+        raise CheckpointError(
+            f"{checkpoint.path}: config.json: {one_line(error)}"
+        ) from None
     check_vocabulary(tokenizer, checkpoint)
     check_encoder(checkpoint)
+    _check_widths(found, checkpoint)
     with undrawn():
         encoder = BertEncoder(
             checkpoint.config,
@@ -141,6 +142,7 @@ def load_model(
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
         passed += tuple(f"{scope}/" for scope in sorted(heads))
     assign(model, checkpoint, optional=passed)
+    encoder.source = str(checkpoint.path)
     return model
 
 
@@ -154,7 +156,7 @@ def task_of(
     """
     if isinstance(task, Task):
         return task
-    ours = _our_entry(checkpoint)
+    ours = checkpoint.own_entry
     config = _whole_config(checkpoint)
     task_class = find_task(task) if isinstance(task, str) else task
     if task_class is None:
@@ -166,15 +168,32 @@ def task_of(
             return task_class(**ours["settings"])
         return task_class.from_model_config(config)
     except (TypeError, ConfigError) as error:
-        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from None
+        raise CheckpointError(
+            f"{checkpoint.path}: config.json: {one_line(error)}"
+        ) from None
+
+
+def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
+    """Return the task of a folder if it is of a class; `None` if it is of another.
+
+    Raises:
+        CheckpointError: what the folder says of the task is broken.
+    """
+    ours = checkpoint.own_entry
+    if "settings" in ours:
+        said, given = str(ours.get("task")), name_of(task_class)
+        is_same = said == given or not {said, given} & set(TASKS)  # or has moved
+    else:
+        is_same = task_class.reads(_whole_config(checkpoint))
+    return task_of(checkpoint, task_class) if is_same else None
 
 
 def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
     """Raise if settings are of another task; a user's own may have moved."""
     if held != given and (held in TASKS or given in TASKS):
         raise CheckpointError(
-            f"{checkpoint.path}: holds a model of the task {held}; received `task` "
-            f"{given}"
+            f"{checkpoint.path}: holds a model of the task {one_line(held)}; "
+            f"received `task` {given}"
         )
 
 
@@ -192,6 +211,29 @@ def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
     for name in match({k: tuple(w.shape) for k, w in weights.items()}, found):
         weights[name].assign(checkpoint.arrays[name])
     return True
+
+
+def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
+    """Raise if a task asks for a wider head than the checkpoint has.
+
+    Before the head is made: a config that lies of it costs no memory.
+
+    Raises:
+        CheckpointError: `classes` or `units` is far beyond every weight of the head.
+    """
+    head = [v for k, v in checkpoint.shapes.items() if not k.startswith("bert/")]
+    widest = max((size for shape in head for size in shape), default=0)
+    classes = getattr(task, "classes", ())
+    for name, asked in (
+        ("classes", len(classes) if isinstance(classes, tuple) else 0),
+        ("units", getattr(task, "units", None)),
+    ):
+        # A user's task may have an output more, or less, than it has classes.
+        if widest and isinstance(asked, int) and asked > widest + 1:
+            raise CheckpointError(
+                f"{checkpoint.path}: `{name}` must fit the weights of the head, whose "
+                f"widest has {widest:,} values; received {asked:,}"
+            )
 
 
 def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
@@ -237,25 +279,6 @@ def check_max_length(max_length: int, config: BertConfig) -> None:
         )
 
 
-def _our_entry(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return our entry in config.json, empty where there is none."""
-    ours = checkpoint.raw_config.get(_OURS)
-    if ours is None:
-        return {}
-    if not isinstance(ours, dict) or ours.get("format") != _FORMAT:
-        raise CheckpointError(
-            f"{checkpoint.path}: config.json: `{_OURS}` must be of format {_FORMAT}; "
-            f"received {str(ours)[:80]}"
-        )
-    for key in ("settings", "preprocessing"):
-        if not isinstance(ours.get(key, {}), dict):
-            raise CheckpointError(
-                f"{checkpoint.path}: config.json: `{key}` of `{_OURS}` must be an "
-                f"object; received {str(ours[key])[:80]}"
-            )
-    return ours
-
-
 def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return config.json with what the weights tell of a head where it is silent, and
     what the files beside it say of sentence embeddings.
@@ -268,9 +291,9 @@ def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _preprocessing(checkpoint: Checkpoint) -> dict[str, Any]:
+def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings of the preprocessor: ours, or the longest text that fits."""
-    said = _our_entry(checkpoint).get("preprocessing")
+    said = checkpoint.own_entry.get("preprocessing")
     if said:
         return said
     longest = checkpoint.config.max_position_embeddings
@@ -287,13 +310,13 @@ def _task_name(
         return name
     if name is not None:
         raise CheckpointError(
-            f"{checkpoint.path}: made by the task {name!r}, which is none of ours: "
-            "pass it as `task`, if you trust that code"
+            f"{checkpoint.path}: made by the task {shown(name)}, which is none of "
+            "ours: pass it as `task`, if you trust that code"
         )
     for ours_name in TASKS:
         if find_task(ours_name).reads(config):
             return ours_name
     raise CheckpointError(
         f"{checkpoint.path}: holds no task's head (architecture "
-        f"{config['architectures'][0]}): train one on it first"
+        f"{one_line(config['architectures'][0])}): train one on it first"
     )

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
+from bert_keras.inference.export import ANSWERS, EXTRA
 from bert_keras.inference.model_folder import load_model
-from bert_keras.settings import PRECISIONS
+from bert_keras.inference.served_model import (
+    ServedModel,
+    find_saved_model,
+    is_exported,
+    load_saved_model,
+)
+from bert_keras.settings import PRECISIONS, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
 
@@ -29,19 +37,40 @@ def load(
     task: str | type[Task] | Task | None = None,
     precision: str = "float32",
 ) -> Predictor:
-    """Return the predictor of a model folder.
+    """Return the predictor of a model folder, or of a SavedModel that `export` wrote.
 
     Args:
-        folder: a model folder or `hf://owner/name`.
+        folder: a model folder or `hf://owner/name`; a SavedModel, or the folder of its
+            versions, of which the newest is taken.
         task: needed for a task of your own, see `load_model`.
-        precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
+        precision: `float32`, `mixed_bfloat16` or `mixed_float16`; a SavedModel has that
+            of its export.
+
+    Raises:
+        CheckpointError: there is no such model, or it is broken.
 
     Example:
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
     check_precision(precision)
-    return Predictor(load_model(folder, task=task, dtype=precision))
+    exported = find_saved_model(folder)
+    if exported is not None and is_exported(exported):
+        if precision != "float32":
+            raise ConfigError(
+                "`precision` must be left out for a SavedModel, which has that of its "
+                f"export; received {precision!r}"
+            )
+        return Predictor(load_saved_model(exported, task=task))
+    try:
+        return Predictor(load_model(folder, task=task, dtype=precision))
+    except CheckpointError as error:
+        if exported is None:
+            raise
+        raise CheckpointError(
+            f"{error}; and the SavedModel {exported} is none that can be asked by its "
+            f"task: {EXTRA}/{ANSWERS} is missing: export the model folder again"
+        ) from None
 
 
 def check_precision(precision: str) -> None:
@@ -57,10 +86,10 @@ class Predictor:
     """Texts to answers, in batches, with the very graph that `export` writes.
 
     Args:
-        model: a task model with its preprocessor.
+        model: a task model with its preprocessor, or one that was exported.
     """
 
-    def __init__(self, model: TaskModel) -> None:
+    def __init__(self, model: TaskModel | ServedModel) -> None:
         self.model = model
         # Texts of about one length are computed together: hardly any padding, and
         # attention costs least with one text a row.
@@ -75,11 +104,9 @@ class Predictor:
         def lengths(*texts: Any) -> tf.Tensor:
             return model.task.lengths(padded, one_or_all(texts))[0]
 
+        # Traced when they are first called.
         self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
-        # Mostly scores are of the answers, and one graph serves both.
-        task = type(model.task)
-        same = (task.measure, task.assess) == (Task.measure, Task.assess)
-        self._measure = self._answer if same else self._graphs(measure)
+        self._measure = self._graphs(measure)
 
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
@@ -94,30 +121,44 @@ class Predictor:
             for signature in (task.signature(), *task.more_signatures().values())
         }
 
-    def predict(
-        self, texts: Sequence[Any], *, batch_size: int = 32
-    ) -> list[dict[str, Any]]:
+    def predict(self, texts: Any, *, batch_size: int = 32) -> list[dict[str, Any]]:
         """Return one dict a text; see the task's `answer` for its keys.
 
         Args:
             texts: strings, or tuples of strings, one a role, where the task reads
-                several, such as pairs, or lists of words, where it tags words.
+                several, such as pairs, or lists of words, where it tags words. Any
+                iterable of these, or a table with a column for each role, see
+                `text_items.as_items`.
             batch_size: texts computed at once.
+
+        Raises:
+            DataError: a text is missing or no string.
         """
-        if isinstance(texts, str):
-            raise DataError(f"`texts` must be a list of strings; received {texts!r}")
         rows: list[dict[str, Any]] = []
-        parts = self.model.task.parts(texts)
+        task = self.model.task
+        signatures = (task.signature(), *task.more_signatures().values())
+        forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
+        parts = task.parts(as_items(texts, forms))
         for answers in self.stream(parts, batch_size=batch_size):
             rows.extend(self.model.task.rows(answers))
         return rows
 
     def answers(
-        self, columns: Columns, *, batch_size: int = 32
+        self,
+        columns: Columns,
+        *,
+        batch_size: int = 32,
+        seen: Callable[[int], object] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return what `score` takes for the rows of a file, as arrays [N, …]."""
+        """Return what `score` takes for the rows of a file, as arrays [N, …].
+
+        Args:
+            columns: N rows.
+            batch_size: rows computed at once.
+            seen: called after each batch with the number of its rows.
+        """
         texts = self.model.task.scored_texts(columns)
-        stream = self._stream(self._measure, texts, batch_size=batch_size)
+        stream = self._stream(self._measure, texts, batch_size=batch_size, seen=seen)
         return _joined(list(stream))
 
     def stream(
@@ -131,11 +172,15 @@ class Predictor:
         return self._stream(self._answer, texts, batch_size=batch_size)
 
     def _stream(
-        self, graphs: _Graphs, texts: tuple[Sequence[Any], ...], *, batch_size: int
+        self,
+        graphs: _Graphs,
+        texts: tuple[Sequence[Any], ...],
+        *,
+        batch_size: int,
+        seen: Callable[[int], object] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield what graphs of the texts give, in their order."""
-        if batch_size < 1:
-            raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
+        check_whole_number("batch_size", batch_size, least=1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
 
@@ -145,8 +190,9 @@ class Predictor:
             return graphs[_ranks(tensors)](*tensors)
 
         def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            answers = call(graphs, rows)
-            return {key: value.numpy() for key, value in answers.items()}
+            answers = {k: v.numpy() for k, v in call(graphs, rows).items()}
+            _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
+            return answers
 
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
@@ -158,9 +204,32 @@ class Predictor:
                     [start + int(row) for row in order[first : first + batch_size]]
                     for first in range(0, len(order), batch_size)
                 ]
-                answers = _joined(list(pool.map(compute, batches)))
+                parts = []
+                for batch, part in zip(
+                    batches, pool.map(compute, batches), strict=True
+                ):
+                    parts.append(part)
+                    if seen is not None:
+                        seen(len(batch))
+                answers = _joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+
+def _check_finite(
+    answers: Mapping[str, np.ndarray], text_of: Callable[[int], Any]
+) -> None:
+    """Raise unless all numbers of a batch of answers, [B, …] each, are finite."""
+    for key, values in answers.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+            text = text_of(int(wrong.argmax()))
+            raise BertKerasError(
+                f"the model answers `{key}` with a number that is not finite, for "
+                f"{int(wrong.sum())} of {len(wrong)} texts of a batch, such as "
+                f"{shown(text[0] if len(text) == 1 else tuple(text))}: a weight or a "
+                "setting of it is out of range"
+            )
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:

@@ -11,18 +11,21 @@ import importlib
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.atomic import written_beside
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.settings import check_whole_number
 
 ENGINES = ("exact", "faiss")
 _INSTALL = "pip install 'bert_keras[search]'"
@@ -37,7 +40,7 @@ class Search:
 
     Args:
         predictor: of `load_embedder`.
-        texts: N texts.
+        texts: N strings, see `text_items.as_items`.
         vectors: their vectors, float [N, D]; of any length but 0.
         lines: where they stand in their file; 1, 2 … by default.
         engine: `exact` compares with every text in NumPy; `faiss` walks a graph
@@ -57,7 +60,7 @@ class Search:
     def __init__(
         self,
         predictor: Predictor,
-        texts: Sequence[str],
+        texts: Iterable[str],
         vectors: Any,
         *,
         lines: Sequence[int] | None = None,
@@ -65,15 +68,21 @@ class Search:
         graph: Any = None,
     ) -> None:
         _check_engine(engine)
-        if not len(texts) or len(texts) != len(vectors):
+        self.predictor = predictor
+        self.texts = as_strings(texts)
+        count = len(self.texts)
+        if not count or count != len(vectors):
             raise DataError(
                 "`texts` must be at least one, with a vector each; received "
-                f"{len(texts)} texts and {len(vectors)} vectors"
+                f"{count} texts and {len(vectors)} vectors"
             )
-        self.predictor = predictor
-        self.texts = list(texts)
         self.vectors = unit_rows(vectors)
-        self.lines = list(lines or range(1, len(texts) + 1))
+        self.lines = list(range(1, count + 1) if lines is None else lines)
+        if len(self.lines) != count:
+            raise DataError(
+                "`lines` must be one for each text; received "
+                f"{len(self.lines)} lines and {count} texts"
+            )
         self.graph = graph
         if engine == "faiss" and graph is None:
             self.graph = _new_graph(self.vectors)
@@ -82,7 +91,7 @@ class Search:
     def of(
         cls,
         source: Source,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         lines: Sequence[int] | None = None,
         engine: str = "exact",
@@ -104,9 +113,12 @@ class Search:
             DataError: `index` is a file of something else.
         """
         _check_engine(engine)
-        predictor = load_embedder(source, **settings)
-        if not len(texts):
+        if index is not None:
+            check_output_place("index", index, {"source": source})
+        texts = as_strings(texts)
+        if not texts:
             raise DataError("`texts` must be at least one; received none")
+        predictor = load_embedder(source, **settings)
         stored = None if index is None else _read_index(Path(index), predictor, texts)
         vectors, packed = stored or (_vectors(predictor, texts, batch_size), None)
         graph = None
@@ -118,7 +130,7 @@ class Search:
         return made
 
     def __call__(
-        self, queries: Sequence[str], *, top: int = 5
+        self, queries: Iterable[str], *, top: int = 5
     ) -> list[list[dict[str, Any]]]:
         """Return the best texts for each query, nearest first.
 
@@ -129,13 +141,9 @@ class Search:
         Returns:
             Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1), `text`, `line`.
         """
-        if top < 1:
-            raise ConfigError(f"`top` must be at least 1; received {top}")
-        if isinstance(queries, str):
-            raise DataError(
-                f"`queries` must be a list of strings; received {queries!r}"
-            )
-        if not len(queries):
+        check_whole_number("top", top, least=1)
+        queries = as_strings(queries, name="queries")
+        if not queries:
             return []
         vectors = unit_rows(_vectors(self.predictor, queries, 32))
         top = min(top, len(self.texts))
@@ -180,7 +188,7 @@ class Search:
 
 def search(
     source: Source,
-    texts: Sequence[str],
+    texts: Iterable[str],
     query: str,
     *,
     top: int = 5,
@@ -195,6 +203,7 @@ def search(
         top: most texts to return.
         **settings: those of `Search.of`.
     """
+    (query,) = as_strings([query], name="query")
     return Search.of(source, texts, **settings)([query], top=top)[0]
 
 

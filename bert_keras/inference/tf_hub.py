@@ -25,6 +25,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from bert_keras.checkpoints import LazyArrays, match, tf_hub
 from bert_keras.checkpoints.base import bert_config, check_finite, one_line, shapes_of
 from bert_keras.checkpoints.hub_names import head_axis, to_hub
+from bert_keras.checkpoints.own_entry import KEY
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError
 from bert_keras.inference.export import EXTRA, refuse_unknown_ops
@@ -386,10 +387,8 @@ def _kept(arrays: Mapping[str, np.ndarray]) -> tuple[Mapping[str, Any], list[str
 
 def _seq_length(config: Mapping[str, Any], sizes: BertConfig) -> int:
     """Return how long the rows of the preprocessor are."""
-    ours = config.get("bert_keras")
-    said = ours.get("preprocessing") if isinstance(ours, dict) else None
-    length = said.get("max_length") if isinstance(said, dict) else None
-    length = length if isinstance(length, int) and length > 2 else _SEQ_LENGTH
+    said = (config.get(KEY) or {}).get("preprocessing", {})
+    length = max(said.get("max_length", _SEQ_LENGTH), 3)
     return min(length, sizes.max_position_embeddings)
 
 

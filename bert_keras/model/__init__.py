@@ -1,5 +1,28 @@
 """Keras layers and functional models: the encoder and its heads.
 
-Read `layers`, `block`, `encoder`, `heads`, in that order. The room imports Keras and
-NumPy alone, so the models also train where TensorFlow is not installed.
+Read `layers`, `block`, `encoder`, `heads`, `optimizers`, in that order. The room
+imports Keras and NumPy alone, so the models also train where TensorFlow is not
+installed.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bert_keras import lazy_names
+
+if TYPE_CHECKING:
+    from bert_keras.model.encoder import BertEncoder as BertEncoder
+    from bert_keras.model.optimizers import AdamW as AdamW
+    from bert_keras.model.optimizers import Lamb as Lamb
+    from bert_keras.model.optimizers import WarmupLinearDecay as WarmupLinearDecay
+
+_PLACES = {
+    "AdamW": "optimizers",
+    "BertEncoder": "encoder",
+    "Lamb": "optimizers",
+    "WarmupLinearDecay": "optimizers",
+}
+__all__ = [*sorted(_PLACES)]
+if not TYPE_CHECKING:  # else type checkers take any name
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -14,8 +14,22 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.errors import ConfigError
 from bert_keras.model.initialization import initializer
 from bert_keras.model.wanted_tokens import EveryToken, FirstTokens, TokensAt, shape_of
+
+# One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
+_MOST_DROPPED = 65_534
+
+
+def check_rate(name: str, rate: Any) -> None:
+    """Raise ConfigError unless a dropout rate is in [0, 1), as in `BertConfig`.
+
+    At a rate of 1 nothing is left that could be scaled up to the mean.
+    """
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not is_number or not 0 <= rate < 1:
+        raise ConfigError(f"`{name}` must be in [0, 1); received {rate!r}")
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Any:
@@ -23,12 +37,12 @@ def dropout(x: Any, rate: float, seed: Any) -> Any:
 
     Args:
         x: floating-point values of any shape.
-        rate: the share that becomes 0.
+        rate: the share that becomes 0, in [0, 1).
         seed: uint32 [2], drawn by a `keras.random.SeedGenerator`, or `None`.
 
     On TensorFlow a unit takes 16 random bits, half of what Keras draws: random numbers
     are a fifth of the time of a training step on a CPU. The rate is rounded to
-    1/65,536, and the scale is that of the rounded rate.
+    1/65,536, at most 65,534 of them, and the scale is that of the rounded rate.
     """
     if seed is None or rate == 0:
         return x
@@ -36,7 +50,7 @@ def dropout(x: Any, rate: float, seed: Any) -> Any:
         return keras.random.dropout(x, rate, seed=_DrawnSeed(seed))
     import tensorflow as tf
 
-    dropped = max(round(rate * 65_536), 1)
+    dropped = min(max(round(rate * 65_536), 1), _MOST_DROPPED)
     count = tf.size(x)
     bits = tf.random.stateless_uniform(
         [(count + 1) // 2],
@@ -110,12 +124,15 @@ class Block(keras.layers.Layer):
     Args:
         hidden_size, num_heads, intermediate_size: H, N and I.
         hidden_act: activation of the feed-forward layer, see `activation`.
-        dropout_rate: rate on both sub-layers' outputs.
-        attention_dropout_rate: rate on the attention probabilities.
+        dropout_rate: rate on both sub-layers' outputs, in [0, 1).
+        attention_dropout_rate: rate on the attention probabilities, in [0, 1).
         layer_norm_eps, initializer_range: as in `BertConfig`.
         rematerialize: `True` computes the block again in the backward pass instead of
             keeping its activations: less memory, about a third more time.
         seed: seed of initializers and dropout.
+
+    Raises:
+        ConfigError: a dropout rate is out of its range.
 
     Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
     Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].
@@ -144,6 +161,8 @@ class Block(keras.layers.Layer):
     ) -> None:
         # Keras would cast the bias to the compute dtype, and -1e9 is -inf in float16.
         super().__init__(autocast=False, **kwargs)
+        check_rate("dropout_rate", dropout_rate)
+        check_rate("attention_dropout_rate", attention_dropout_rate)
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.intermediate_size = intermediate_size

@@ -6,7 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
@@ -16,6 +16,10 @@ from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
 from bert_keras.model.initialization import undrawn
+from bert_keras.model.quantization import Quantizable, check_not_quantized
+
+if TYPE_CHECKING:
+    from bert_keras.checkpoints import Checkpoint
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # What a packed row needs besides: see `packing.pack_rows`.
@@ -78,7 +82,7 @@ def seed_behind(config: BertConfig, seed: int) -> int:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoder(keras.Model):
+class BertEncoder(Quantizable, keras.Model):
     """The BERT encoder as a functional model.
 
     Inputs are a dict of int32 [B, T]: `token_ids`, `segment_ids`, `padding_mask`
@@ -99,6 +103,9 @@ class BertEncoder(keras.Model):
         rematerialize: recompute each block in the backward pass to save memory.
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
+
+    Attributes:
+        source: where the weights are from, a folder mostly; `None` if they are random.
 
     Raises:
         ConfigError: `outputs` names something else.
@@ -195,6 +202,7 @@ class BertEncoder(keras.Model):
         self.attention_bias = attention_bias
         self.blocks = blocks
         self.pooler = pool if pooler else None
+        self.source: str | None = None
         self._settings = {
             "pooler": pooler,
             "outputs": tuple(outputs),
@@ -262,12 +270,30 @@ class BertEncoder(keras.Model):
             inputs["token_ids"], inputs["segment_ids"], table_only=True
         )
 
+    @property
+    def token_embedding(self) -> layers.TokenEmbedding:
+        """The table of token embeddings as a layer, as KerasHub's backbones have it."""
+        return layers.TokenEmbedding(self.embeddings.word_embeddings)
+
+    def enable_lora(self, rank: int, *, seed: int | None = None) -> None:
+        """Let query and value of each block learn by matrices of this rank (LoRA).
+
+        All other weights below the pooler are frozen, in every model on the encoder.
+
+        Raises:
+            ConfigError: no block is left to learn.
+        """
+        from bert_keras.model.lora import add_lora
+
+        add_lora(self, rank, seed=seed)
+
     @classmethod
-    def from_pretrained(cls, path: str, **settings: Any) -> BertEncoder:
+    def from_pretrained(cls, path: str | Checkpoint, **settings: Any) -> BertEncoder:
         """Return the encoder of a folder, checkpoint or hub name, with its weights.
 
         Args:
-            path: Hugging Face folder, Google checkpoint or `hf://owner/name`.
+            path: Hugging Face folder, Google checkpoint, `hf://owner/name`, or what
+                `read_checkpoint` returned.
             **settings: arguments of the constructor. `pooler=True` gives a new pooler
                 where the checkpoint has none; by default the encoder then has none.
 
@@ -275,22 +301,35 @@ class BertEncoder(keras.Model):
             CheckpointError: something is missing, broken or of another shape.
         """
         # Readers of files are another room, needed only here.
-        from bert_keras.checkpoints import assign, check_encoder, read_checkpoint
+        from bert_keras.checkpoints import has_pooler, read_checkpoint
+        from bert_keras.runs.progress import say
 
         checkpoint = read_checkpoint(path)
+        encoder = cls.from_checkpoint(checkpoint, **settings)
+        encoder.source = str(path)
+        if encoder.pooler is not None and not has_pooler(checkpoint):
+            say(f"{path}: the checkpoint has no pooler: it starts at random")
+        return encoder
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> BertEncoder:
+        """Return the encoder of a checkpoint that is open; see `from_pretrained`."""
+        from bert_keras.checkpoints import assign, check_encoder, has_pooler
+
         check_encoder(checkpoint)
-        has_pooler = "bert/pooler/dense/kernel" in checkpoint.shapes
+        pooled = has_pooler(checkpoint)
         with undrawn():
-            encoder = cls(checkpoint.config, **{"pooler": has_pooler, **settings})
+            encoder = cls(checkpoint.config, **{"pooler": pooled, **settings})
         # Heads, those of users' own tasks too, are no part of the encoder.
         scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
         optional = tuple(scopes - {"bert/"})
-        if not has_pooler or not settings.get("pooler", True):
+        if not pooled or not settings.get("pooler", True):
             optional += ("bert/pooler/",)
         assign(encoder, checkpoint, optional=optional)
         return encoder
 
     def get_config(self) -> dict[str, Any]:
+        check_not_quantized(self, "saved as a `.keras` file")
         return {"config": self.config.to_dict(), "name": self.name, **self._settings}
 
     @classmethod

@@ -162,3 +162,27 @@ class PooledHead(keras.layers.Dense):
             "initializer_range": self.initializer_range,
             "seed": self.seed,
         }
+
+
+def new_heads(model: keras.Model, encoder: Any) -> list[str]:
+    """Return a line for each head that starts at random on pretrained weights.
+
+    Args:
+        model: stands on the encoder.
+        encoder: a `BertEncoder`; one without a `source` is itself new.
+    """
+    if encoder.source is None:
+        return []
+    return [
+        f"{encoder.source}: {name} starts at random; "
+        f"`{type(model).__name__}.from_pretrained` takes a head that a folder has"
+        for name in head_names(model, encoder)
+    ]
+
+
+def head_names(model: keras.Model, encoder: Any) -> list[str]:
+    """Return the names of the heads with weights, such as `classifier`."""
+    known = {id(weight) for weight in encoder.weights}
+    paths = [w.path.split("/") for w in model.weights if id(w) not in known]
+    names = ["/".join(path[: 2 if path[0] == "cls" else 1]) for path in paths]
+    return list(dict.fromkeys(names))

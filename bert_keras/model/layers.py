@@ -153,6 +153,29 @@ class Embeddings(keras.layers.Layer):
         }
 
 
+class TokenEmbedding(keras.layers.Layer):
+    """The table of token embeddings of an encoder as a layer of its own.
+
+    Args:
+        table: the weight [V, H], which both have.
+
+    Call: `inputs` int32 [...]. Returns [..., H]; with `reverse=True` the logits
+    [..., V] of vectors [..., H].
+    """
+
+    def __init__(self, table: Any) -> None:
+        super().__init__(name="token_embedding")
+        self.embeddings = table
+        self.input_dim, self.output_dim = table.shape
+        self.built = True
+
+    def call(self, inputs: Any, reverse: bool = False) -> Any:
+        table = ops.convert_to_tensor(self.embeddings)
+        if reverse:
+            return ops.matmul(inputs, ops.transpose(table))
+        return ops.take(table, inputs, axis=0)
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class FirstTokens(keras.layers.Layer):
     """The hidden state of each text's first token, `[CLS]`.

@@ -9,7 +9,7 @@ Source: Hu et al. 2021 (arXiv:2106.09685), section 4.2 for the kernels it is put
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.quantization import check_not_quantized
 
 
 def freeze_layers(encoder: BertEncoder, count: int) -> None:
@@ -37,7 +38,13 @@ def freeze_layers(encoder: BertEncoder, count: int) -> None:
             layer.trainable = False
 
 
-def add_lora(encoder: BertEncoder, rank: int, *, seed: int) -> None:
+def add_lora(
+    encoder: BertEncoder,
+    rank: int,
+    *,
+    seed: int | None = None,
+    frozen: Sequence[keras.layers.Layer] = (),
+) -> None:
     """Let an encoder's blocks learn by low-rank matrices alone, by Keras's own.
 
     Blocks that are frozen stay so. What is new starts at zero: the outputs are as
@@ -47,11 +54,30 @@ def add_lora(encoder: BertEncoder, rank: int, *, seed: int) -> None:
         encoder: its embeddings and blocks are frozen.
         rank: width of the matrices.
         seed: of the first matrix of each pair.
+        frozen: layers that the model on the encoder does not train; they get none.
+
+    Raises:
+        ConfigError: no block is left to learn, or the matrices would be as wide as
+            those that they stand for.
     """
+    width = encoder.config.hidden_size
+    if rank >= width:
+        raise ConfigError(
+            f"`lora_rank` must be below the encoder's width, {width}; received {rank}"
+        )
+    left_out = {id(layer) for layer in frozen}
+    blocks = {
+        number: block
+        for number, block in enumerate(encoder.blocks)
+        if block.trainable and id(block) not in left_out
+    }
+    if not blocks:
+        raise ConfigError(
+            "`lora_rank` must be 0 where every block of the encoder is frozen; "
+            f"received {rank}"
+        )
     encoder.embeddings.trainable = False
-    for number, block in enumerate(encoder.blocks):
-        if not block.trainable:
-            continue
+    for number, block in blocks.items():
         for layer in (
             block.key,
             block.attention_output,
@@ -62,7 +88,8 @@ def add_lora(encoder: BertEncoder, rank: int, *, seed: int) -> None:
         ):
             layer.trainable = False
         for offset, layer in enumerate((block.query, block.value)):
-            start = keras.initializers.HeUniform(seed=seed + 2 * number + offset)
+            own = None if seed is None else seed + 2 * number + offset
+            start = keras.initializers.HeUniform(seed=own)
             layer.enable_lora(rank, a_initializer=start)
             layer.bias.trainable = False
 
@@ -73,6 +100,7 @@ def plain_weights(model: Any) -> dict[str, np.ndarray]:
     Args:
         model: a `TaskModel`.
     """
+    check_not_quantized(model, "saved as a model folder")
     merged: dict[int, Any] = {}
     left_out: set[int] = set()
     for layer in _with_lora(model.backbone):

@@ -3,3 +3,43 @@
 Read `data`, `shards` and `manifest` for the data; `pretrain`, `plan`, `input` and
 `loop` for the training; `beam` for corpora that one machine cannot hold.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bert_keras import lazy_names
+
+if TYPE_CHECKING:
+    from bert_keras.pretraining.beam import (
+        run_beam_pretraining_data as run_beam_pretraining_data,
+    )
+    from bert_keras.pretraining.config import PretrainConfig as PretrainConfig
+    from bert_keras.pretraining.data import (
+        write_pretraining_data as write_pretraining_data,
+    )
+    from bert_keras.pretraining.data_config import (
+        PretrainingDataConfig as PretrainingDataConfig,
+    )
+    from bert_keras.pretraining.input import pretraining_dataset as pretraining_dataset
+    from bert_keras.pretraining.pretrain import pretrain as pretrain
+    from bert_keras.pretraining.pretrainer import BertPretrainer as BertPretrainer
+    from bert_keras.pretraining.pretrainer import pretraining_loss as pretraining_loss
+    from bert_keras.pretraining.pretrainer import (
+        pretraining_metrics as pretraining_metrics,
+    )
+
+_PLACES = {
+    "BertPretrainer": "pretrainer",
+    "PretrainConfig": "config",
+    "PretrainingDataConfig": "data_config",
+    "pretrain": "pretrain",
+    "pretraining_dataset": "input",
+    "pretraining_loss": "pretrainer",
+    "pretraining_metrics": "pretrainer",
+    "run_beam_pretraining_data": "beam",
+    "write_pretraining_data": "data",
+}
+__all__ = [*sorted(_PLACES)]
+if not TYPE_CHECKING:  # else type checkers take any name
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -26,6 +26,7 @@ from typing import Any
 from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files import filesystems
+from bert_keras.files.places import check_output_place
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
 from bert_keras.pretraining.data_config import PretrainingDataConfig
@@ -35,6 +36,7 @@ from bert_keras.pretraining.manifest import (
     MANIFEST,
     as_text,
     check_job,
+    check_journal,
     check_names,
     check_none_left,
     is_partial,
@@ -167,6 +169,8 @@ def run_beam_pretraining_data(
     check_form(form)
     check_errors(errors)
     mask_id_of(tokenizer)
+    places = {"inputs": inputs}
+    check_output_place("output", output, places, around=True, inside=True)
     folder = _folder(output)
     pipeline = pipeline_of(pipeline_args)
     job = job_of(config, tokenizer, steps.sentences_by(language))
@@ -243,6 +247,7 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
     journal = f"{folder}/{JOURNAL}"
     lines = whole_lines(filesystems.read(journal) or b"")
     if lines:
+        check_journal(journal, lines)
         check_job(folder, lines[0], job)
     else:
         filesystems.write(journal, (json.dumps(job) + "\n").encode())

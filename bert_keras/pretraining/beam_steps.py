@@ -31,7 +31,7 @@ from bert_keras.errors import BertKerasError, DataError
 from bert_keras.files import filesystems
 from bert_keras.files.streams import Replaced
 from bert_keras.pretraining.data_config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import check_text, shard_name
+from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
 from bert_keras.pretraining.shards import Block, block_of, check_documents, shares_of
 
 # In the folder of the run: the names of the files, what is planned, what was made.
@@ -256,6 +256,8 @@ class WriteShard:
         path, note = f"{self.output}/{name}", f"{self.work}/{name}.json"
         try:
             known = json.loads(filesystems.read(note) or b"null")
+            if known is not None:
+                check_shard(note, known)
             if known is not None and filesystems.size_of(path) == known["bytes"]:
                 check_text(self.output, known, block.text_blake2b)
                 return known

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_keras.errors import DataError
 from bert_keras.files.records import first_example
-from bert_keras.pretraining.manifest import JOURNAL, read_manifest
+from bert_keras.pretraining.manifest import JOURNAL, MANIFEST, read_manifest
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import vocabulary_hash
 
@@ -80,7 +80,26 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
     counts = _checked_counts(paths, manifests)
     settings = _settings_of(manifests, tokenizer)
     features = _features_of(paths, tokenizer.vocab_size)
-    return PretrainingFiles(paths, features, settings, counts)
+    found = PretrainingFiles(paths, features, settings, counts)
+    _check_settings(found)
+    return found
+
+
+def _check_settings(files: PretrainingFiles) -> None:
+    """Raise DataError where the examples are not what the manifest's settings say."""
+    if files.settings is None:
+        return
+    has: dict[str, Any] = {"max_length": files.max_length}
+    has["masking"] = "static" if files.is_masked else "dynamic"
+    if files.is_masked:
+        has["max_predictions"] = files.features[MASKED[0]].shape[0]
+    for name, value in has.items():
+        if files.settings[name] != value:
+            raise DataError(
+                f"`settings.{name}` must be {value}, as the examples are; received "
+                f"{files.settings[name]}",
+                path=Path(files.paths[0]).with_name(MANIFEST),
+            )
 
 
 def _paths(files: Any) -> list[str]:
@@ -112,7 +131,7 @@ def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
         DataError: a run has not finished.
     """
     found: dict[str, Mapping[str, Any] | None] = {}
-    for folder in {os.path.dirname(path) for path in paths}:
+    for folder in sorted({os.path.dirname(path) for path in paths}):
         if os.path.exists(os.path.join(folder, JOURNAL)):
             raise DataError(
                 "the run that writes this data has not finished; start it again",

@@ -15,11 +15,13 @@ from typing import Any
 
 from bert_keras.errors import DataError
 from bert_keras.files.atomic import written_beside
+from bert_keras.files.places import check_path
 from bert_keras.pretraining.manifest import (
     JOURNAL,
     MANIFEST,
     as_text,
     check_job,
+    check_journal,
     check_names,
     check_none_left,
     check_text,
@@ -46,6 +48,7 @@ class Journal:
     """
 
     def __init__(self, folder: str | os.PathLike[str], job: Mapping[str, Any]) -> None:
+        check_path("output", folder)
         self.folder = Path(folder)
         self.job = dict(job)
         self.shards: dict[int, dict[str, Any]] = {}
@@ -75,6 +78,7 @@ class Journal:
         if path.exists():
             lines = whole_lines(path.read_bytes())
         if lines:
+            check_journal(path, lines)
             check_job(self.folder, lines[0], self.job)
             self._keep(lines[1:])
         rows = [self.job, *(self.shards[number] for number in sorted(self.shards))]
@@ -132,13 +136,13 @@ class Journal:
         return manifest
 
 
-def whole_lines(data: bytes) -> list[dict[str, Any]]:
-    """Return the objects of a journal up to a line that was not written wholly."""
-    rows: list[dict[str, Any]] = []
+def whole_lines(data: bytes) -> list[Any]:
+    """Return the values of a journal up to a line that was not written wholly."""
+    rows: list[Any] = []
     for line in data.split(b"\n")[:-1]:
         try:
             rows.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             break
     return rows
 

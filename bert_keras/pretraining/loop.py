@@ -21,6 +21,7 @@ from bert_keras.distribution.replicas import (
 )
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import TrainingError
+from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.pretraining.folder import weights_of, write_pretrainer
 from bert_keras.pretraining.held_out import HeldOut
 from bert_keras.pretraining.input import pretraining_dataset
@@ -31,7 +32,6 @@ from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.training.state import TrainingState, write_state
 from bert_keras.training.train_step import TrainStep, not_finite
 

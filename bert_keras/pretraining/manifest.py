@@ -1,11 +1,13 @@
 """What a folder of pretraining data says of itself: its manifest.
 
 `manifest.json` is written last and says how the shards were made and what they hold;
-until then there is a journal, see `pretraining_journal`.
+until then there is a journal, see `pretraining_journal`. Both are checked here when
+they are read: every key, its type and its range.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -15,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
-from bert_keras.errors import DataError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.settings import is_whole_number
 from bert_keras.text.vocabulary import vocabulary_hash
 
 if TYPE_CHECKING:  # this module does not need TensorFlow
@@ -27,6 +30,82 @@ JOURNAL = "unfinished.jsonl"
 _OURS = re.compile(r"part-\d{5,}\.tfrecord\.gz|manifest\.json|unfinished\.jsonl")
 _PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
 _FORMAT = "bert_keras pretraining data 1"
+
+# A rule: what the value of a key must be, in words, and whether a value is.
+_Rule = tuple[str, Callable[[Any], bool]]
+
+
+def _count(least: int = 0) -> _Rule:
+    return f"a whole number of at least {least}", lambda v: is_whole_number(v, least)
+
+
+def _hex(digits: int) -> _Rule:
+    pattern = re.compile(rf"[0-9a-f]{{{digits}}}")
+    return (
+        f"{digits} hexadecimal digits",
+        lambda v: _is(v, str) and bool(pattern.fullmatch(v)),
+    )
+
+
+def _one_of(*values: Any) -> _Rule:
+    words = ", ".join(json.dumps(value) for value in values)
+    # 1 is no true, and 0 no false.
+    return f"one of {words}", lambda v: any(v is w or _equal(v, w) for w in values)
+
+
+def _equal(value: Any, wanted: Any) -> bool:
+    return type(value) is type(wanted) and value == wanted
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind)
+
+
+_TEXT: _Rule = ("a string", lambda v: _is(v, str))
+_OBJECT: _Rule = ("an object", lambda v: _is(v, dict))
+_SHARE: _Rule = (
+    "a number from 0 to 1",
+    lambda v: _is(v, int | float) and not _is(v, bool) and 0 <= v <= 1,
+)
+_JOB: dict[str, _Rule] = {
+    "format": _one_of(_FORMAT),
+    "bert_keras": _TEXT,
+    "settings": _OBJECT,
+    "tokenizer": _OBJECT,
+    "vocabulary_size": _count(1),
+    "vocabulary_sha256": _hex(64),
+    "sentences_by": _TEXT,
+}
+_TOKENIZER: dict[str, _Rule] = {
+    "lowercase": _one_of(True, False),
+    "strip_accents": _one_of(True, False, None),
+    "tokenize_chinese_chars": _one_of(True, False),
+    "special_tokens_in_text": _one_of("literal", "parse"),
+    "max_word_characters": _count(1),
+}
+# Their sums over the shards stand in the manifest, too.
+_SUMMED = (
+    *("documents", "characters", "sentences", "tokens"),
+    *("instances", "real_tokens", "masked_tokens"),
+)
+_SHARD: dict[str, _Rule] = {
+    "number": _count(),
+    "file": _TEXT,
+    "bytes": _count(),
+    "text_blake2b": _hex(32),
+    **{name: _count() for name in (*_SUMMED, "unknown_tokens", "not_next")},
+}
+_MANIFEST: dict[str, _Rule] = {
+    **_JOB,
+    **{name: _count() for name in _SUMMED},
+    "real_token_share": _SHARE,
+    "unknown_token_share": _SHARE,
+    "not_next_share": _SHARE,
+    "shards": (
+        "a list of one shard at least",
+        lambda v: _is(v, list) and bool(v),
+    ),
+}
 
 
 def job_of(
@@ -75,15 +154,126 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     """Return the manifest in a file's bytes.
 
     Raises:
-        DataError: it is none.
+        DataError: it is none; names the key, the rule and the value.
     """
     try:
         manifest = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"is not JSON: {error}", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DataError(f"must be the manifest of {_FORMAT}", path=path)
+    _check_keys(path, None, "", manifest, _MANIFEST)
+    _check_job_values(path, None, manifest)
+    for number, shard in enumerate(manifest["shards"]):
+        _check_shard(path, None, f"shards[{number}]", shard)
+        if shard["number"] != number:
+            raise _wrong(path, None, f"shards[{number}].number", f"{number}", shard)
+    for name in _SUMMED:
+        total = sum(shard[name] for shard in manifest["shards"])
+        if manifest[name] != total:
+            rule = f"{total}, the sum over the shards"
+            raise _wrong(path, None, name, rule, manifest)
     return manifest
+
+
+def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
+    """Raise unless the rows of a journal are a job and then finished shards.
+
+    Raises:
+        DataError: names the line, the key, the rule and the value.
+    """
+    for line, row in enumerate(rows, 1):
+        if line == 1:
+            _check_keys(path, line, "", row, _JOB)
+            _check_job_values(path, line, row)
+        else:
+            check_shard(path, row, line=line)
+
+
+def check_shard(
+    path: str | os.PathLike[str], shard: Any, *, line: int | None = None
+) -> None:
+    """Raise unless an object says of a shard what there is to say.
+
+    Raises:
+        DataError: names the key, the rule and the value.
+    """
+    _check_shard(path, line, "", shard)
+
+
+def _check_shard(
+    path: str | os.PathLike[str], line: int | None, place: str, shard: Any
+) -> None:
+    _check_keys(path, line, place, shard, _SHARD)
+    name = shard_name(shard["number"])
+    if shard["file"] != name:
+        raise _wrong(path, line, _inside(place, "file"), f"{name}", shard)
+
+
+def _check_job_values(
+    path: str | os.PathLike[str], line: int | None, job: Mapping[str, Any]
+) -> None:
+    """Check the two objects of a job."""
+    _check_keys(path, line, "tokenizer", job["tokenizer"], _TOKENIZER)
+    names = [field.name for field in dataclasses.fields(PretrainingDataConfig)]
+    rules: dict[str, _Rule] = {name: ("", lambda v: True) for name in names}
+    # `None` where a user gives them: what it stood for is written down.
+    rules |= {"max_predictions": _count(1), "dupe_factor": _count(1)}
+    _check_keys(path, line, "settings", job["settings"], rules)
+    try:
+        PretrainingDataConfig(**job["settings"])
+    except ConfigError as error:
+        raise DataError(f"`settings`: {error}", path=path, line=line) from None
+
+
+def _check_keys(
+    path: str | os.PathLike[str],
+    line: int | None,
+    place: str,
+    values: Any,
+    rules: Mapping[str, _Rule],
+) -> None:
+    """Raise unless an object has exactly these keys, with values that they take.
+
+    Args:
+        path, line: of the file.
+        place: of the object in it; empty for the whole.
+        values: the object.
+        rules: key to rule.
+    """
+    if not isinstance(values, dict):
+        what = f"`{place}` must be" if place else "must be"
+        raise DataError(
+            f"{what} an object; received {shown(values)}", path=path, line=line
+        )
+    for name, (rule, holds) in rules.items():
+        if name not in values:
+            raise DataError(f"lacks `{_inside(place, name)}`", path=path, line=line)
+        if not holds(values[name]):
+            raise _wrong(path, line, _inside(place, name), rule, values)
+    more = sorted(set(values) - set(rules))
+    if more:
+        raise DataError(
+            f"has the unknown key {shown(_inside(place, more[0]))}",
+            path=path,
+            line=line,
+        )
+
+
+def _inside(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _wrong(
+    path: str | os.PathLike[str],
+    line: int | None,
+    name: str,
+    rule: str,
+    values: Mapping[str, Any],
+) -> DataError:
+    """Return the error of a key, whose name ends with the key of `values`."""
+    value = shown(values[name.rpartition(".")[2]])
+    return DataError(f"`{name}` must be {rule}; received {value}", path=path, line=line)
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:
@@ -173,5 +363,5 @@ def _differences(found: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
         if isinstance(now, dict) and isinstance(was, dict):
             changes += _differences(was, now)
         elif was != now:
-            changes.append(f"`{key}` was {was!r} and is {now!r}")
+            changes.append(f"`{key}` was {shown(was)} and is {shown(now)}")
     return changes

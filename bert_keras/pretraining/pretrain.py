@@ -16,6 +16,7 @@ from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.distribution.worker_watch import WorkerWatch
 from bert_keras.files.atomic import replaced_folder
+from bert_keras.files.places import check_output_place
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.folder import (
     assign_pretrainer,
@@ -95,6 +96,8 @@ def pretrain(
         PosixPath('runs/tiny/model')
     """
     config = config or PretrainConfig()
+    inputs = {"encoder": encoder, "data": data, "vocab": vocab, "held_out": held_out}
+    check_output_place("output", output, inputs)
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     tell = say if devices.is_chief else _silent
     with WorkerWatch(devices) as watch:

@@ -7,25 +7,34 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
+from bert_keras.checkpoints import has_pooler, read_checkpoint
 from bert_keras.distribution.replicated_fit import ReplicatedFit
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, batch_inputs, complete
-from bert_keras.model.heads import PooledHead
+from bert_keras.model.encoder import BertEncoder, batch_inputs, complete, seed_behind
+from bert_keras.model.heads import PooledHead, new_heads
+from bert_keras.model.initialization import undrawn
 from bert_keras.model.masked_lm_head import (
     NO_LABEL,
     MaskedAccuracy,
     MaskedLMHead,
     MaskedPerplexity,
 )
+from bert_keras.model.optimizers import AdamW
+from bert_keras.model.quantization import Quantizable
+from bert_keras.runs.progress import say
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertPretrainer(ReplicatedFit, keras.Model):
+class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
     """Encoder, masked-LM head and next-sentence head, a functional Keras model.
 
     Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],
@@ -44,9 +53,7 @@ class BertPretrainer(ReplicatedFit, keras.Model):
 
     Example:
         >>> model = BertPretrainer(BertEncoder(BertConfig.from_preset("tiny")))
-        >>> model.compile(
-        ...     AdamW(1e-4), loss=pretraining_loss(), metrics=pretraining_metrics()
-        ... )
+        >>> model.compile()  # AdamW, `pretraining_loss` and `pretraining_metrics`
         >>> model.fit(pretraining_dataset("data", tokenizer, batch_size=32))
     """
 
@@ -83,7 +90,65 @@ class BertPretrainer(ReplicatedFit, keras.Model):
                 outputs["next_sentence"] = pair_head(encoded["pooled_output"])
         super().__init__({**inputs, "masked_positions": positions}, outputs, name=name)
         self.encoder = encoder
+        for line in new_heads(self, encoder):
+            say(line)
         self._settings = {"next_sentence": next_sentence, "seed": seed}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        next_sentence: bool | None = None,
+        precision: str | None = None,
+        rematerialize: bool = False,
+        seed: int | None = None,
+    ) -> Self:
+        """Return the model of a folder, checkpoint or hub name, with its heads.
+
+        A head that is not there starts at random, which is said.
+
+        Args:
+            path: as in `BertEncoder.from_pretrained`.
+            next_sentence: whether there is that head; `None`: if the checkpoint has the
+                pooler under it.
+            precision: dtype policy; by default Keras's own.
+            rematerialize: as in `BertEncoder`.
+            seed: seed of initializers and dropout.
+
+        Raises:
+            CheckpointError: something is missing, broken or of another shape.
+        """
+        from bert_keras.inference.predictor import check_precision
+        from bert_keras.pretraining.folder import assign_pretrainer
+
+        if precision is not None:
+            check_precision(precision)
+        checkpoint = read_checkpoint(path)
+        if next_sentence is None:
+            next_sentence = has_pooler(checkpoint)
+        with undrawn():
+            encoder = BertEncoder(
+                checkpoint.config,
+                pooler=next_sentence,
+                rematerialize=rematerialize,
+                seed=seed,
+                dtype=precision,
+            )
+        own = None if seed is None else seed_behind(checkpoint.config, seed) + 1
+        model = cls(encoder, next_sentence=next_sentence, seed=own)
+        assign_pretrainer(model, checkpoint, lambda line: say(f"{path}: {line}"))
+        encoder.source = str(path)
+        return model
+
+    def _own_optimizer(self) -> keras.optimizers.Optimizer:
+        return AdamW(1e-4)  # of the paper, appendix A.2
+
+    def _own_loss(self) -> dict[str, keras.losses.Loss]:
+        return pretraining_loss(next_sentence=self.has_next_sentence)
+
+    def _own_metrics(self) -> dict[str, list[Any]]:
+        return pretraining_metrics(next_sentence=self.has_next_sentence)
 
     @property
     def has_next_sentence(self) -> bool:

@@ -1,4 +1,5 @@
 """What people look at: HTML reports, charts, tables for the terminal.
 
-Read `report` first; `page` and `charts` are what it is made of.
+Read `report` first: it says what is shown. `templates` says how it looks, `page`
+renders it, `charts` draws.
 """

@@ -1,38 +1,30 @@
-"""The report of a training run as one HTML file: `write_report`."""
+"""The report of a run as one HTML file: `write_report`.
+
+Here stands what is shown; `templates/report.html` says how it looks.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import numbers
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import markupsafe
 
 from bert_keras.errors import DataError
 from bert_keras.files.atomic import written_beside
 from bert_keras.report.charts import Point, line_chart
-from bert_keras.report.page import (
-    MOST_LETTERS,
-    cell,
-    framed,
-    is_number,
-    nested_table,
-    page,
-    pairs,
-    section,
-    table,
-    text,
-    union,
-    words,
-)
-from bert_keras.report.scores import (
-    is_loss,
-    score_cards,
-    scores_by_split,
-    split_section,
-)
+from bert_keras.report.page import is_number, render, words
 
 _MOST_MISTAKES = 100
-_LONG_TEXT = 60  # letters; a longer one has a wide column
+_MOST_CLASSES = 100  # above it the commonest confusions stand for the whole matrix
+_MANY_CLASSES = 12  # above it a matrix is set small
+_MOST_CONFUSIONS = 50
+_MOST_CARDS = 3
 
 
 def write_report(
@@ -75,22 +67,19 @@ def write_report(
     Raises:
         DataError: the file cannot be written.
     """
-    body = [
-        f"<h1>{text(title)}</h1>",
-        score_cards(scores, best_score),
-        section("Scores", scores_by_split(scores)),
-        section("Curves", _charts(history)),
-        *(split_section(name, values) for name, values in scores.items()),
-        section(*_mistakes(mistakes)),
-        section("Data", _data(data)),
-        section("Settings", pairs(settings)),
-        section("Versions and hardware", pairs(environment or {})),
-        section("Command", f"<pre>{text(command)}</pre>" if command else ""),
-    ]
-    return _write(path, page(title, "\n".join(part for part in body if part)))
-
-
-def _write(path: str | os.PathLike[str], content: str) -> Path:
+    plain = {split: _plain_scores(values) for split, values in scores.items()}
+    content = render(
+        "report.html",
+        title=title,
+        cards=_cards(scores, best_score),
+        scores=_nested_table(plain, corner="Split"),
+        charts=_charts(history),
+        splits={split: _parts(values) for split, values in scores.items()},
+        mistakes=_mistakes(mistakes),
+        data=_data(data),
+        tail={"Settings": settings, "Versions and hardware": environment or {}},
+        command=command,
+    )
     target = Path(path)
     try:
         with written_beside(target) as beside:
@@ -101,7 +90,83 @@ def _write(path: str | os.PathLike[str], content: str) -> Path:
     return target
 
 
-def _charts(history: Sequence[Mapping[str, Any]]) -> str:
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table with named rows.
+
+    Args:
+        corner: heading of the first column.
+        columns: heading of each column after it.
+        rows: name of each row, and its values.
+    """
+
+    corner: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[object]]]
+
+    @functools.cached_property
+    def numeric(self) -> list[bool]:
+        """Whether a column holds numbers."""
+        places = range(len(self.columns))
+        return [any(is_number(row[place]) for _, row in self.rows) for place in places]
+
+
+class _Part(NamedTuple):
+    """What a score is shown as: `table`, `matrix`, `pairs`, `chart` or `word`."""
+
+    kind: str
+    value: Any
+
+
+def _nested_table(rows: Mapping[str, Mapping[str, object]], *, corner: str) -> Table:
+    """Return a table of a mapping of mappings; a missing value is a dash."""
+    keys = _union(rows.values())
+    cells = [(name, [row.get(key) for key in keys]) for name, row in rows.items()]
+    return Table(corner, [words(key) for key in keys], cells)
+
+
+def _union(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return the keys of all rows, in the order in which they first occur."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _is_loss(key: str) -> bool:
+    return key == "loss" or key.endswith("_loss")
+
+
+def _plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
+    """Return the scores that are one number or word each."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value is None or isinstance(value, str | bool) or is_number(value)
+    }
+
+
+def _cards(
+    scores: Mapping[str, Mapping[str, Any]], best_score: str
+) -> list[dict[str, Any]]:
+    """Return up to three large numbers for each split: the best score, then others.
+
+    Losses and counts are none of them unless there is nothing else.
+    """
+    cards = []
+    for split, values in scores.items():
+        plain = {key: value for key, value in values.items() if is_number(value)}
+        count = plain.pop("num_examples", None)
+        keys = [
+            key
+            for key, value in plain.items()
+            if not (_is_loss(key) or isinstance(value, numbers.Integral))
+        ]
+        keys = sorted(keys or plain, key=lambda key: key != best_score)[:_MOST_CARDS]
+        shown = [(key, plain[key]) for key in keys]
+        if shown:
+            cards.append({"split": split, "count": count, "scores": shown})
+    return cards
+
+
+def _charts(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Markup]:
     """Return the curves, one chart for each kind of number and horizontal axis."""
     curves: dict[tuple[str, str], list[Point]] = {}
     for number, row in enumerate(history, 1):
@@ -114,29 +179,128 @@ def _charts(history: Sequence[Mapping[str, Any]]) -> str:
     for (axis, key), points in curves.items():
         chart = charts.setdefault((_family(key, points), axis), {})
         chart[words(key)] = points
-    figures = []
-    for (family, axis), lines in charts.items():
-        svg = line_chart(
+    drawn = [
+        line_chart(
             lines,
             title=f"{family} by {axis or 'record'}",
             x_label={"step": "step (updates)", "": "record"}.get(axis, axis),
             y_label=family.lower(),
         )
-        figures.append(f"<figure>{svg}</figure>" if svg else "")
-    return f'<div class="charts">{"".join(figures)}</div>' if any(figures) else ""
+        for (family, axis), lines in charts.items()
+    ]
+    return [markupsafe.Markup(svg) for svg in drawn if svg]
 
 
 def _family(key: str, points: Sequence[Point]) -> str:
     """Return the name of the chart that a curve belongs to."""
-    if is_loss(key):
+    if _is_loss(key):
         return "Loss"
     # A held-out number that stays within 1, such as accuracy or a correlation.
     is_score = key.startswith("dev_") and all(not abs(y) > 1 for _, y in points)
     return "Scores" if is_score else words(key)
 
 
-def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return a heading and the rows as a table.
+def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, _Part]]:
+    """Return name, note and part of each score that is more than one number."""
+    plain = _plain_scores(values)
+    return [
+        (key, *_part(key, value, values))
+        for key, value in values.items()
+        if key not in plain
+    ]
+
+
+def _part(key: str, value: Any, values: Mapping[str, Any]) -> tuple[str, _Part]:
+    """Return a note and the part of a score, as fits its shape."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if key == "confusion_matrix" and _is_square(value):
+        per_class = values.get("per_class")
+        names = list(per_class) if isinstance(per_class, Mapping) else []
+        if len(names) != len(value):
+            names = [str(number) for number in range(len(value))]
+        shown = _matrix if len(names) <= _MOST_CLASSES else _confusions
+        return shown(value, names)
+    if key == "reliability" and value:
+        return "", _Part("chart", _reliability(value))
+    if isinstance(value, Mapping) and value:
+        if all(isinstance(row, Mapping) for row in value.values()):
+            corner = "Class" if key == "per_class" else ""
+            return "", _Part("table", _nested_table(value, corner=corner))
+        return "", _Part("pairs", value)
+    return "", _Part("word", value)
+
+
+def _is_square(value: object) -> bool:
+    return isinstance(value, Sequence) and all(
+        isinstance(row, Sequence)
+        and len(row) == len(value)
+        and all(is_number(count) for count in row)
+        for row in value
+    )
+
+
+def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[str, _Part]:
+    """Return a confusion matrix, each cell shaded by its share of the row.
+
+    Args:
+        matrix: counts [C, C]; rows are true classes, columns predicted ones.
+        names: C names.
+    """
+    rows = []
+    for i, row in enumerate(matrix):
+        total = sum(row)
+        cells = []
+        for j, count in enumerate(row):
+            share = count / total if total else 0.0
+            colour = "38 132 84" if i == j else "208 80 40"
+            cells.append(
+                {
+                    "count": count,
+                    "colour": f"{colour} / {0.08 + 0.67 * share:.2f}",
+                    "title": f"true {names[i]}, predicted {names[j]}: "
+                    f"{100 * share:.1f} % of the row",
+                }
+            )
+        rows.append((names[i], cells))
+    dense = len(names) > _MANY_CLASSES
+    return "", _Part("matrix", {"names": names, "rows": rows, "dense": dense})
+
+
+def _confusions(
+    matrix: Sequence[Sequence[Any]], names: Sequence[str]
+) -> tuple[str, _Part]:
+    """Return the commonest confusions: true class, predicted class, count."""
+    cells = [
+        (count, i, j)
+        for i, row in enumerate(matrix)
+        for j, count in enumerate(row)
+        if i != j and count
+    ]
+    cells.sort(key=lambda item: -item[0])
+    rows = [(names[i], [names[j], n]) for n, i, j in cells[:_MOST_CONFUSIONS]]
+    note = (
+        f"{len(names):,} classes are too many for a matrix; these are the commonest of "
+        f"{len(cells):,} confusions."
+    )
+    return note, _Part("table", Table("True", ["Predicted", "Count"], rows))
+
+
+def _reliability(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
+    """Return how often the model is right by how sure it is: on the line is best."""
+    svg = line_chart(
+        {
+            "the model": [(b["confidence"], b["accuracy"]) for b in bins],
+            "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
+        },
+        title="Accuracy by confidence",
+        x_label="confidence (bins of equal width)",
+        y_label="accuracy",
+    )
+    return markupsafe.Markup(svg)
+
+
+def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return heading, columns, the rows to show, and the count of all.
 
     The most confident come first where all say their probability, else the rows stand
     in their order.
@@ -145,28 +309,15 @@ def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if rows and all(is_number(row.get("probability")) for row in rows):
         rows.sort(key=lambda row: -float(row["probability"]))
         heading = "Most confident mistakes"
-    keys = union(rows)
-    if not keys:
-        return heading, ""
-    heads = "".join(f'<th scope="col">{text(words(key))}</th>' for key in keys)
-    lines = [
-        f"<tr>{''.join(_mistake_cell(key, row.get(key)) for key in keys)}</tr>"
-        for row in rows[:_MOST_MISTAKES]
-    ]
-    note = f'<p class="note">{_MOST_MISTAKES} of {len(rows):,} are shown.</p>'
-    note = note if len(rows) > _MOST_MISTAKES else ""
-    return heading, framed([heads], lines) + note
+    return {
+        "heading": heading,
+        "columns": _union(rows),
+        "rows": rows[:_MOST_MISTAKES],
+        "count": len(rows),
+    }
 
 
-def _mistake_cell(key: str, value: object) -> str:
-    if not isinstance(value, str):
-        return cell(value)
-    is_long = key.startswith("text") or len(value) > _LONG_TEXT
-    kind = ' class="text"' if is_long else ""
-    return f'<td dir="auto"{kind}>{text(value, MOST_LETTERS)}</td>'
-
-
-def _data(data: Mapping[str, object]) -> str:
+def _data(data: Mapping[str, object]) -> dict[str, Any]:
     """Return a table of splits by facts, and one for each fact that is a mapping."""
     plain: dict[str, Mapping[str, object]] = {}
     nested: dict[str, dict[str, Mapping[str, object]]] = {}
@@ -179,12 +330,12 @@ def _data(data: Mapping[str, object]) -> str:
         for fact, values in facts.items():
             if isinstance(values, Mapping):
                 nested.setdefault(fact, {})[split] = values
-    parts = [nested_table(plain, corner="Split")]
+    table = _nested_table(plain, corner="Split")
+    tables = [("", table)] if table.columns else []
     for fact, columns in nested.items():
-        rows = (
-            (name, [column.get(name) for column in columns.values()])
-            for name in union(columns.values())
-        )
-        parts.append(f"<h3>{text(words(fact))}</h3>")
-        parts.append(table(list(columns), rows, corner=""))
-    return "".join(parts) + pairs(loose)
+        names = _union(columns.values())
+        rows = [
+            (name, [column.get(name) for column in columns.values()]) for name in names
+        ]
+        tables.append((fact, Table("", list(columns), rows)))
+    return {"tables": tables, "loose": loose} if tables or loose else {}

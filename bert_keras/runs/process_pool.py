@@ -69,7 +69,7 @@ def map_unordered(
             yield from (future.result() for future in done)
     except BrokenProcessPool:
         if sys.version_info < (3, 11, 5):  # whose executor waits forever (gh-94777)
-            pool._call_queue._reader.close()
+            pool._call_queue._reader.close()  # type: ignore[attr-defined]
         raise DataError(
             "a worker process ended before its work was done; it may have been out of "
             'memory, or the script lacks `if __name__ == "__main__":`'

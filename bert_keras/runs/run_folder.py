@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import replaced_folder, written_beside
 
 SETTINGS, CURVES, CHECKPOINTS, MODEL = (
@@ -39,6 +40,7 @@ _LEFT = (
     f"{CHECKPOINTS}/.old-*",
 )
 _NAME = re.compile(r"step-([0-9]{9,})")
+_SHOWN, _BEFORE = 60, 10  # characters of a long text, and of those before it parts
 
 
 class RunFolder:
@@ -242,14 +244,12 @@ class RunFolder:
             raise CheckpointError(f"{path}: is no JSON") from None
         if not isinstance(found, dict):
             raise CheckpointError(f"{path}: must hold an object")
-        for name in {**wanted, **found}:
-            old, new = found.get(name), wanted.get(name)
-            if old != new:
-                raise ConfigError(
-                    f"{self.path}: holds a run with another `{name}`: "
-                    f"{str(old)[:60]}; received {str(new)[:60]}: "
-                    "choose a new folder, or the same settings to go on"
-                )
+        difference = what_differs(found, wanted)
+        if difference:
+            raise ConfigError(
+                f"{self.path}: holds a run with another {difference}: "
+                "choose a new folder, or the same settings to go on"
+            )
 
     def _check_new(self) -> None:
         """Raise CheckpointError unless there is nothing, or an empty folder."""
@@ -273,10 +273,65 @@ class RunFolder:
                     left.unlink(missing_ok=True)
 
     def _refused(self, error: OSError) -> CheckpointError:
-        reason = error.strerror or error
         return CheckpointError(
-            f"{self.path}: cannot be written: {reason}; finished checkpoints stay"
+            f"{self.path}: cannot be written: {reason_of(error)}; "
+            "finished checkpoints stay"
         )
+
+
+def what_differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return in words where settings differ: the first place, its values, more places.
+
+    Args:
+        old, new: values as of JSON; what one of them lacks is `None`.
+
+    Returns:
+        Nothing where they do not differ.
+
+    Example:
+        >>> what_differs({"task settings": {"top": 3}}, {"task settings": {"top": 5}})
+        '`task settings.top`: 3; received 5'
+    """
+    differences = _differences("", old, new)
+    if not differences:
+        return ""
+    (name, first, second), *more = differences
+    words = f"`{name}`: {first}; received {second}"
+    if more:
+        names = ", ".join(f"`{each[0]}`" for each in more[:3])
+        words += f" (and {names}{' …' if len(more) > 3 else ''})"
+    return words
+
+
+def _differences(name: str, old: Any, new: Any) -> list[tuple[str, str, str]]:
+    """Return the places of values that differ, and what to show of both."""
+    if old == new:
+        return []
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        # In the order of the new one, what it lacks behind.
+        pairs = [
+            (
+                f"{name}.{key}" if name else key,
+                old.get(key),
+                new.get(key),
+            )
+            for key in {**new, **old}
+        ]
+    elif isinstance(old, list) and isinstance(new, list):
+        both = itertools.zip_longest(old, new)
+        pairs = [(f"{name}[{n}]", *each) for n, each in enumerate(both)]
+    else:
+        return [(name, *_shown_apart(old, new))]
+    return [found for pair in pairs for found in _differences(*pair)]
+
+
+def _shown_apart(old: Any, new: Any) -> tuple[str, str]:
+    """Return two values as a message shows them; of long texts, where they part."""
+    if isinstance(old, str) and isinstance(new, str):
+        start = max(len(os.path.commonprefix([old, new])) - _BEFORE, 0)
+        if start and max(len(old), len(new)) > _SHOWN:
+            return f"…{shown(old[start:])}", f"…{shown(new[start:])}"
+    return shown(old), shown(new)
 
 
 def _sync(path: Path) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bert_keras.errors import ConfigError
 from bert_keras.scoring.probabilities import cross_entropy, expected_calibration_error
 from bert_keras.settings import check_choice, check_number
 
 CALIBRATIONS = ("none", "temperature")
 # Few dev rows that are all answered rightly would ask for a temperature of 0.
 LEAST, MOST = 0.1, 10.0
+# What a task may have: logits divided by it are finite in float32, and tell apart.
+_COLDEST, _HOTTEST = 1e-3, 1e3
 # Temperatures tried where answers are more than classes, as multiples of the one there
 # is: 12% apart, 1 in the middle.
 FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
@@ -33,9 +34,12 @@ _NEVER = -1e9  # the logit of what cannot be, at any temperature
 def check_calibration(calibration: str, temperature: float) -> None:
     """Raise a ConfigError unless these settings of a task are in their range."""
     check_choice("calibration", calibration, CALIBRATIONS)
-    check_number("temperature", temperature)
-    if not 0 < temperature < math.inf:
-        raise ConfigError(f"`temperature` must be above 0; received {temperature}")
+    check_number("temperature", temperature, least=_COLDEST, most=_HOTTEST)
+
+
+def in_range(temperature: float) -> float:
+    """Return the temperature nearest to one that a task may have."""
+    return min(max(temperature, _COLDEST), _HOTTEST)
 
 
 def fit_temperature(

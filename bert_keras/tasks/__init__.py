@@ -87,7 +87,8 @@ def find_task(name: str) -> type[Task]:
 
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise ConfigError(
-            f"`task` {name!r} must be a subclass of bert_keras.tasks.Task"
+            f"`task` must be a subclass of {Task.__module__}.{Task.__qualname__}; "
+            f"received {name!r}"
         )
     return found
 

@@ -148,7 +148,7 @@ class Task(TaskRows):
         return rows
 
     def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch dict of texts for `measure`."""
+        """Return the batch dict of texts for `measure`, whatever `features` gives."""
         return self.features(preprocessor, texts)
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
@@ -166,6 +166,13 @@ class Task(TaskRows):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the Keras tensor, or tensors, that the loss and `answer` take."""
+
+    def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
+        """Return the layers of the encoder that a model of the task does not train.
+
+        They stay trainable in other models on the same encoder.
+        """
+        return ()
 
     @abc.abstractmethod
     def loss(self) -> keras.losses.Loss:
@@ -186,7 +193,7 @@ class Task(TaskRows):
         """Return the answers of texts, in graph; `run` computes a batch's outputs.
 
         A task whose texts may fill more rows than memory has room for runs several
-        batches.
+        batches, here and in `assess`.
         """
         batch = self.features(preprocessor, texts)
         return self.answer(run(batch), batch)

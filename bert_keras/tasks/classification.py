@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import class_entries, class_names, sorted_names
+from bert_keras.data.class_names import (
+    check_lengths,
+    check_names,
+    class_entries,
+    class_names,
+    listed,
+    sorted_names,
+)
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, received, shown
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.tasks.confidence import Confidence
+from bert_keras.tasks.given_labels import class_numbers
 from bert_keras.tasks.pooled import PooledTask
 
 CLASS_WEIGHTS = ("none", "balanced")
@@ -58,14 +66,9 @@ class Classification(Confidence, PooledTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", check_names(self.classes, least=2))
         # The command line gives the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
-        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be two or more different names; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
         if self.class_weights not in CLASS_WEIGHTS:
             raise ConfigError(
                 f"`class_weights` must be one of {', '.join(CLASS_WEIGHTS)}; "
@@ -73,16 +76,23 @@ class Classification(Confidence, PooledTask):
             )
         if self.positive_class and self.positive_class not in self.classes:
             raise ConfigError(
-                f"`positive_class` must be one of {_shown(self.classes)}; "
+                f"`positive_class` must be one of {listed(self.classes)}; "
                 f"received {self.positive_class!r}"
             )
 
     @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        return [(label,) for label in columns["label"]]
+
+    @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
         """Return the task with the classes of the data, sorted; numbers by value."""
+        check_lengths(columns, ([label] for label in columns["label"]))
         found = set(columns["label"])
         if len(found) < 2:
-            message = f"`label` must have two classes or more; has {found.pop()!r} only"
+            message = (
+                f"`label` must have two classes or more; has {shown(found.pop())} only"
+            )
             raise columns.error([(0, message)])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
@@ -102,7 +112,7 @@ class Classification(Confidence, PooledTask):
         index = {name: i for i, name in enumerate(self.classes)}
         labels = columns["label"]
         unknown = [
-            (row, f"`label` must be one of {_shown(self.classes)}; received {label!r}")
+            (row, f"`label` must be one of {listed(self.classes)}; {received(label)}")
             for row, label in enumerate(labels)
             if label not in index
         ]
@@ -120,18 +130,7 @@ class Classification(Confidence, PooledTask):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return class numbers for class names; numbers pass unchanged."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        same = tf.expand_dims(targets, -1) == tf.constant(self.classes)
-        known = tf.debugging.Assert(
-            tf.reduce_all(tf.reduce_any(same, -1)),
-            [
-                f"a label is none of the classes {_shown(self.classes)}; labels:",
-                targets,
-            ],
-        )
-        with tf.control_dependencies([known] if known is not None else []):
-            return tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
+        return class_numbers(targets, self.classes)
 
     @property
     def units(self) -> int:
@@ -221,8 +220,3 @@ class Classification(Confidence, PooledTask):
         counts = collections.Counter(columns["label"])
         classes = {name: counts.get(name, 0) for name in self.classes}
         return {"rows": len(columns), "classes": classes}
-
-
-def _shown(names: tuple[str, ...], most: int = 12) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -16,6 +16,7 @@ from bert_keras.scoring.calibration import (
     abstention_threshold,
     check_calibration,
     fit_temperature,
+    in_range,
     scaled,
 )
 from bert_keras.settings import check_share
@@ -33,7 +34,7 @@ class Confidence:
 
     Args:
         calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
-        temperature: divides the logits; above 1 the model is less sure.
+        temperature: divides the logits, 0.001 to 1000; above 1 the model is less sure.
         abstain_below: an answer whose score is below it is not given.
         answered_accuracy: above 0, `abstain_below` is the lowest threshold with which
             the answers to dev rows are right so often; 0 keeps it as it is.
@@ -65,7 +66,9 @@ class Confidence:
 
     def with_temperature(self, factor: float) -> Self:
         """Return the task with a temperature so many times as high."""
-        return dataclasses.replace(self, temperature=self.temperature * factor)
+        return dataclasses.replace(
+            self, temperature=in_range(self.temperature * factor)
+        )
 
     def with_threshold(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """Return the task with the threshold that dev answers tell, if it wants one.

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.layer_choice import (
@@ -38,7 +38,9 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
+from bert_keras.settings import check_number
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -83,7 +85,7 @@ def similarities(columns: Columns) -> np.ndarray:
         except ValueError:
             values.append(math.nan)
         if not math.isfinite(values[-1]):
-            wrong.append((row, f"`label` must be a number; received {cell!r}"))
+            wrong.append((row, f"`label` must be a number; {received(cell)}"))
     if wrong:
         raise columns.error(wrong)
     return np.array(values, np.float32)
@@ -188,9 +190,7 @@ class Embedding(Task):
                     f"`{setting}` must be one of {', '.join(map(str, allowed))}; "
                     f"received {value!r}"
                 )
-        number = isinstance(self.scale, int | float) and type(self.scale) is not bool
-        if not number or not 0 < self.scale < math.inf:
-            raise ConfigError(f"`scale` must be above 0; received {self.scale!r}")
+        check_number("scale", self.scale, least=1e-6, most=1e6)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -238,9 +238,7 @@ class Embedding(Task):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as they stand in a file."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        return tf.strings.to_number(targets, tf.float32)
+        return numbers(targets, tf.float32)
 
     # The model.
 
@@ -264,11 +262,16 @@ class Embedding(Task):
         if self.layers == _LAST:
             return outputs["sequence_output"]
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
-        for block in encoder.blocks[max(chosen) :]:
-            block.trainable = False  # nothing that the loss sees depends on it
         states = [outputs["hidden_states"][place] for place in chosen]
         mix = LayerMix(self.combine, dtype=encoder.dtype_policy)
         return mix(states) if len(states) > 1 else states[0]
+
+    def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
+        """Return the blocks above the chosen layers: the loss does not see them."""
+        if self.layers == _LAST:
+            return []
+        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
+        return encoder.blocks[max(chosen) :]
 
     def loss(self) -> keras.losses.Loss:
         if self.objective == "ranking":

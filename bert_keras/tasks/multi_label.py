@@ -9,25 +9,34 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import class_entries, class_names, sorted_names
+from bert_keras.data.class_names import (
+    check_lengths,
+    check_names,
+    class_entries,
+    class_names,
+    listed,
+    sorted_names,
+)
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
     check_calibration,
     fit_temperature,
+    in_range,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.scoring.probabilities import expected_calibration_error, reliability
 from bert_keras.settings import check_share
+from bert_keras.tasks.given_labels import checked
 from bert_keras.tasks.pooled import PooledTask
 
 THRESHOLD_TUNINGS = ("f1", "none")
@@ -50,7 +59,7 @@ class MultiLabel(PooledTask):
             F1 of each class on dev rows; `none`: they stay 0.5.
         pairs: whether a row is a pair of texts.
         calibration: `temperature` fits `temperature`, one for all classes, on dev rows.
-        temperature: divides the logits.
+        temperature: divides the logits, 0.001 to 1000.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -71,16 +80,11 @@ class MultiLabel(PooledTask):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", check_names(self.classes, least=1))
         given = self.thresholds
         if not isinstance(given, str | Sequence):
             given = (given,) * len(self.classes)
         object.__setattr__(self, "thresholds", tuple(given))
-        if not self.classes or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be one or more different names; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
         if not isinstance(self.separator, str) or not self.separator:
             raise ConfigError(
                 f"`separator` must be a string, not empty; received {self.separator!r}"
@@ -106,10 +110,17 @@ class MultiLabel(PooledTask):
         return "mean_average_precision" if finds else "micro_f1"
 
     @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
+        return [blank.names(cell) for cell in columns["label"]]
+
+    @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
         blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
-        found = {name for cell in columns["label"] for name in blank.names(cell)}
+        names = [blank.names(cell) for cell in columns["label"]]
+        check_lengths(columns, names)
+        found = {name for each in names for name in each}
         if not found:
             raise columns.error([(0, "`label` must have a class in some row")])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
@@ -128,7 +139,7 @@ class MultiLabel(PooledTask):
     def names(self, cell: Any) -> list[str]:
         """Return the names in a cell: text with separators, or a list, also as JSON."""
         if not isinstance(cell, str):
-            return list(cell)
+            return list(map(str, cell))
         if cell.startswith("["):
             try:
                 return list(map(str, json.loads(cell)))
@@ -147,9 +158,8 @@ class MultiLabel(PooledTask):
                 if name in index:
                     targets[row, index[name]] = 1
                 else:
-                    known = ", ".join(self.classes[:12])
-                    message = f"`label` must be of {known}; received {name!r}"
-                    unknown.append((row, message))
+                    rule = f"`label` must be of {listed(self.classes)}"
+                    unknown.append((row, f"{rule}; {received(name)}"))
         if unknown:
             raise columns.error(unknown)
         return targets
@@ -159,14 +169,12 @@ class MultiLabel(PooledTask):
         if getattr(targets, "dtype", None) != tf.string:
             return targets
         names = tf.strings.strip(tf.strings.split(targets, self.separator))
-        same = names[..., tf.newaxis] == tf.constant(self.classes)
-        known = tf.reduce_any(same, -1) | (names == "")
-        check = tf.debugging.Assert(
-            tf.reduce_all(known.flat_values),
-            ["a label is none of the classes", targets],
-        )
-        with tf.control_dependencies([check] if check is not None else []):
-            return tf.reduce_max(tf.cast(same, tf.float32), axis=1)
+        flat = names.flat_values
+        same = flat[:, tf.newaxis] == tf.constant(self.classes)
+        known = tf.reduce_any(same, -1) | (flat == "")
+        rule = f"of {listed(self.classes)}"
+        same = checked(tf.cast(same, tf.float32), flat, known, rule)
+        return tf.reduce_max(names.with_values(same), axis=1)
 
     @property
     def units(self) -> int:
@@ -231,7 +239,8 @@ class MultiLabel(PooledTask):
             flat, pairs = _yes_or_no(targets, p)
             factor = fit_temperature(flat, pairs)
             p = scaled(pairs, factor)[:, 1].reshape(p.shape)
-            task = dataclasses.replace(task, temperature=self.temperature * factor)
+            warmer = in_range(self.temperature * factor)
+            task = dataclasses.replace(task, temperature=warmer)
         if self.threshold_tuning == "f1" and not self.thresholds:
             limits = tuple(best_thresholds(targets, p))
             task = dataclasses.replace(task, thresholds=limits)

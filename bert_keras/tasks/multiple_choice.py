@@ -16,17 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.rows import (
-    bad_lines,
-    csv_rows,
-    format_of,
-    json_cell,
-    json_rows,
-    read_text,
-    tsv_rows,
-)
-from bert_keras.data.table import Columns, read_columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.data.memory import MemoryRows, Row, source_of
+from bert_keras.data.rows import bad_lines, format_of, json_cell, json_rows, read_text
+from bert_keras.data.table import Columns, column_names, read_columns
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead, choice_inputs
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
@@ -34,6 +27,7 @@ from bert_keras.scoring.classification import accuracy
 from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.confidence import Confidence
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 # Several columns that hold a choice each have commas between.
@@ -60,7 +54,7 @@ LAYOUTS: tuple[dict[str, str], ...] = (
 
 
 def read_choices(
-    path: str | os.PathLike[str],
+    path: Any,
     columns: Mapping[str, str | int | None],
     *,
     header: str = "auto",
@@ -72,7 +66,7 @@ def read_choices(
     choices begins with it.
 
     Args:
-        path: TSV, CSV or JSONL.
+        path: TSV, CSV or JSONL; or a table in memory, as of `as_columns`.
         columns: overrides columns by role: `context`, `question`, `choices`, `label`.
             `choices` is the name of a list in JSONL, or the names or numbers of several
             columns with commas between; a role of `None` is left out.
@@ -87,22 +81,28 @@ def read_choices(
         raise ConfigError(
             f"`columns` must be of {', '.join(LAYOUTS[0])}; received {unknown[0]}"
         )
-    place = os.fspath(path)
-    text = read_text(place)
-    names = _names(place, text)
+    objects: list[Row] | None = None
+    source = source_of(path)
+    if isinstance(source, MemoryRows):
+        place, objects, names = source.path, source.rows(), list(source.columns)
+    else:
+        place, text = source, read_text(source)
+        names = column_names(place, text)
+        if format_of(place, text) == "jsonl":
+            objects = json_rows(place, text)
     layout = next((each for each in LAYOUTS if each["context"] in names), LAYOUTS[0])
     wanted: dict[str, Any] = {**layout, **columns}
     optional = [] if columns.get("question") is not None else ["question"]
     spelled = str(wanted.pop("choices"))
     lists: list[list[str]] | None = None
-    if format_of(place, text) == "jsonl" and "," not in spelled:
-        lists = _lists(place, text, spelled)
+    if objects is not None and "," not in spelled:
+        lists = _lists(place, objects, spelled)
         roles = []
     else:
         parts = [part.strip() for part in spelled.split(",")]
         roles = [f"choices {number}" for number in range(len(parts))]
         wanted |= dict(zip(roles, parts, strict=True))
-    found = read_columns(place, wanted, optional=optional, header=header)
+    found = read_columns(source, wanted, optional=optional, header=header)
     if lists is None:
         cells = zip(*(found[role] for role in roles), strict=True)
         lists = [list(row) for row in cells]
@@ -117,24 +117,14 @@ def read_choices(
     return Columns(place, kept, found.lines)
 
 
-def _names(path: str, text: str) -> list[str]:
-    """Return the names of a file's columns: its first row, or its first object's."""
-    kind = format_of(path, text)
-    first = text.partition("\n")[0]
-    if kind == "jsonl":
-        return list(json_rows(path, first)[0][1])
-    rows = csv_rows(path, text) if kind == "csv" else tsv_rows(first)
-    return [name.strip() for name in next(iter(rows))[1]]
-
-
-def _lists(path: str, text: str, key: str) -> list[list[str]]:
+def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
     """Return the list of choices of each JSON object.
 
     Raises:
         DataError: a row has no list, or one with an empty choice.
     """
     lists, problems = [], []
-    for line, row in json_rows(path, text):
+    for line, row in rows:
         value = row.get(key)
         if not isinstance(value, list) or not value:
             shown = "none" if value is None else type(value).__name__
@@ -232,7 +222,7 @@ class MultipleChoice(Confidence, Task):
                     (
                         row,
                         f"`label` must be from 0 to {len(choices) - 1}, the number of "
-                        f"the right choice; received {label!r}",
+                        f"the right choice; {received(label)}",
                     )
                 )
             else:
@@ -243,9 +233,7 @@ class MultipleChoice(Confidence, Task):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return the numbers that strings spell; numbers pass unchanged."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        return tf.strings.to_number(targets, tf.int32)
+        return numbers(targets, tf.int32)
 
     # Text to batch.
 

@@ -10,21 +10,23 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.rows import read_text
+from bert_keras.data.memory import is_path
+from bert_keras.data.rows import ending_of, read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.tasks.confidence import Confidence
+from bert_keras.tasks.given_labels import class_numbers
 from bert_keras.tasks.pooled import PooledTask
 
 NEXT, NOT_NEXT = "next", "not_next"
@@ -83,12 +85,16 @@ class NextSentence(Confidence, PooledTask):
         A `.txt` file without tabs is of documents: a sentence a line, blank lines
         between documents; see `pairs_of_documents`.
         """
-        place = os.fspath(path)
-        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
+        place = os.fspath(path) if is_path(path) else ""
+        if not columns and ending_of(place) == ".txt":
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)
         return super().read(path, columns=columns, header=header)
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        return [(label,) for label in columns["label"]]
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> NextSentence:
@@ -102,7 +108,7 @@ class NextSentence(Confidence, PooledTask):
         """Return 0 where the second text follows, else 1, int32 [N]."""
         known = f"{self.labels[0]} or {self.labels[1]}"
         unknown = [
-            (row, f"`label` must be {known}; received {label!r}")
+            (row, f"`label` must be {known}; {received(label)}")
             for row, label in enumerate(columns["label"])
             if label not in self.labels
         ]
@@ -114,15 +120,7 @@ class NextSentence(Confidence, PooledTask):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return 0 and 1 for the two labels; numbers pass unchanged."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        same = tf.expand_dims(targets, -1) == tf.constant(self.labels)
-        check = tf.debugging.Assert(
-            tf.reduce_all(tf.reduce_any(same, -1)),
-            [f"a label is neither {' nor '.join(self.labels)}; labels:", targets],
-        )
-        with tf.control_dependencies([check] if check is not None else []):
-            return tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
+        return class_numbers(targets, self.labels)
 
     @property
     def units(self) -> int:

@@ -18,9 +18,11 @@ from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
+from bert_keras.settings import check_number
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.tasks.pooled import PooledTask
 
 SCALINGS = ("standard", "none")
@@ -87,12 +89,9 @@ class Regression(PooledTask):
                 f"`scaling` must be one of {', '.join(SCALINGS)}; "
                 f"received {self.scaling!r}"
             )
-        for name, least in (("mean", -math.inf), ("std", 0.0)):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not least < value < math.inf:
-                rule = "a number above 0" if name == "std" else "a number"
-                raise ConfigError(f"`{name}` must be {rule}; received {value!r}")
+        # What a float32 can hold, and divide by.
+        check_number("mean", self.mean, least=-3e38, most=3e38)
+        check_number("std", self.std, least=1e-37, most=3e38)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Regression:
@@ -127,7 +126,7 @@ class Regression(PooledTask):
         """Return the number of each row, float32 [N]; bad ones are named by line."""
         values = [_number(cell) for cell in columns["label"]]
         wrong = [
-            (row, f"`label` must be a number; received {columns['label'][row]!r}")
+            (row, f"`label` must be a number; {received(columns['label'][row])}")
             for row, value in enumerate(values)
             if not math.isfinite(value)
         ]
@@ -137,9 +136,7 @@ class Regression(PooledTask):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for strings; numbers pass unchanged."""
-        if getattr(targets, "dtype", None) != tf.string:
-            return targets
-        return tf.strings.to_number(targets, tf.float32)
+        return numbers(targets, tf.float32)
 
     @property
     def units(self) -> int:

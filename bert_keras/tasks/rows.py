@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -42,12 +42,15 @@ class TaskRows(abc.ABC):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        path: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
     ) -> Columns:
-        """Return the labelled rows of a file; `columns` overrides default names."""
+        """Return the labelled rows of a file, or of a table in memory.
+
+        `columns` overrides default names. See `read_columns`.
+        """
         chosen = dict(columns or {})
         wanted = {**cls.columns, **chosen}
         # A role that the user names must be there; a default one may be missing.
@@ -67,6 +70,14 @@ class TaskRows(abc.ABC):
         chosen = dict(columns or {})
         wanted = {role: chosen.get(role, self.columns[role]) for role in self.roles}
         return read_columns(path, wanted, header=header)
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        """Return what each row holds of what training must see: its classes.
+
+        Rows that are set aside leave one of each kind. `settings` are the task's.
+        """
+        return [()] * len(columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:

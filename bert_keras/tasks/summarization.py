@@ -114,7 +114,7 @@ class Summarization(Task):
     ROUGE-1 and ROUGE-2 against the reference, chosen greedily, are to be found.
 
     Args:
-        max_sentences: sentences of a summary at most.
+        max_sentences: sentences of a summary at most, from 1 to 1000.
         trigram_blocking: whether a sentence that shares three words in a row with one
             chosen before is passed over.
         stemmer: of the ROUGE scores, `porter` for English or `none`.
@@ -139,7 +139,7 @@ class Summarization(Task):
     stemmer: str = "porter"
 
     def __post_init__(self) -> None:
-        check_whole_number("max_sentences", self.max_sentences, least=1)
+        check_whole_number("max_sentences", self.max_sentences, least=1, most=1000)
         if not isinstance(self.trigram_blocking, bool):
             raise ConfigError(
                 "`trigram_blocking` must be true or false; "

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,33 +15,46 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicated_fit import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, complete, seed_behind
+from bert_keras.model.heads import new_heads
+from bert_keras.model.optimizers import AdamW
+from bert_keras.model.quantization import Quantizable
+from bert_keras.runs.progress import say
+from bert_keras.settings import check_share
+from bert_keras.tasks.given_labels import told
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
     from bert_keras.tasks.base import Task
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(ReplicatedFit, keras_hub.models.Task):
+class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
     or a tuple of two for pairs, are turned into batches by the preprocessor on the way;
-    a `tf.data.Dataset` of strings, or of batch dicts, does as well.
+    a `tf.data.Dataset` of strings, of dicts of strings by role (`text`, `text_pair`) or
+    of batch dicts does as well. `from_pretrained` takes the head of a folder that has
+    one; put together by hand, the head starts at random.
 
     Args:
-        encoder: the encoder; trained with the head.
+        encoder: the encoder; trained with the head, but for what the task freezes.
         task: what to put on it.
         preprocessor: strings to batches.
         seed: the head's initializer and dropout follow from it; may be that of the
             encoder, whose own draws stay others.
 
     Example:
-        >>> model = TaskModel(encoder, Classification(("ham", "spam")), preprocessor)
-        >>> model.compile(AdamW(5e-5), loss=model.task.loss())
+        >>> model = TaskModel.from_pretrained(
+        ...     "bert-base-uncased", "classification", classes=("ham", "spam")
+        ... )
+        >>> model.compile()  # AdamW, the task's loss and metrics
         >>> model.fit(["win a prize now", "see you at six"], ["spam", "ham"])
     """
 
@@ -71,6 +86,172 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         )
         self.task = task
         self.seed = seed
+        for line in new_heads(self, encoder):
+            say(line)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        task: str | type[Task] | Task | None = None,
+        *,
+        max_length: int | None = None,
+        truncation: str | None = None,
+        layout: str | None = None,
+        precision: str | None = None,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a task's model on the encoder of a folder, checkpoint or hub name.
+
+        The head is that of the folder, where it holds one of the same task with the
+        same labels; else it starts at random, which is said.
+
+        Args:
+            path: a model folder, a Hugging Face folder, a Google checkpoint,
+                `hf://owner/name`.
+            task: name, class or task; `None`: the one whose head the folder holds.
+            max_length, truncation, layout: those of the `Preprocessor`; by default
+                those of the folder, or else of the task.
+            precision: `float32`, `mixed_bfloat16` or `mixed_float16`; by default
+                Keras's own.
+            rematerialize: as in `BertEncoder`.
+            seed: the head's initializer and dropout follow from it.
+            **settings: of the task, such as `classes`; by default the folder's.
+
+        Raises:
+            CheckpointError: something is missing, broken or of another shape.
+            ConfigError: a setting is missing, unknown or out of its range.
+
+        Example:
+            >>> model = TaskModel.from_pretrained(
+            ...     "hf://google-bert/bert-base-uncased",
+            ...     "classification", classes=("ham", "spam"), max_length=64)
+        """
+        from bert_keras.inference.pretrained_model import pretrained_model
+
+        given = {"max_length": max_length, "truncation": truncation, "layout": layout}
+        return pretrained_model(
+            cls,
+            path,
+            task,
+            settings=settings,
+            preprocessing={k: v for k, v in given.items() if v is not None},
+            dtype=precision,
+            rematerialize=rematerialize,
+            seed=seed,
+        )
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        task: str | type[Task] | Task | None = None,
+        *,
+        load_weights: bool = True,
+        **settings: Any,
+    ) -> Self:
+        """Do what `from_pretrained` does, under KerasHub's name.
+
+        Raises:
+            ConfigError: `load_weights` is False.
+        """
+        if not load_weights:
+            raise ConfigError(
+                "`load_weights` must be True; received False: put a task on "
+                "`BertEncoder(config)` for random weights"
+            )
+        return cls.from_pretrained(preset, task, **settings)
+
+    def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> None:
+        """Write a model folder, as `save_model` does; `from_preset` opens it.
+
+        KerasHub's own layout is `to_keras_hub(model).save_to_preset(folder)`.
+        """
+        from bert_keras.inference.model_folder import save_model
+
+        save_model(self, preset_dir)
+
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+    ) -> None:
+        """Write the SavedModel that `export_model` writes: strings in, answers out.
+
+        Args:
+            filepath: the folder of the SavedModel itself; one that stands there is
+                replaced.
+            format: no other can hold the text handling.
+            verbose: taken as Keras does; nothing is printed.
+
+        Raises:
+            ConfigError: another format is asked for.
+        """
+        if format != "tf_saved_model":
+            raise ConfigError(
+                "`format` must be 'tf_saved_model', whose graph reads strings; "
+                f"received {format!r}: `model.backbone.export` takes ids in any format"
+            )
+        from bert_keras.inference.export import write_saved_model
+
+        write_saved_model(self, filepath)
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Sequence[float] | None = None,
+        print_fn: Callable[[str], object] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Print the preprocessor and the layers, as `keras.Model.summary` does."""
+        if self.preprocessor is not None:
+            settings = self.preprocessor.settings().items()
+            shown = ", ".join(f"{name}={value}" for name, value in settings)
+            size = self.preprocessor.tokenizer.vocab_size
+            line = f"Preprocessor: WordPiece, {size:,} tokens; {shown}"
+            (print_fn or print)(line)
+        # KerasHub's takes the preprocessor for a Keras layer.
+        keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
+
+    def _own_optimizer(self) -> keras.optimizers.Optimizer:
+        return AdamW(self.task.learning_rate)
+
+    def _own_loss(self) -> keras.losses.Loss:
+        return self.task.loss()
+
+    def _own_metrics(self) -> list[Any]:
+        return self.task.metrics()
+
+    # What a task leaves as it is, is so in its model alone: setting `trainable` of a
+    # layer would freeze it in every model on the same encoder.
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        frozen = self._frozen()
+        return [w for w in super().trainable_weights if id(w) not in frozen]
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        frozen = self._frozen()
+        return [v for v in super().trainable_variables if id(v) not in frozen]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trained]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [each for each in self.variables if id(each) not in trained]
+
+    def _frozen(self) -> set[int]:
+        """Return the ids of the variables that the task does not train."""
+        layers = self.task.frozen(self.backbone)
+        return {id(variable) for layer in layers for variable in layer.variables}
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict):
@@ -92,15 +273,31 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
         dataset, or batch dicts, come in the order that they have.
 
+        `validation_split` sets rows aside at random, by the seed that
+        `keras.utils.set_random_seed` sets, and leaves at least one row of each class
+        in training. Keras itself takes the last rows, as this does with
+        `shuffle=False`; of rows sorted by class that would be one class.
+
         A model made in a strategy's scope is trained on its replicas, see
-        `ReplicatedFit`; texts then have a row each.
+        `ReplicatedFit`; texts then have a row each. `class_weight` may name classes.
         """
+        class_weight = kwargs.get("class_weight")
+        if class_weight and all(isinstance(name, str) for name in class_weight):
+            numbers = self.task.encode_targets(tf.constant(list(class_weight)))
+            weights = class_weight.values()
+            kwargs["class_weight"] = dict(zip(numbers.numpy(), weights, strict=True))
+        split = kwargs.pop("validation_split", None)
+        if split and kwargs.get("validation_data") is None:
+            kept, aside = self._split((x, y, sample_weight), split, shuffle)
+            x, y, sample_weight = kept
+            held = keras.utils.pack_x_y_sample_weight(*aside)
+            dataset = tf.data.Dataset.from_tensor_slices(held)
+            kwargs["validation_data"] = dataset.batch(batch_size or 32)
         in_memory = not isinstance(x, tf.data.Dataset | dict)
-        if in_memory and shuffle and not kwargs.get("validation_split"):
+        if in_memory and shuffle:
             rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             dataset = tf.data.Dataset.from_tensor_slices(rows)
-            seed = int(np.random.randint(2**31))  # what `set_random_seed` settles
-            dataset = dataset.shuffle(max(len(dataset), 1), seed=seed)
+            dataset = dataset.shuffle(max(len(dataset), 1), seed=_new_seed())
             x, y, sample_weight = dataset.batch(batch_size or 32), None, None
             batch_size = None
         # Else TensorFlow makes the optimizer's variables while it traces the step, and
@@ -108,7 +305,56 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
         if keras.config.backend() == "tensorflow" and self.compiled:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-        return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
+        with told():
+            return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Score, as `keras.Model.evaluate` does."""
+        with told():
+            return super().evaluate(*args, **kwargs)
+
+    def _split(
+        self, data: tuple[Any, Any, Any], share: float, shuffle: bool
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return texts, targets and weights to train on, and those set aside."""
+        check_share("validation_split", share)
+        leaves = [leaf for part in data for leaf in _leaves(part)]
+        if not all(isinstance(leaf, list) or hasattr(leaf, "shape") for leaf in leaves):
+            types = ", ".join(type(leaf).__name__ for leaf in leaves)
+            raise ConfigError(
+                "`validation_split` needs lists or arrays; for others give "
+                f"`validation_data`; received {types}"
+            )
+        sizes = {
+            len(leaf) if isinstance(leaf, list) else leaf.shape[0] for leaf in leaves
+        }
+        if len(sizes) != 1:
+            raise ConfigError(
+                "`x`, `y` and `sample_weight` must have equally many rows for "
+                f"`validation_split`; received {', '.join(map(str, sorted(sizes)))}"
+            )
+        (total,) = sizes
+        count = total - math.floor(total * (1 - share))
+        aside = list(range(total - count, total))
+        if shuffle:
+            kinds = self._kinds(data[1]) or [()] * total
+            aside = rows_aside(kinds, count, _new_seed())
+        kept = sorted(set(range(total)) - set(aside))
+        if not aside or not kept:
+            raise ConfigError(
+                "`validation_split` must leave rows on both sides, and in training "
+                f"one of each class; received {share} of {total} rows"
+            )
+        found = [tuple(_take(part, rows) for part in data) for rows in (kept, aside)]
+        return found[0], found[1]
+
+    def _kinds(self, y: Any) -> list[Collection[str]]:
+        """Return what each row holds of what training must see; empty if unknown."""
+        labels = np.asarray(y, dtype=object)
+        one = (str, bytes, int, np.integer)
+        if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
+            return []
+        return self.task.kinds(as_columns(label=labels), **self.task.settings())
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
@@ -123,6 +369,10 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
 
         Another preprocessor than the model's may lay the texts otherwise.
         """
+        if isinstance(x, dict) and set(self.task.roles) <= set(x):
+            x = one_or_all(tuple(x[role] for role in self.task.roles))
+        # `train_on_batch` gives lists and arrays as they are.
+        y = _as_tensor(y)
         preprocessor = preprocessor or self.preprocessor
         if replica_count(self) > 1:  # Keras parts batches by rows
             preprocessor = preprocessor.replace(layout="padded")
@@ -173,6 +423,43 @@ class TaskModel(ReplicatedFit, keras_hub.models.Task):
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
         return cls(**settings)
+
+
+def _new_seed() -> int:
+    """Return a seed, which follows from that of `keras.utils.set_random_seed`."""
+    return int(np.random.randint(2**31))
+
+
+def _leaves(part: Any) -> list[Any]:
+    """Return the lists and arrays of texts, targets or weights."""
+    if isinstance(part, tuple):
+        return [leaf for each in part for leaf in _leaves(each)]
+    if isinstance(part, dict):
+        return [leaf for each in part.values() for leaf in _leaves(each)]
+    return [] if part is None else [part]
+
+
+def _take(part: Any, rows: list[int]) -> Any:
+    """Return some rows of texts, targets or weights."""
+    if isinstance(part, tuple):
+        return tuple(_take(each, rows) for each in part)
+    if isinstance(part, dict):
+        return {key: _take(each, rows) for key, each in part.items()}
+    if part is None:
+        return None
+    if isinstance(part, list):
+        return [part[row] for row in rows]
+    if isinstance(part, tf.Tensor | tf.RaggedTensor):
+        return tf.gather(part, rows)
+    return np.asarray(part)[rows]
+
+
+def _as_tensor(targets: Any) -> Any:
+    """Return a list or array of strings as a tensor, and others as they are."""
+    kinds = (list, np.ndarray)
+    if isinstance(targets, kinds) and np.asarray(targets).dtype.kind in "USO":
+        return tf.convert_to_tensor(targets)
+    return targets
 
 
 def is_one_vector(outputs: Any) -> bool:

@@ -4,9 +4,9 @@ Holds `WordSplitter`: cleaning, lower-casing, accent stripping and splitting as 
 `BertNormalizer` and `BertPreTokenizer` of `tokenizers` 0.23, by the tables of
 `characters.py`. All ops are core TensorFlow.
 
-One difference is left: marks that the reference's old Unicode does not know as accents
-stay in words, and where several such marks follow each other the reference puts them in
-canonical order. Here they stay as they are. No released vocabulary has such a mark.
+Where accents are stripped the reference puts marks in canonical order first (Unicode
+Standard, section 3.11). Most marks are accents and go, so their order is nothing to us;
+some are kept, and only a batch that holds one of those is put in order.
 """
 
 from __future__ import annotations
@@ -92,6 +92,12 @@ class WordSplitter(tf.Module):
             self._pages = tf.Variable(table.pages, trainable=False)
             self._entries = tf.Variable(table.entries, trainable=False)
             self._expansions = tf.Variable(table.expansions, trainable=False)
+            if strip_accents:
+                marks = characters.mark_table(lowercase=lowercase)
+                self._mark_codes = tf.Variable(marks.codes, trainable=False)
+                self._mark_cells = tf.Variable(marks.cells, trainable=False)
+                self._mark_classes = tf.Variable(marks.classes, trainable=False)
+        self._orders_marks = strip_accents
 
     def __call__(self, texts: Any, *, with_starts: bool = False) -> Words:
         """Return the words of `texts`, string [B]; invalid UTF-8 bytes are dropped."""
@@ -112,7 +118,7 @@ class WordSplitter(tf.Module):
         breaks = rows_begun(decoded.row_splits)
         codes, kinds, breaks, sources = tf.cond(
             tf.reduce_any(several),
-            lambda: self._expand(several, numbers, codes, kinds, breaks),
+            lambda: self._expand(raw, several, numbers, codes, kinds, breaks),
             lambda: (codes, kinds, breaks, sources),
         )
         # A word is what lies between two breaks: at a row's start, at a space, before
@@ -144,7 +150,13 @@ class WordSplitter(tf.Module):
         )
 
     def _expand(
-        self, several: Any, numbers: Any, codes: Any, kinds: Any, breaks: Any
+        self,
+        raw: Any,
+        several: Any,
+        numbers: Any,
+        codes: Any,
+        kinds: Any,
+        breaks: Any,
     ) -> tuple[Any, Any, Any, Any]:
         """Put in the characters that one character decomposes to."""
         packed = tf.bitwise.left_shift(codes, characters.KIND_BITS) + kinds
@@ -155,10 +167,54 @@ class WordSplitter(tf.Module):
             tf.stack([packed] + [nothing] * (characters.MOST_OUTPUTS - 1), axis=1),
         )
         used = tf.where(cells >= 0)
-        sources = tf.cast(used[:, 0], tf.int32)
         codes, kinds = _unpack(tf.gather_nd(cells, used))
-        breaks = tf.where(tf.equal(used[:, 1], 0), tf.gather(breaks, sources), 0)
-        return codes, kinds, breaks, sources
+
+        def as_they_are() -> tuple[Any, Any, Any, Any]:
+            sources = tf.cast(used[:, 0], tf.int32)
+            begun = tf.where(tf.equal(used[:, 1], 0), tf.gather(breaks, sources), 0)
+            return codes, kinds, begun, sources
+
+        if not self._orders_marks:
+            return as_they_are()
+        return tf.cond(
+            tf.reduce_any(tf.equal(kinds, characters.MARK)),
+            lambda: self._in_canonical_order(raw, cells, breaks),
+            as_they_are,
+        )
+
+    def _in_canonical_order(
+        self, raw: Any, cells: Any, breaks: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return what `_expand` does, each run of marks in order of their classes.
+
+        The reference hands out sources by place: whatever stands first after sorting is
+        from the character that stood first. A part that a character has more than one
+        of, such as the accent of `é`, is from where the part before it is.
+        """
+        place = tf.searchsorted(self._mark_codes, raw)
+        place = tf.minimum(place, tf.size(self._mark_codes) - 1)
+        known = tf.equal(tf.gather(self._mark_codes, place), raw)[:, None]
+        # The cleaning comes before: what it dropped does not part two marks.
+        cleaned = tf.equal(_unpack(cells)[1], characters.GONE)
+        more = characters.MOST_DECOMPOSED - characters.MOST_OUTPUTS
+        cells = tf.pad(
+            tf.where(cleaned, -1, cells), [[0, 0], [0, more]], constant_values=-1
+        )
+        cells = tf.where(known, tf.gather(self._mark_cells, place), cells)
+        classes = tf.where(known, tf.gather(self._mark_classes, place), 0)
+        used = tf.where(cells >= 0)
+        classes = tf.gather_nd(classes, used)
+        sources = tf.cast(used[:, 0], tf.int32)
+        rows = tf.gather(tf.cumsum(breaks), sources)
+        begun = rows - tf.concat([[0], rows[:-1]], axis=0)
+        new_run = tf.equal(classes, 0) | (begun > 0)
+        runs = tf.cumsum(tf.cast(new_run, tf.int64))
+        order = tf.argsort(256 * runs + tf.cast(classes, tf.int64), stable=True)
+        codes, kinds = _unpack(tf.gather(tf.gather_nd(cells, used), order))
+        is_first = tf.equal(used[:, 1], 0)
+        places = tf.cumsum(tf.cast(tf.gather(is_first, order), tf.int32)) - 1
+        sources = tf.gather(tf.boolean_mask(sources, is_first), places)
+        return codes, kinds, begun, sources
 
     def sources_of(
         self, words: Words, word: Any, starts: Any, ends: Any

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import LAYOUTS, TRUNCATIONS
 from bert_keras.text.packing import (
     first_pieces,
@@ -55,19 +55,20 @@ class Preprocessor:
             ("max_length", max_length, 3),
             ("length_multiple", length_multiple, 1),
         ):
-            if not isinstance(value, int) or value < least:
+            if type(value) is not int or value < least:
                 raise ConfigError(
                     f"`{name}` must be an integer of at least {least}; "
-                    f"received {value!r}"
+                    f"received {shown(value)}"
                 )
         if truncation not in TRUNCATIONS:
             raise ConfigError(
                 f"`truncation` must be one of {', '.join(TRUNCATIONS)}; "
-                f"received {truncation!r}"
+                f"received {shown(truncation)}"
             )
         if layout not in LAYOUTS:
             raise ConfigError(
-                f"`layout` must be one of {', '.join(LAYOUTS)}; received {layout!r}"
+                f"`layout` must be one of {', '.join(LAYOUTS)}; "
+                f"received {shown(layout)}"
             )
         self.tokenizer = tokenizer
         self.max_length = max_length

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 from bert_keras.text import tokenizer_files as files
 from bert_keras.text.normalization import (
     FIRST_SPECIAL,
@@ -28,15 +28,15 @@ from bert_keras.text.word_pieces import pieces_of, plain_model, word_model
 
 # Text of these characters alone needs no table: tf-text itself splits it alike.
 _PLAIN = r"[\t\n\r -~]*"
+_MOST_CHARACTERS = 1_000_000  # of a word; tf-text counts its bytes in 32 bits
 _SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
 
 
 class WordPieceTokenizer(tf.Module):
     """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
 
-    Equal for every string with the four released vocabularies; `normalization` names
-    the one difference that another vocabulary can show. No special token is added:
-    `packing` does that. Every op is a TensorFlow op, on the CPU, under any Keras
+    Equal ids and offsets for every string. No special token is added: `packing` does
+    that. Every op is a TensorFlow op, on the CPU, under any Keras
     backend. `keras.export.ExportArchive.track` takes the tokenizer.
 
     Args:
@@ -75,12 +75,13 @@ class WordPieceTokenizer(tf.Module):
         if special_tokens_in_text not in ("literal", "parse"):
             raise ConfigError(
                 "`special_tokens_in_text` must be literal or parse; "
-                f"received {special_tokens_in_text!r}"
+                f"received {shown(special_tokens_in_text)}"
             )
-        if max_word_characters < 1:
+        whole = type(max_word_characters) is int
+        if not whole or not 1 <= max_word_characters <= _MOST_CHARACTERS:
             raise ConfigError(
-                f"`max_word_characters` must be at least 1; "
-                f"received {max_word_characters}"
+                "`max_word_characters` must be a whole number from 1 to "
+                f"{_MOST_CHARACTERS:,}; received {shown(max_word_characters)}"
             )
         self._vocabulary = _Untracked(check_tokens(vocabulary))
         self.notes: tuple[str, ...] = ()
@@ -212,7 +213,7 @@ class WordPieceTokenizer(tf.Module):
         try:
             tokenizer = cls(**(settings | changes))
         except ConfigError as error:
-            raise CheckpointError(f"{os.fspath(folder)}: {error}") from None
+            raise CheckpointError(f"{os.fspath(folder)}: {one_line(error)}") from None
         given = tuple(f"{name}=" for name in changes)
         tokenizer.notes = tuple(note for note in notes if not note.startswith(given))
         return tokenizer

@@ -13,9 +13,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, shown
 from bert_keras.files.atomic import written_beside
-from bert_keras.text.vocabulary import looks_lower_cased, read_text, read_vocabulary
+from bert_keras.files.json_file import read_json
+from bert_keras.text.vocabulary import looks_lower_cased, read_vocabulary
 
 # Keys of tokenizer_config.json (the first three are Hugging Face's) to our arguments.
 _CONFIG_KEYS = {
@@ -76,7 +77,7 @@ def read_folder(
     if plain.exists():
         settings["vocabulary"] = read_vocabulary(plain)
     if config.exists():
-        found = _select(config, _read_json(config), _CONFIG_KEYS)
+        found = _select(config, read_json(config), _CONFIG_KEYS)
         settings |= found
         source = config.name if "lowercase" in found else source
     if source == "guess":
@@ -110,7 +111,7 @@ def _read_keras_hub(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what `read_folder` does, of a preset of KerasHub."""
     path = folder / "tokenizer.json"
-    values = _read_json(path).get("config")
+    values = read_json(path).get("config")
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: must hold `config`")
     for key, wanted in (
@@ -120,7 +121,7 @@ def _read_keras_hub(
     ):
         if values.get(key, wanted) != wanted:
             raise CheckpointError(
-                f"{path}: `{key}` must be {wanted!r}; received {str(values[key])[:80]}"
+                f"{path}: `{key}` must be {wanted!r}; received {shown(values[key])}"
             )
     settings: dict[str, Any] = {"lowercase": False, "strip_accents": False}  # of theirs
     settings |= _select(path, values, _KERAS_HUB_KEYS)
@@ -154,22 +155,23 @@ def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) ->
 
 def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]:
     """Return the vocabulary and what the normalizer says of the text."""
-    values = _read_json(path)
+    values = read_json(path)
     model, normalizer = values.get("model"), values.get("normalizer")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
     if model.get("type", "WordPiece") != "WordPiece":
         raise CheckpointError(
-            f"{path}: the model must be WordPiece; received {model['type']!r}"
+            f"{path}: the model must be WordPiece; received {shown(model['type'])}"
         )
     if model.get("continuing_subword_prefix", "##") != "##":
         raise CheckpointError(
             f"{path}: `continuing_subword_prefix` must be '##'; received "
-            f"{model['continuing_subword_prefix']!r}"
+            f"{shown(model['continuing_subword_prefix'])}"
         )
     settings: dict[str, Any] = {"vocabulary": _ordered(path, model, values, notes)}
-    if "max_input_chars_per_word" in model:
-        settings["max_word_characters"] = model["max_input_chars_per_word"]
+    settings |= _select(
+        path, model, {"max_input_chars_per_word": "max_word_characters"}
+    )
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
         settings |= _select(path, normalizer, _NORMALIZER_KEYS)
         if normalizer.get("clean_text") is False:
@@ -210,24 +212,12 @@ def _select(
     """Return the arguments that a file holds, checked for their types."""
     found = {ours: values[key] for key, ours in keys.items() if key in values}
     for key, ours in keys.items():
-        if ours in found and not isinstance(found[ours], _TYPES[ours]):
+        if ours in found and type(found[ours]) not in _TYPES[ours]:
             types = " or ".join(kind.__name__ for kind in _TYPES[ours])
             raise CheckpointError(
-                f"{path}: `{key}` must be {types}; received {found[ours]!r}"
+                f"{path}: `{key}` must be {types}; received {shown(found[ours])}"
             )
     return found
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        values = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: must be a JSON file: {error}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(
-            f"{path}: must hold a JSON object; received {type(values).__name__}"
-        )
-    return values
 
 
 def _replace(path: pathlib.Path, text: str) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, shown
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
@@ -22,17 +22,19 @@ def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
     seen: dict[str, int] = {}
     for i, token in enumerate(tokens):
         if not isinstance(token, str):
-            raise ConfigError(f"`vocabulary` must hold strings; received {token!r}")
+            raise ConfigError(
+                f"`vocabulary` must hold strings; received {shown(token)}"
+            )
         if seen.setdefault(token, i) != i:
             raise ConfigError(
-                f"`vocabulary` must hold each token once; received {token!r} as "
+                f"`vocabulary` must hold each token once; received {shown(token)} as "
                 f"{seen[token]} and {i}"
             )
         try:
             size = len(token.removeprefix("##").encode())
         except UnicodeEncodeError:
             raise ConfigError(
-                f"`vocabulary` must be Unicode text; received {token!r} as {i}"
+                f"`vocabulary` must be Unicode text; received {shown(token)} as {i}"
             ) from None
         if size > _MOST_TOKEN_BYTES:
             raise ConfigError(
@@ -61,7 +63,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     for line, token in enumerate(tokens, start=1):
         if lines.setdefault(token, line) != line:
             raise CheckpointError(
-                f"{os.fspath(path)}:{line}: the token {token!r} stands in line "
+                f"{os.fspath(path)}:{line}: the token {shown(token)} stands in line "
                 f"{lines[token]} already"
             )
     return tokens

@@ -2,3 +2,27 @@
 
 Read `config`, `finetune`, `loop`, `updates`, `train_step`, in that order.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bert_keras import lazy_names
+
+if TYPE_CHECKING:
+    from bert_keras.training.config import TrainConfig as TrainConfig
+    from bert_keras.training.finetune import evaluate as evaluate
+    from bert_keras.training.finetune import train as train
+    from bert_keras.training.several_runs import search_settings as search_settings
+    from bert_keras.training.several_runs import train_seeds as train_seeds
+
+_PLACES = {
+    "TrainConfig": "config",
+    "evaluate": "finetune",
+    "search_settings": "several_runs",
+    "train": "finetune",
+    "train_seeds": "several_runs",
+}
+__all__ = [*sorted(_PLACES)]
+if not TYPE_CHECKING:  # else type checkers take any name
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

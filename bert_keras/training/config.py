@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
@@ -16,16 +17,29 @@ from bert_keras.settings import (
     PRECISIONS,
     STRATEGIES,
     TRUNCATIONS,
+    check_whole_number,
 )
+
+_MOST = 2**31 - 1  # of an int32, in which steps and lengths are counted
+_FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
+_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _PATIENCE = 300, 3, 20, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """How a model is fine-tuned; the defaults are those of the paper.
 
+    Of few rows the paper's 3 epochs are too few: see `chosen_epochs`.
+
     Args:
-        epochs: passes over the training data.
-        batch_size: texts (or pairs) of an update.
+        epochs: passes over the training data. `None` chooses by the number of rows, see
+            `chosen_epochs`, and ends sooner where dev no longer improves.
+        patience: training ends after so many epochs without an improvement on dev, in
+            the score of the task or in the loss, but not in the first half of them; 0:
+            never. `None` is 3 where `epochs` is `None`, else 0.
+        batch_size: texts (or pairs) of an update. `None` is 16 for fewer than 1,000
+            training rows, so that few rows make enough updates, and else 32; 32, too,
+            where the loss compares the rows of a batch.
         accumulation: so many parts an update's rows come in, one after the other, to
             save memory; the result is that of one large batch.
         optimizer: `adamw` or `lamb` (for batches of many thousand rows).
@@ -63,8 +77,9 @@ class TrainConfig:
         ConfigError: a value is out of its range.
     """
 
-    epochs: int = 3
-    batch_size: int = 32
+    epochs: int | None = None
+    patience: int | None = None
+    batch_size: int | None = None
     accumulation: int = 1
     optimizer: str = "adamw"
     learning_rate: float | None = None
@@ -90,15 +105,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field.name, field.type, getattr(self, field.name))
-        least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0}
+        least = {"freeze_layers": 0, "lora_rank": 0, "restarts": 0, "patience": 0}
         counts = ("epochs", "batch_size", "accumulation", "save_every", "keep")
         for name in (*counts, *least):
-            if getattr(self, name) < least.get(name, 1):
-                raise ConfigError(
-                    f"`{name}` must be at least {least.get(name, 1)}; "
-                    f"received {getattr(self, name)}"
-                )
-        if self.batch_size % self.accumulation:
+            value = getattr(self, name)
+            if value is not None:
+                check_whole_number(name, value, least=least.get(name, 1), most=_MOST)
+        if self.max_length is not None:
+            check_whole_number("max_length", self.max_length, least=3, most=_MOST)
+        if self.batch_size is not None and self.batch_size % self.accumulation:
             raise ConfigError(
                 "`accumulation` must divide `batch_size`; received "
                 f"{self.accumulation} and {self.batch_size}"
@@ -129,11 +144,39 @@ class TrainConfig:
                     f"received {getattr(self, name)!r}"
                 )
 
-    def settled(self, learning_rate: float) -> TrainConfig:
-        """Return the config with a learning rate, which it keeps if it has one."""
-        if self.learning_rate is not None:
-            return self
-        return dataclasses.replace(self, learning_rate=learning_rate)
+    def settled(self, task: Any, rows: int) -> TrainConfig:
+        """Return the config with a number for what is `None` and can be chosen.
+
+        Args:
+            task: has `learning_rate` and `compares`.
+            rows: number of training rows.
+        """
+        batch_size, epochs = self.batch_size, self.epochs
+        learning_rate, patience = self.learning_rate, self.patience
+        if batch_size is None:
+            is_small = rows < _FEW_ROWS and not task.compares
+            batch_size = _SMALL_BATCH if is_small else _BATCH
+        if patience is None:
+            patience = _PATIENCE if epochs is None else 0
+        return dataclasses.replace(
+            self,
+            batch_size=batch_size,
+            epochs=chosen_epochs(rows, batch_size) if epochs is None else epochs,
+            learning_rate=(
+                task.learning_rate if learning_rate is None else learning_rate
+            ),
+            patience=patience,
+        )
+
+
+def chosen_epochs(rows: int, batch_size: int) -> int:
+    """Return how many epochs a set of training rows needs, by default.
+
+    As many as make 300 updates, at least the paper's 3 and at most 20, which Mosbach et
+    al. 2021 (arXiv:2006.04884) recommend for small sets.
+    """
+    steps = math.ceil(rows / batch_size)
+    return min(max(math.ceil(_LEAST_UPDATES / steps), _LEAST_EPOCHS), _MOST_EPOCHS)
 
 
 def _check_type(name: str, kind: object, value: object) -> None:

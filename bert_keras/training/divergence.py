@@ -6,7 +6,8 @@ a run is known by its training loss: that of its last epoch (of one epoch alone,
 second half) is compared with the lowest loss that one and the same output for all rows
 can reach. For classes that is the entropy of their shares, which is the loss of a
 predictor that knows the majority and how large it is; for numbers the variance. A run
-that is not better by three parts in a thousand has diverged.
+that is not better by three parts in a thousand has diverged, unless it made so few
+updates that a good run would not be better yet.
 
 Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: fine-tuning BERT-large was
 at times unstable on small sets, so it was restarted at random; Mosbach et al. 2021
@@ -20,41 +21,60 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
+from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.tasks.task_model import TaskModel, is_one_vector
 
+LEAST_UPDATES = 100  # fewer do not tell a run that diverges from one at its beginning
 _MARGIN = 0.003
-_STEPS, _RATE, _MOMENTUM = 300, 0.1, 0.9
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")  # reductions
+# Descent ends where the loss has not fallen by this share in so many steps.
+_TOLERANCE, _PATIENCE, _MOST_STEPS = 1e-5, 20, 500
 
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """What a run that has diverged is known by.
+    """How a run ended that is no better than one answer for all rows.
 
     Args:
         loss: mean training loss at the end.
         constant_loss: the lowest of one output for all rows.
+        updates: updates that the run made.
     """
 
     loss: float
     constant_loss: float
+    updates: int = LEAST_UPDATES
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the run made enough updates to call it diverged."""
+        return self.updates >= LEAST_UPDATES
 
     def __str__(self) -> str:
+        found = (
+            f"the training loss at the end, {self.loss:.4f}, is no better than that of "
+            f"one answer for all rows, {self.constant_loss:.4f}"
+        )
+        if self.is_certain:
+            return f"diverged: {found}"
         return (
-            f"diverged: the training loss at the end, {self.loss:.4f}, is no better "
-            f"than that of one answer for all rows, {self.constant_loss:.4f}"
+            f"too few updates to tell whether the run diverges ({self.updates} of at "
+            f"least {LEAST_UPDATES}): {found}; train for more epochs"
         )
 
 
 def divergence(
     model: TaskModel, train: Columns, history: Sequence[Mapping[str, Any]]
 ) -> Divergence | None:
-    """Return how a run has diverged; `None` if it has not.
+    """Return how a run has diverged, or may have; `None` if it has not.
 
-    Only tasks of one output vector a row, such as classes, are looked at; others never
-    count as diverged.
+    Only tasks of one output vector a row, such as classes, are looked at, and losses
+    that are means; others never count as diverged.
 
     Args:
         model: trained.
@@ -68,16 +88,16 @@ def divergence(
     rows = len(train)
     if tuple(targets.shape[:1]) != (rows,):
         return None
-    if model.task.compares:
+    loss = model.task.loss()
+    if model.task.compares or loss.reduction not in _MEANS:
         return None
     weights = model.task.example_weights(train)
-    constant = _constant_loss(
-        model.task.loss(), targets, weights, (rows, output.shape[1])
-    )
-    loss = _last_loss(history)
-    if not math.isfinite(constant) or loss < (1 - _MARGIN) * constant:
+    constant = constant_loss(loss, targets, weights, output.shape[1])
+    last = _last_loss(history)
+    if not math.isfinite(constant) or last < (1 - _MARGIN) * constant:
         return None
-    return Divergence(loss, constant)
+    steps = max((row["step"] for row in history if "step" in row), default=0)
+    return Divergence(last, constant, steps)
 
 
 def _last_loss(history: Sequence[Mapping[str, Any]]) -> float:
@@ -97,26 +117,110 @@ def _last_loss(history: Sequence[Mapping[str, Any]]) -> float:
     return total / max(steps, 1)
 
 
-def _constant_loss(
-    loss: Any, targets: Any, weights: Any, shape: tuple[int, int]
+def constant_loss(
+    loss: keras.losses.Loss, targets: Any, weights: Any, units: int
 ) -> float:
     """Return the lowest loss of an output that is the same for all rows.
 
-    Gradient descent with momentum on that output; losses are convex in it.
+    Exact for cross-entropies (the entropy of the classes' weighted shares, or of each
+    label's yes and no) and squared errors (the variance); by descent for other losses.
+
+    Args:
+        loss: of a task; a mean.
+        targets: of all rows, [N, …], as the loss takes them.
+        weights: of the rows, [N], or `None`.
+        units: size of the output.
+    """
+    rows = len(targets)
+    shares = np.ones(rows) if weights is None else np.asarray(weights, "float64")
+    lowest = _exact(loss, np.asarray(targets), shares / shares.sum())
+    if lowest is None:
+        return _descended(loss, targets, weights, (rows, units))
+    # Weights do not add up to the number of rows, by which most losses divide.
+    by_weights = loss.reduction == "mean_with_sample_weight"
+    return lowest if by_weights else lowest * float(shares.mean())
+
+
+def _exact(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
+    """Return the lowest weighted mean in closed form, `None` where none is known.
+
+    Args:
+        loss: of a task.
+        targets: [N, …].
+        shares: of the rows in the mean, [N].
+    """
+    kind, means = type(loss), keras.losses
+    if getattr(loss, "label_smoothing", 0) or getattr(loss, "ignore_class", None):
+        return None
+    if kind is means.SparseCategoricalCrossentropy:
+        classes = np.unique(targets, return_inverse=True)[1].reshape(-1)
+        return _entropy(np.bincount(classes, shares))
+    numbers = targets.astype("float64").reshape(len(targets), -1)
+    mean = shares @ numbers
+    if kind is means.CategoricalCrossentropy:
+        return _entropy(mean)
+    if kind is means.BinaryCrossentropy:
+        return (_entropy(mean) + _entropy(1 - mean)) / len(mean)
+    if kind in (means.MeanSquaredError, ScaledSquaredError):
+        variance = float((shares @ (numbers - mean) ** 2).mean())
+        return variance / getattr(loss, "std", 1.0) ** 2
+    return None
+
+
+def _entropy(shares: np.ndarray) -> float:
+    """Return the sum of -p log p over shares p, in nats."""
+    some = shares[shares > 0]
+    return float(-(some * np.log(some)).sum())
+
+
+def _descended(loss: Any, targets: Any, weights: Any, shape: tuple[int, int]) -> float:
+    """Return the lowest loss that descent on the output finds; losses are convex in it.
+
+    Barzilai and Borwein's step sizes (1988): each follows from how the gradient has
+    changed over the last step. A step to a loss above the last ten is made shorter.
     """
 
-    def step(count: Any, value: Any, speed: Any, lowest: Any) -> Any:
+    @tf.function(autograph=False)
+    def look(value: Any) -> tuple[Any, Any]:
         with tf.GradientTape() as tape:
             tape.watch(value)
             found = tf.reduce_mean(
                 loss(targets, tf.broadcast_to(value, shape), weights)
             )
-        speed = _MOMENTUM * speed - _RATE * tape.gradient(found, value)
-        return count + 1, value + speed, speed, tf.minimum(lowest, found)
+        return found, tape.gradient(found, value)
 
-    @tf.function(autograph=False)
-    def descend() -> Any:
-        start = (0, tf.ones(shape[1:]), tf.zeros(shape[1:]), tf.constant(math.inf))
-        return tf.while_loop(lambda count, *_: count < _STEPS, step, start)[-1]
+    def at(value: np.ndarray) -> tuple[float, np.ndarray]:
+        found, slope = look(tf.constant(value, tf.float32))
+        return float(found), np.asarray(slope, "float64")
 
-    return float(descend())
+    value = min(_starts(np.asarray(targets), shape), key=lambda each: at(each)[0])
+    found, slope = at(value)
+    losses, rate = [found], 1.0
+    while len(losses) < _MOST_STEPS and rate > 1e-12:
+        found, new = at(value - rate * slope)
+        if not found <= max(losses[-10:]):  # nor where it is no number
+            rate /= 4
+            continue
+        step, change = -rate * slope, new - slope
+        value, slope = value + step, new
+        rate = float(step @ step) / max(float(step @ change), 1e-12)
+        losses.append(found)
+        before = losses[:-_PATIENCE]
+        if before and min(before) - min(losses) <= _TOLERANCE * abs(min(before)):
+            break
+    return min(losses)
+
+
+def _starts(targets: np.ndarray, shape: tuple[int, int]) -> list[np.ndarray]:
+    """Return outputs [C] to begin from: 0, and what is the best of common losses."""
+    rows, units = shape
+    starts = [np.zeros(units)]
+    if targets.ndim == 1 and targets.dtype.kind in "iu" and targets.max() < units:
+        shares = np.bincount(targets, minlength=units) / rows
+        starts += [np.log(np.maximum(shares, 0.1 / rows))]
+    elif targets.size == rows * units:
+        mean = targets.astype("float64").reshape(rows, units).mean(0)
+        starts += [mean]
+        if ((mean > 0) & (mean < 1)).all():
+            starts += [np.log(mean / (1 - mean)), np.log(mean)]
+    return starts

@@ -5,40 +5,33 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import check_encoder, read_checkpoint
-from bert_keras.data.table import Columns
+from bert_keras.data.memory import is_data, is_path, rows_in_memory
+from bert_keras.data.table import Columns, rows_aside
 from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.distribution.worker_watch import WorkerWatch
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_replaceable
-from bert_keras.inference.model_folder import (
-    assign_scope,
-    check_max_length,
-    check_vocabulary,
-)
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.predictor import Predictor
-from bert_keras.model.encoder import BertEncoder
+from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import TaskModel
-from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.loop import FineTuningLoop
@@ -53,67 +46,91 @@ from bert_keras.training.run import (
     told_settings,
 )
 
-
-def new_model(
-    task: Task,
-    encoder: str | os.PathLike[str],
-    config: TrainConfig,
-    *,
-    devices: Devices | None = None,
-    tell: Callable[[str], object] = say,
-) -> TaskModel:
-    """Return a task's model on a pretrained encoder, its head at random from the seed.
-
-    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint. The
-    weights, and nothing else, are made in the scope of the devices' strategy.
-
-    Raises:
-        CheckpointError: the encoder is missing, broken or does not fit.
-        ConfigError: `max_length` is above what the encoder takes.
-    """
-    keras.utils.set_random_seed(config.seed)
-    checkpoint = read_checkpoint(encoder)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
-    check_vocabulary(tokenizer, checkpoint)
-    check_encoder(checkpoint)
-    max_length = config.max_length
-    if max_length is None:
-        max_length = min(task.max_length, checkpoint.config.max_position_embeddings)
-    check_max_length(max_length, checkpoint.config)
-    for note in (*checkpoint.notes, *tokenizer.notes):
-        tell(note)
-    if task.pooler and "bert/pooler/dense/kernel" not in checkpoint.shapes:
-        tell("the checkpoint has no pooler: it starts at random, like the head")
-    preprocessor = Preprocessor(
-        tokenizer,
-        max_length=max_length,
-        truncation=config.truncation,
-        layout=config.layout,
-    )
-    with devices.strategy.scope() if devices else contextlib.nullcontext():
-        loaded = BertEncoder.from_pretrained(
-            os.fspath(encoder),
-            pooler=task.pooler,
-            outputs=task.encoder_outputs,
-            rematerialize=config.rematerialize,
-            seed=config.seed,
-            dtype=config.precision,
-        )
-        model = TaskModel(loaded, task, preprocessor, seed=config.seed)
-    for scope in task.pretrained_scopes:
-        if not assign_scope(model, checkpoint, scope):
-            tell(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
-    return model
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
 
 
 _TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
 
 
-def named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Columns]:
+def task_and_data(
+    task: str | type[Task] | Task,
+    *,
+    train: Any,
+    dev: Any = None,
+    test: Any = None,
+    config: TrainConfig,
+    columns: Mapping[str, str | int | None] | None = None,
+    header: str = "auto",
+    task_settings: Mapping[str, Any] | None = None,
+    tell: Callable[[str], object] = say,
+) -> tuple[Task, dict[str, Columns]]:
+    """Return the task and the rows of a run by name: `train`, `dev` and the tests.
+
+    The arguments are those of `train`; `tell` says what is set aside.
+
+    Raises:
+        ConfigError: there is no such task; an argument is no data.
+        DataError: data cannot be read, or has bad rows.
+    """
+    reader = task = find_task(task) if isinstance(task, str) else task
+
+    def read(name: str, data: Any) -> Columns:
+        return labelled_rows(reader, data, name=name, columns=columns, header=header)
+
+    given = rows = read("train", train)
+    settings = dict(task_settings or {})
+    aside = 0
+    if dev is None:
+        own = settings if isinstance(task, type) else task.settings()
+        rows, dev = with_dev(given, task.kinds(given, **own), config, tell=tell)
+        aside = len(dev)
+    data = {"train": rows, "dev": read("dev", dev)}
+    data |= {name: read("test", each) for name, each in _named_tests(test).items()}
+    if isinstance(task, type):
+        try:
+            task = task.from_columns(rows, **settings)
+        except DataError as error:
+            if aside:
+                note = f"{aside:,} of {len(given):,} rows are set aside for dev"
+                error.args = (f"{error}; {note}",)
+            raise
+    for each in data.values():
+        task.targets(each)  # bad labels are found before anything is trained
+    return task, data
+
+
+def labelled_rows(
+    task: type[Task] | Task,
+    data: Any,
+    *,
+    name: str = "data",
+    columns: Mapping[str, str | int | None] | None = None,
+    header: str = "auto",
+) -> Columns:
+    """Return the rows of what `as_columns` takes, as a task reads them.
+
+    Args:
+        task: its roles and default columns count.
+        data: `Columns` are returned as they are.
+        name: the argument, for errors.
+        columns: role to the name of its column.
+        header: of a file.
+    """
+    if isinstance(data, Columns):
+        return data
+    source = data if is_path(data) else rows_in_memory(data, name=name)
+    return task.read(source, columns=columns, header=header)
+
+
+def _named_tests(test: Any) -> dict[str, Any]:
     """Return the test sets by name; a single one is called `test`."""
     if test is None:
         return {}
-    tests = {"test": test} if isinstance(test, Columns) else dict(test)
+    several = isinstance(test, Mapping) and all(
+        isinstance(each, Columns) or is_data(each) for each in test.values()
+    )
+    tests = dict(test) if several else {"test": test}
     taken = sorted(_TAKEN & set(tests))
     if taken:
         raise ConfigError(
@@ -125,39 +142,49 @@ def named_tests(test: Columns | Mapping[str, Columns] | None) -> dict[str, Colum
 
 def with_dev(
     train: Columns,
-    dev: Columns | None,
+    kinds: Sequence[Collection[str]],
     config: TrainConfig,
     *,
     tell: Callable[[str], object] = say,
 ) -> tuple[Columns, Columns]:
-    """Return training and dev rows; sets rows aside where there is no dev."""
-    if dev is not None:
-        return train, dev
+    """Return training and dev rows; some of the former are set aside.
+
+    Args:
+        train: N rows.
+        kinds: of each row what training must see, such as its class.
+        config: how many rows, and the seed.
+        tell: says how many there are.
+    """
     count = max(1, round(len(train) * config.dev_share))
-    if count >= len(train):
+    aside = rows_aside(kinds, count, config.seed) if count < len(train) else []
+    if not aside:
         raise DataError(
-            f"has too few rows to set some aside for dev ({len(train)}): give dev rows",
+            f"has too few rows to set some aside for dev ({len(train)}; each class "
+            "needs one in training): give dev rows",
             path=train.path,
         )
-    order = np.random.default_rng(config.seed).permutation(len(train))
+    fewer = f", not {count:,}: each class is in training" if len(aside) < count else ""
     tell(
-        f"no dev rows given: {count:,} of {len(train):,} training rows are set aside "
-        f"(seed {config.seed})"
+        f"no dev rows given: {len(aside):,} of {len(train):,} training rows are set "
+        f"aside (seed {config.seed}){fewer}"
     )
-    return train.take(sorted(order[count:])), train.take(sorted(order[:count]))
+    kept = sorted(set(range(len(train))) - set(aside))
+    return train.take(kept), train.take(aside)
 
 
 RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
 
 
 def train(
-    task: type[Task] | Task,
+    task: str | type[Task] | Task,
     *,
     encoder: str | os.PathLike[str],
-    train: Columns,
+    train: Any,
     output: str | os.PathLike[str],
-    dev: Columns | None = None,
-    test: Columns | Mapping[str, Columns] | None = None,
+    dev: Any = None,
+    test: Any = None,
+    columns: Mapping[str, str | int | None] | None = None,
+    header: str = "auto",
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
     command: str = "",
@@ -177,13 +204,20 @@ def train(
     `WorkerWatch`.
 
     Args:
-        task: the class of the task, which learns its classes from the rows, or a task.
+        task: the name or the class of the task, which learns its classes from the rows,
+            or a task.
         encoder: folder, checkpoint or hub name of the pretrained encoder.
-        train: the training rows, from `task.read` or `as_columns`.
+        train: the training rows: a path, a DataFrame, an Arrow table, a dict of lists,
+            a list of dicts, a `datasets.Dataset`, a finite `tf.data.Dataset`, or
+            `Columns`; see `as_columns`.
         output: the model folder; a model that stood there is replaced.
-        dev: rows that choose the best epoch; else some training rows are set aside.
+        dev: rows that choose the best epoch; else some training rows are set aside, but
+            none that is the last of its class.
         test: rows that are scored once at the end; or several sets by name, such as
             `matched` and `mismatched`.
+        columns: role, such as `text` or `label`, to the name of its column, where that
+            is not the default; for a file without header its number from 0.
+        header: of files: `auto`, `yes` or `no`, see `read_columns`.
         config: how to train.
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
@@ -202,24 +236,36 @@ def train(
     _check_process()
     # Before TensorFlow computes anything.
     devices = devices or find_strategy(config.strategy)
-    parts, replicas = config.accumulation, devices.replicas
-    static = devices.has_static_shapes
-    check_batch_size(config.batch_size, parts, replicas, static)
     tell = say if devices.is_chief else _silent
+    check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
     check_tensorboard(config.tensorboard, Path(output))
-    train, dev = with_dev(train, dev, config, tell=tell)
-    if isinstance(task, type):
-        task = task.from_columns(train, **(task_settings or {}))
-    config = config.settled(task.learning_rate)
+    task, data = task_and_data(
+        task,
+        train=train,
+        dev=dev,
+        test=test,
+        config=config,
+        columns=columns,
+        header=header,
+        task_settings=task_settings,
+        tell=tell,
+    )
+    rows = len(data["train"])
+    given, config = config, config.settled(task, rows)
+    check_batch_size(
+        cast(int, config.batch_size),
+        config.accumulation,
+        devices.replicas,
+        devices.has_static_shapes,
+    )
     _check_accumulation(task, config)
-    data = {"train": train, "dev": dev, **named_tests(test)}
-    for columns in data.values():
-        task.targets(columns)  # bad labels are found before anything is trained
     training = _Training(
         task, encoder, data, Path(output), config, command, resume, devices, tell
     )
-    for note in task.notes(train):
+    if given.epochs is None:
+        tell(_chosen(config, rows))
+    for note in task.notes(data["train"]):
         tell(note)
     with WorkerWatch(devices) as watch:
         attempt = 0
@@ -262,7 +308,12 @@ class _Training:
         with devices.strategy.scope():
             freeze_layers(model.backbone, config.freeze_layers)
             if config.lora_rank:
-                add_lora(model.backbone, config.lora_rank, seed=config.seed)
+                add_lora(
+                    model.backbone,
+                    config.lora_rank,
+                    seed=config.seed,
+                    frozen=model.task.frozen(model.backbone),
+                )
         told = told_settings(self.task, self.encoder, config, data)
         told |= model_settings(model)
         with (
@@ -278,6 +329,7 @@ class _Training:
                 config=config,
                 devices=devices,
                 stop=stop,
+                final_rows=sum(len(rows) for rows in list(data.values())[2:]),
             )
             if attempt == 0:
                 say(devices.line())
@@ -290,7 +342,8 @@ class _Training:
             if failed:
                 self.tell(str(failed))
             # Only the chief knows all losses of a run that went on.
-            if devices.agree(int(bool(failed) and attempt < config.restarts)):
+            is_failed = failed is not None and failed.is_certain
+            if devices.agree(int(is_failed and attempt < config.restarts)):
                 stop.is_due()
                 stop.leave()
                 self.tell(f"starting again with seed {seed + RESTART}")
@@ -302,6 +355,17 @@ class _Training:
             if isinstance(run, RunFolder):
                 remove_run(run)
         return result
+
+
+def _chosen(config: TrainConfig, rows: int) -> str:
+    """Return what is told of the epochs that were chosen."""
+    steps = math.ceil(rows / cast(int, config.batch_size))
+    until = f", fewer if dev does not improve for {config.patience}"
+    return (
+        f"epochs: {config.epochs}{until if config.patience else ''} (updates of "
+        f"{config.batch_size} rows, {steps:,} an epoch, for {rows:,} training rows; "
+        "--epochs and --batch-size choose others)"
+    )
 
 
 def _run_folder(
@@ -361,15 +425,33 @@ def _check_accumulation(task: Task, config: TrainConfig) -> None:
 
 
 def evaluate(
-    predictor: Predictor, columns: Columns, *, batch_size: int = 32
+    predictor: Predictor,
+    data: Any,
+    *,
+    columns: Mapping[str, str | int | None] | None = None,
+    header: str = "auto",
+    batch_size: int = 32,
 ) -> dict[str, Any]:
     """Return the scores of a model on labelled rows.
 
+    Args:
+        predictor: of the model.
+        data: the rows, as of `train`.
+        columns: role to the name of its column, as of `train`.
+        header: of a file, as of `train`.
+        batch_size: texts computed at once.
+
     Raises:
+        ConfigError: `data` is no data.
         DataError: a label is unknown to the model; all bad lines are counted.
     """
+    if not isinstance(predictor, Predictor):
+        raise ConfigError(
+            f"`predictor` must be what `load` returns; {received(predictor)}"
+        )
     task = predictor.model.task
-    task.targets(columns)  # before the model runs
-    answers = predictor.answers(columns, batch_size=batch_size)
-    more = task.further_scores(predictor.model, columns, batch_size)
-    return {**task.score(columns, answers), **more}
+    rows = labelled_rows(task, data, columns=columns, header=header)
+    task.targets(rows)  # before the model runs
+    answers = predictor.answers(rows, batch_size=batch_size)
+    more = task.further_scores(predictor.model, rows, batch_size)
+    return {**task.score(rows, answers), **more}

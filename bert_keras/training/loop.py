@@ -5,9 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,14 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.task_model import TaskModel
+from bert_keras.training.best_epoch import BestEpoch, DevCurve
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.rows import places_of
 from bert_keras.training.state import TrainingState, write_state
 from bert_keras.training.train_step import not_finite
 from bert_keras.training.updates import (
+    HeldOutLoss,
     new_optimizer,
     own_metrics,
     training_rows,
@@ -41,27 +41,6 @@ from bert_keras.training.updates import (
 
 BEST = "best"  # the model folder of the best epoch, in that of the run
 _PROGRESS = "progress.json"
-
-
-@dataclasses.dataclass
-class BestEpoch:
-    """The epoch with the highest score on dev.
-
-    Args:
-        epoch: its number, from 1; 0 before there is one.
-        value: its score, the one that the task names; NaN is below any number.
-        scores: all its scores; `None` where another process has computed them.
-        answers: what the scores were taken of; `None` likewise.
-    """
-
-    epoch: int = 0
-    value: float = -math.inf
-    scores: dict[str, Any] | None = None
-    answers: dict[str, np.ndarray] | None = None
-
-    def is_below(self, value: float) -> bool:
-        """Say whether an epoch of a score is better, as the first one always is."""
-        return self.epoch == 0 or value > self.value or math.isnan(self.value)
 
 
 class FineTuningLoop:
@@ -77,14 +56,16 @@ class FineTuningLoop:
         train: rows to train on.
         dev: rows to score.
         run: the folder of the run; of a worker that does not write, a `SilentRun`.
-        config: how to train.
+        config: how to train, settled.
         devices: where to compute.
         stop: tells when the run is to end.
+        final_rows: rows that are scored when training is over.
 
     Attributes:
         step: updates that are made.
         history: rows of the curves.
         best: the best epoch so far.
+        ending: what a person should know of how training ended, in one line, or empty.
         skipped: where updates were passed over, a line each.
 
     Raises:
@@ -101,6 +82,7 @@ class FineTuningLoop:
         config: TrainConfig,
         devices: Devices,
         stop: StopSignal,
+        final_rows: int = 0,
     ) -> None:
         self.model = model
         self.dev = dev
@@ -118,8 +100,11 @@ class FineTuningLoop:
             self._metrics = own_metrics(model)
         self._state = TrainingState(model, self._optimizer, weights=model.weights)
         # What texts need has no place on a TPU: there, a copy on the host is scored.
-        self._predictor = Predictor(_plain_copy(model) if fixed else model)
+        self._scored = _plain_copy(model) if fixed else model
+        self._predictor = Predictor(self._scored)
+        self._held_out_loss: HeldOutLoss | None = None
         self.skipped: list[str] = []
+        self.ending = ""
         self.step = devices.agree(run.steps[-1] if run.steps else 0)
         self.progress = TrainingProgress(
             self.rows,
@@ -127,6 +112,9 @@ class FineTuningLoop:
             metrics=self._metrics,
             tensorboard=config.tensorboard if devices.is_chief else None,
             is_shown=devices.is_chief,
+            dev_rows=len(dev),
+            final_rows=final_rows,
+            may_end_early=bool(config.patience),
         )
         if self.step:
             self._restore()
@@ -135,23 +123,32 @@ class FineTuningLoop:
             # An epoch that ends here is scored again.
             lambda row: "loss" in row or row["step"] < self.step,
         )
-        self.best = BestEpoch()
-        name = f"dev_{model.task.best_score}"
+        self._curve = DevCurve()
         for row in self.history:
-            if name in row and self.best.is_below(row[name]):
-                self.best = BestEpoch(int(row["epoch"]), row[name])
+            self._curve.add_row(row, model.task.best_score)
+
+    @property
+    def best(self) -> BestEpoch:
+        return self._curve.best
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last update, from 1."""
+        return -(-self.step // self.rows.steps_per_epoch)
 
     def train(self) -> None:
-        """Make all updates that are left.
+        """Make all updates that are left, or those until dev no longer improves.
 
         Raises:
             TrainingError: a loss or gradient is not finite, and that is to stop a run.
             CheckpointError: the disk refuses.
             RunStopped: the run was asked to end; it is saved.
         """
+        is_over = False
         if self.step and self.step % self.rows.steps_per_epoch == 0:
-            self._score()
-        if self.step == self.rows.steps:
+            is_over = self._score()
+        if is_over or self.step == self.rows.steps:
+            self._end(is_over)
             return
         made = updates(
             self.model,
@@ -165,7 +162,9 @@ class FineTuningLoop:
                 self._pass_over(update.loss)
             self.step += 1
             self._add(self.progress.add(update))
-            self._save_and_score()
+            if is_over := self._save_and_score():
+                break
+        self._end(is_over)
 
     def best_model(self) -> TaskModel:
         """Return the model of the best epoch, scored: of plain weights on one device.
@@ -176,7 +175,7 @@ class FineTuningLoop:
             CheckpointError: that epoch's folder is broken.
         """
         self.run.wait()
-        model, is_last = self.model, self.best.epoch == self.config.epochs
+        model, is_last = self.model, self.best.epoch == self.epoch
         if self.devices.name != "single" or has_lora(model.backbone):
             model, is_last = _plain_copy(model), False
         if self.devices.is_chief and not is_last:
@@ -184,24 +183,24 @@ class FineTuningLoop:
         if self.devices.workers > 1:
             take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None:
-            answers = Predictor(model).answers(self.dev)
+            seen = self.progress.scoring("dev", len(self.dev))
+            answers = Predictor(model).answers(self.dev, seen=seen)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
         return model
 
-    def _save_and_score(self) -> None:
-        """Do what is due after an update."""
+    def _save_and_score(self) -> bool:
+        """Do what is due after an update; say whether training is over."""
         ends_epoch = self.step % self.rows.steps_per_epoch == 0
         stops = self.stop.is_due()
         if not ends_epoch and not stops and self.step % self.config.save_every:
-            return
+            return False
         # A row ends here, so that curves go on as if a run had not been stopped.
         self._add(self.progress.end_row())
         if self.devices.is_chief:
             self._save()
         self.stop.leave(self.run.wait)
-        if ends_epoch:
-            self._score()
+        return ends_epoch and self._score()
 
     def _save(self) -> None:
         state = self._state.copy()
@@ -235,26 +234,63 @@ class FineTuningLoop:
             f"({epoch} epochs and {batch:,} steps): {folder}"
         )
 
-    def _score(self) -> None:
-        """Score dev; keep the model if it is the best so far; on the chief."""
-        if not self.devices.is_chief:
-            return
-        task, epoch = self.model.task, self.step // self.rows.steps_per_epoch
-        with self.stop.at_once():
-            if self._predictor.model is not self.model:
-                found = plain_weights(self.model)
-                for weight in self._predictor.model.weights:
-                    weight.assign(found[weight.path])
-            answers = self._predictor.answers(self.dev)
-            scores = task.score(self.dev, answers)
-        value = float(scores[task.best_score])
+    def _score(self) -> bool:
+        """Score an epoch; say, on all workers, whether dev no longer improves."""
+        if self.devices.is_chief:
+            with self.stop.at_once():
+                self._score_dev()
+        if not self.config.patience:
+            return False
+        # While the rate still rises, or has only begun to fall, dev may stand still.
+        may_end = 2 * self.epoch >= self.rows.epochs
+        stalled = self._curve.stalled >= self.config.patience  # the chief's counts
+        return bool(self.devices.agree(int(may_end and stalled)))
+
+    def _score_dev(self) -> None:
+        """Score dev; keep the model if it is the best so far."""
+        task = self.model.task
+        if self._scored is not self.model:
+            found = plain_weights(self.model)
+            for weight in self._scored.weights:
+                weight.assign(found[weight.path])
+        seen = self.progress.scoring("dev", len(self.dev))
+        answers = self._predictor.answers(self.dev, seen=seen)
+        scores = task.score(self.dev, answers)
+        value, loss = float(scores[task.best_score]), self._dev_loss(scores)
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
-        shown = {f"dev_{k}": v for k, v in {**plain, task.best_score: value}.items()}
-        self._add(self.progress.end_epoch(shown))
-        if self.best.is_below(value):
-            self.best = BestEpoch(epoch, value, scores, answers)
+        shown = {**plain, "loss": loss, task.best_score: value}
+        self._add(
+            self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()}),
+        )
+        if self._curve.add(self.epoch, value, loss, scores, answers):
             weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}
             self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
+
+    def _dev_loss(self, scores: dict[str, Any]) -> float:
+        """Return the mean loss on dev: among the scores, or computed for it."""
+        if "loss" in scores:
+            return float(scores["loss"])
+        if self._held_out_loss is None:
+            self._held_out_loss = HeldOutLoss(self._scored, self.dev)
+        return self._held_out_loss()
+
+    def _end(self, is_early: bool) -> None:
+        """Tell how training has ended, where that is worth a line."""
+        self.progress.end_training()
+        if not self.devices.is_chief:
+            return
+        if is_early:
+            self.ending = (
+                f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
+                f"improved for {self._curve.stalled} epochs"
+            )
+        elif self.epoch > 1 and not self._curve.stalled:
+            self.ending = (
+                f"dev was still improving in the last epoch, {self.epoch}: more "
+                "--epochs may give a better model"
+            )
+        if self.ending:
+            say(self.ending)
 
     def _pass_over(self, loss: float) -> None:
         """Tell of an update that was not made; raise where that is to stop a run.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,15 @@ from bert_keras.training.updates import Update
 
 _SECONDS_BETWEEN_LINES = 5.0  # where no one can see a line change in place
 _ROWS_AN_EPOCH = 20
+# What scoring a row costs of training on one, until it is measured: there are no
+# gradients.
+_SCORING_COST = 1 / 3
 
 
 class TrainingProgress:
     """Prints the loss, examples and real tokens a second and the time left.
+
+    The time left counts scoring in, at the speed of the last time.
 
     Args:
         rows: the rows that are trained on.
@@ -30,6 +35,9 @@ class TrainingProgress:
         metrics: their means are told in each row of the curves; set back after it.
         tensorboard: folder for curves, or `None`.
         is_shown: whether lines are printed.
+        dev_rows: rows that are scored after each epoch.
+        final_rows: rows that are scored when training is over.
+        may_end_early: whether the time left is the most that it can be.
 
     Attributes:
         seconds: of training, scores included, those before a stop as well.
@@ -44,11 +52,20 @@ class TrainingProgress:
         metrics: Sequence[keras.metrics.Metric] = (),
         tensorboard: str | None = None,
         is_shown: bool = True,
+        dev_rows: int = 0,
+        final_rows: int = 0,
+        may_end_early: bool = False,
     ) -> None:
         self.rows = rows
         self.step = start
         self.metrics = metrics
         self.is_shown = is_shown
+        self.dev_rows = dev_rows
+        self.may_end_early = may_end_early
+        self._final_rows = final_rows  # that are left
+        self._is_over = False
+        self._step_seconds = 0.0
+        self._row_seconds = 0.0  # of scoring
         self.seconds = 0.0
         self.real_tokens = self.places = 0
         self._losses: list[float] = []  # since the last row
@@ -136,28 +153,87 @@ class TrainingProgress:
     def _tell(self) -> None:
         now = time.perf_counter()
         batch, steps = self._batch(), self.rows.steps_per_epoch
-        ends = batch == steps
-        in_place = sys.stderr.isatty()
-        waited = now - self._last_line > _SECONDS_BETWEEN_LINES
-        if not (in_place or ends or waited):
-            return
         seconds = max(now - self._epoch_clock, 1e-9)
         # Those of this epoch that this process has made.
         made = max(self._seen / self.rows.batch_size, 1e-9)
-        left = (self.rows.steps - self.step) * seconds / made
+        self._step_seconds = seconds / made
         loss = float(np.mean(self._epoch_losses)) if self._epoch_losses else np.nan
-        line = (
+        # This epoch is still to be scored.
+        scored = (self.rows.epochs - (self.step - 1) // steps) * self.dev_rows
+        self._show(
             f"epoch {(self.step - 1) // steps + 1}/{self.rows.epochs}  "
             f"step {batch}/{steps}  loss {loss:.4f}  "
             f"{self._seen / seconds:,.1f} examples/s  "
             f"{self._tokens / seconds:,.0f} real tokens/s  "
-            f"{self.real_share:.0%} of tokens real  {left:,.0f} s left"
+            f"{self.real_share:.0%} of tokens real  {self._left(scored)}",
+            ends=batch == steps,
         )
-        self._last_line = now
+
+    def scoring(self, name: str, rows: int) -> Callable[[int], None]:
+        """Return what tells of rows being scored; it is called with how many more.
+
+        Args:
+            name: of the data set.
+            rows: how many it has.
+        """
+        start, done = time.perf_counter(), 0
+
+        def seen(count: int) -> None:
+            nonlocal done
+            done += count
+            seconds = max(time.perf_counter() - start, 1e-9)
+            self._row_seconds = seconds / done
+            if name != "dev":
+                self._final_rows -= count
+            if not self.is_shown:
+                return
+            epochs = 0
+            if not self._is_over:
+                epochs = self.rows.epochs - self.step // self.rows.steps_per_epoch
+            rest = rows - done if name == "dev" else 0
+            self._show(
+                f"scoring {name}: {done:,} of {rows:,}  {done / seconds:,.1f} "
+                f"examples/s  {self._left(rest + epochs * self.dev_rows)}",
+                ends=done == rows,
+                is_quick=seconds < _SECONDS_BETWEEN_LINES,
+            )
+
+        return seen
+
+    def end_training(self) -> None:
+        """Note that no more updates are made, so that only scoring is left."""
+        self._is_over = True
+
+    def _left(self, dev_rows: int) -> str:
+        """Return what is said of the time left, with so many rows of dev to score."""
+        row = self._row_seconds
+        if not row:
+            row = self._step_seconds / self.rows.batch_size * _SCORING_COST
+        steps = 0 if self._is_over else self.rows.steps - self.step
+        seconds = steps * self._step_seconds + (dev_rows + self._final_rows) * row
+        most = "at most " if steps and self.may_end_early else ""
+        return f"{most}{seconds:,.0f} s left"
+
+    def _show(self, line: str, *, ends: bool, is_quick: bool = False) -> None:
+        """Print a line, in place of the last one where a person looks on.
+
+        Args:
+            line: what to say.
+            ends: whether it is the last one of its kind, which is said always.
+            is_quick: whether all of it took so short that nobody has to be told.
+        """
+        now = time.perf_counter()
+        in_place = sys.stderr.isatty()
+        waited = now - self._last_line > _SECONDS_BETWEEN_LINES
         if in_place:
-            print(f"\r\033[K{line}", end="\n" if ends else "", file=sys.stderr)
-        else:
+            shown = "" if ends and is_quick else line
+            end = "\n" if shown and ends else ""
+            print(f"\r\033[K{shown}", end=end, file=sys.stderr, flush=True)
+        elif waited or ends and not is_quick:
             say(line)
+        else:
+            return
+        self._last_line = now
 
     def _draw(self, row: Mapping[str, float]) -> None:
         """Add a row to TensorBoard's curves."""

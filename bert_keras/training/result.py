@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.files.atomic import replaced_folder
+from bert_keras.files.json_text import json_text
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.report import write_report
@@ -62,7 +62,7 @@ def finish_run(
         encoder: what training started from, as it was given.
         output: the model folder.
         command: the command line, for the report.
-        failed: how the run has diverged, if it has.
+        failed: how the run has diverged, or may have, if it has.
 
     Raises:
         CheckpointError: the best epoch's folder is broken, or the disk refuses.
@@ -74,13 +74,15 @@ def finish_run(
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        answers = predictor.answers(data["dev"])
+        seen = loop.progress.scoring("dev", len(data["dev"]))
+        answers = predictor.answers(data["dev"], seen=seen)
         scores["dev"] = task.score(data["dev"], answers)
     for last, rows in list(data.items())[2:]:
-        answers = predictor.answers(rows)
+        seen = loop.progress.scoring(last, len(rows))
+        answers = predictor.answers(rows, seen=seen)
         scores[last] = task.score(rows, answers)
     of_data = dict(scores)
-    if failed:
+    if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     facts = {name: _facts(model, columns) for name, columns in data.items()}
@@ -92,9 +94,11 @@ def finish_run(
         "max_length": model.preprocessor.max_length,
         **{k: v for k, v in task.settings().items() if k != "classes"},
         "best_epoch": loop.best.epoch,
+        "best_epoch_dev_loss": loop.best.loss,
+        **({"training": loop.ending} if loop.ending else {}),
         "training_seconds": round(loop.progress.state()["seconds"], 1),
         **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **({"diverged": str(failed)} if failed else {}),
+        **_told(failed),
     }
     report = {
         "settings": settings,
@@ -118,9 +122,16 @@ def finish_run(
     return TrainResult(output, model, of_data, loop.history, report)
 
 
+def _told(failed: Divergence | None) -> dict[str, str]:
+    """Return what the report's settings say of a run that is no better than a guess."""
+    if failed is None:
+        return {}
+    return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
+
+
 def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
     """Write `scores.json` and `report.html` into a model folder that is there."""
-    scores = json.dumps(report["scores"], indent=2)
+    scores = json_text(report["scores"], ensure_ascii=True, indent=2)
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
     write_report(folder / "report.html", title=title, **report)
 

@@ -20,7 +20,7 @@ import keras
 
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
-from bert_keras.runs.run_folder import SETTINGS, RunFolder
+from bert_keras.runs.run_folder import SETTINGS, RunFolder, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
@@ -54,20 +54,17 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
     found = _settings_of(path)
     if found is not None:
         wanted = json.loads(json.dumps(settings))
-        names = [n for n in {**wanted, **found} if wanted.get(n) != found.get(n)]
         with RunFolder(path, found) as old:
             # Checkpoints of its own, and what several runs have in there.
             kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
             holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
-            if holds and names and resume == "auto":
-                name = names[0]
+            difference = what_differs(found, wanted)
+            if holds and difference and resume == "auto":
                 raise ConfigError(
-                    f"{path}: holds an unfinished run with another `{name}`: "
-                    f"{str(found.get(name))[:60]}; received "
-                    f"{str(wanted.get(name))[:60]}: give the same to go on, or "
-                    "`--resume never` to start anew"
+                    f"{path}: holds an unfinished run with another {difference}: give "
+                    "the same to go on, or `--resume never` to start anew"
                 )
-            if names or resume == "never":
+            if difference or resume == "never":
                 remove_run(old)
     return RunFolder(path, settings)
 

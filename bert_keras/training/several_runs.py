@@ -21,16 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.checkpoints import one_revision
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import check_replaceable, replaced_folder
+from bert_keras.files.places import check_output_place
 from bert_keras.inference.model_folder import load_model
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
+from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import named_tests, train, with_dev
+from bert_keras.training.finetune import task_and_data, train
 from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.result import TrainResult, write_results
 from bert_keras.training.run import (
@@ -41,11 +44,13 @@ from bert_keras.training.run import (
     told_settings,
 )
 
+# Arguments of `train` that are read once for all runs.
+_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
 _RESULTS = ("report.html", "scores.json")
 
 
 def train_seeds(
-    task: type[Task] | Task,
+    task: str | type[Task] | Task,
     *,
     seeds: int,
     output: str | os.PathLike[str],
@@ -73,14 +78,14 @@ def train_seeds(
     """
     check_whole_number("seeds", seeds, least=2)
     config = config or TrainConfig()
-    with _Runs(task, output, config, given, free=("seed",)) as runs:
+    with one_revision(), _Runs(task, output, config, given, free=("seed",)) as runs:
         for seed in range(config.seed, config.seed + seeds):
             runs.make(f"seed-{seed}", dataclasses.replace(config, seed=seed))
         return runs.finish()
 
 
 def search_settings(
-    task: type[Task] | Task,
+    task: str | type[Task] | Task,
     *,
     grid: str = "paper",
     output: str | os.PathLike[str],
@@ -110,7 +115,7 @@ def search_settings(
 
     config = config or TrainConfig()
     space: dict[str, Any] = {name: list(each) for name, each in GRIDS[grid].items()}
-    with _Runs(task, output, config, given, free=tuple(space)) as runs:
+    with one_revision(), _Runs(task, output, config, given, free=tuple(space)) as runs:
 
         def value(trial: Any) -> float:
             point = {n: trial.suggest_categorical(n, each) for n, each in space.items()}
@@ -133,16 +138,16 @@ class _Runs:
 
     def __init__(
         self,
-        task: type[Task] | Task,
+        task: str | type[Task] | Task,
         output: str | os.PathLike[str],
         config: TrainConfig,
         given: Mapping[str, Any],
         *,
         free: tuple[str, ...],
     ) -> None:
+        check_output_place("output", output, {"encoder": given.get("encoder")})
         check_replaceable(output)
         check_tensorboard(config.tensorboard, Path(output))
-        self.task = task
         self.output = Path(output)
         # Several strategies in one process disturb each other.
         devices = given.get("devices") or find_strategy(config.strategy)
@@ -152,12 +157,14 @@ class _Runs:
                 f"{devices.name}: start one `train` a run"
             )
         # All runs are scored on the same rows.
-        rows, dev = with_dev(given["train"], given.get("dev"), config)
-        self.given = {**given, "train": rows, "dev": dev, "devices": devices}
+        self.given = {key: given[key] for key in given if key not in _OF_DATA}
+        of_data = {key: given[key] for key in given if key in _OF_DATA}
+        task, data = task_and_data(task, config=config, **of_data)
+        self.task: Task = task
+        tests = {name: data[name] for name in data if name not in ("train", "dev")}
+        self.given |= {"train": data["train"], "dev": data["dev"], "test": tests}
+        self.given["devices"] = devices
         self._found: dict[str, dict[str, Any]] = {}
-        if isinstance(task, type):
-            task = task.from_columns(rows, **(given.get("task_settings") or {}))
-        data = {"train": rows, "dev": dev, **named_tests(given.get("test"))}
         told = told_settings(task, given["encoder"], config, data)
         told = {name: value for name, value in told.items() if name not in free}
         path = run_path(output, "runs")
@@ -173,7 +180,10 @@ class _Runs:
         self._run.__exit__(*error)
 
     def make(self, name: str, config: TrainConfig) -> float:
-        """Train, unless that was done before; return the best score on dev."""
+        """Train, unless that was done before; return the best score on dev.
+
+        NaN is the lowest there is.
+        """
         notes = self._run.path / f"{name}{FINISHED}"
         if notes.exists():
             say(f"{name}: was trained before")
@@ -191,11 +201,11 @@ class _Runs:
         except (OSError, ValueError):
             raise CheckpointError(f"{notes}: broken: delete it") from None
         self._found[name] = report
-        return self._value(name)
+        return self._rank(name)[0]
 
     def finish(self) -> TrainResult:
         """Put the best model where it was asked for, with what all runs have scored."""
-        best = max(self._found, key=self._value)
+        best = max(self._found, key=self._rank)
         report = self._found[best]
         report["settings"]["best_run"] = best
         report["scores"]["runs"] = summary(
@@ -209,16 +219,16 @@ class _Runs:
             name = f"{report['settings']['task']}: {self.output.name}"
             write_results(folder, name, report)
         remove_run(self._run)
-        task = self.task if isinstance(self.task, type) else type(self.task)
-        model = load_model(self.output, task=task)
+        model = load_model(self.output, task=type(self.task))
         return TrainResult(
             self.output, model, report["scores"], report["history"], report
         )
 
-    def _value(self, name: str) -> float:
+    def _rank(self, name: str) -> tuple[float, float]:
+        """Return what a run is compared by: score, then loss on dev; see `rank_of`."""
         report = self._found[name]
         value = float(report["scores"]["dev"][report["best_score"]])
-        return -np.inf if np.isnan(value) else value
+        return rank_of(value, report["settings"]["best_epoch_dev_loss"])
 
 
 def summary(

@@ -9,17 +9,18 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import distributed, gathered, summed_function
+from bert_keras.distribution.replicated_fit import undivided
 from bert_keras.errors import ConfigError
+from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
 
@@ -45,7 +46,7 @@ class TaskObjective:
         self, model: keras.Model, *, metrics: Sequence[keras.metrics.Metric] = ()
     ) -> None:
         self.model = model
-        self.loss = model.task.loss()
+        self.loss = _loss_of(model)
         self.metrics = metrics
         self._counted = getattr(self.loss, "counted", None)
         # A sum is divided by nothing.
@@ -123,10 +124,27 @@ class TaskObjective:
         return tf.ones(tf.shape(first)[: min(max(rank, 1), first.shape.rank)])
 
 
+def _loss_of(model: keras.Model) -> keras.losses.Loss:
+    """Return the loss that a model was compiled with, or that of its task."""
+    if not getattr(model, "compiled", False):
+        return model.task.loss()
+    loss = keras.losses.get(undivided(model.loss))
+    return loss if isinstance(loss, keras.losses.Loss) else _Mean(loss)
+
+
+class _Mean(keras.losses.Loss):
+    """The mean of what a function gives, as Keras takes it."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.call = function
+
+
 def _still(output: Any) -> Any:
     return tf.stop_gradient(output)
 
 
+_MOST_LOSS_ROWS = 1000
 Batches = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
@@ -206,7 +224,7 @@ def fit(
         config: how to train.
         after_update: called with the batches of each update.
     """
-    config = config.settled(model.task.learning_rate)
+    config = config.settled(model.task, len(train))
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps)
     optimizer.build(model.trainable_variables)
@@ -215,15 +233,48 @@ def fit(
             after_update(update.batches)
 
 
+class HeldOutLoss:
+    """The mean of a task's loss on held-out rows, without dropout.
+
+    Args:
+        model: a task's model, as it is when the loss is asked for.
+        columns: the rows; of more than 1,000 so many, evenly spread, are looked at.
+        batch_size: rows computed at once; a loss that compares rows follows from it.
+    """
+
+    def __init__(
+        self, model: TaskModel, columns: Columns, *, batch_size: int = 32
+    ) -> None:
+        every = max(1, -(-len(columns) // _MOST_LOSS_ROWS))
+        some = columns.take(range(0, len(columns), every))
+        rows = TrainingRows(model, some, batch_size=batch_size, epochs=1, seed=0)
+        self._batches = rows.dataset()
+        objective = TaskObjective(model)
+
+        def sums(inputs: Any, labels: Any) -> tuple[Any, Any]:
+            loss, _ = objective.sums(model(inputs, training=False), labels)["loss"]
+            return loss, objective.counts(labels)["loss"]
+
+        spec = self._batches.element_spec
+        self._sums = tf.function(sums, input_signature=spec, autograph=False)
+
+    def __call__(self) -> float:
+        """Return the loss with the weights that the model has now."""
+        found = [tuple(map(float, self._sums(*batch))) for batch in self._batches]
+        total, count = (sum(each) for each in zip(*found, strict=True))
+        return total / max(count, 1.0)
+
+
 def training_rows(
     model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
 ) -> TrainingRows:
     """Return the rows of a run in its order; `fixed` as that of `TrainingRows`."""
+    config = config.settled(model.task, len(columns))
     return TrainingRows(
         model,
         columns,
-        batch_size=config.batch_size,
-        epochs=config.epochs,
+        batch_size=cast(int, config.batch_size),
+        epochs=cast(int, config.epochs),
         seed=config.seed,
         accumulation=config.accumulation,
         fixed=fixed,

@@ -8,7 +8,8 @@ from pathlib import Path
 from tables import COLUMNS, Column, Row
 
 import bert_keras
-from bert_keras import BertConfig, PretrainConfig, TrainConfig, find_task
+from bert_keras import BertConfig, TrainConfig, find_task
+from bert_keras.pretraining import PretrainConfig
 
 PARTS = ("train", "dev", "test")
 DATA = Path(__file__).resolve().parents[1] / "data"

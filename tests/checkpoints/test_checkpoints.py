@@ -432,7 +432,7 @@ def test_broken_json(folder: Path, text: bytes) -> None:
 
 
 def test_json_that_is_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_keras.checkpoints.base._MOST_JSON_BYTES", 10)
+    monkeypatch.setattr("bert_keras.files.json_file._MOST_BYTES", 10)
     with pytest.raises(CheckpointError, match="at most 10 bytes"):
         read_checkpoint(folder)
 
@@ -814,6 +814,25 @@ def test_pickles_are_fetched_where_nothing_else_is(
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert resolve("hf://o/n") == tmp_path
     assert asked[2:] == [list(checkpoints.HUB_FILES)]
+
+
+def test_a_pickle_is_of_the_revision_of_the_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    snapshot = tmp_path / ("0123456789" * 4)
+    snapshot.mkdir()
+
+    def download(name: str, *, revision: Any, allow_patterns: list[str]) -> str:
+        asked.append(revision)
+        return str(snapshot)
+
+    fake_hub(monkeypatch, download)
+    torch = types.ModuleType("torch")
+    torch.__version__ = "2.6.0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert resolve("hf://o/n@main") == snapshot
+    assert asked == ["main", snapshot.name]
 
 
 def test_a_hub_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_fit_on_two_replicas_is_fit_on_one_device(folder: Path, tmp_path: Path) 
     for name in ("single", "mirrored"):
         (tmp_path / name).mkdir()
         run_script("fit_cases.py", folder, tmp_path / name, name)
-    for name in ("classifier", "pretrainer"):
+    for name in ("classifier", "own_number", "own_sum", "pretrainer"):
         one, two = (
             np.load(tmp_path / strategy / f"{name}.npz")
             for strategy in ("single", "mirrored")

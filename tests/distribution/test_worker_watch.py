@@ -6,6 +6,7 @@ agree on through a file.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from conftest import ROOT
 from bert_keras.distribution.worker_watch import EXIT_CODE
 
 WORKER = """
-import sys, time, types
+import contextlib, json, os, sys, threading, time, types
 from pathlib import Path
 from bert_keras.distribution.worker_watch import WorkerWatch
 
@@ -38,15 +39,29 @@ def agree(number):
     return number
 
 devices = types.SimpleNamespace(
-    worker=worker, workers=int(workers), is_chief=worker == 0, host="localhost",
-    agree=agree,
+    worker=worker, workers=int(workers), is_chief=worker == 0, agree=agree,
+    host=os.environ.get("HOST", "localhost"),
 )
 def finish(most):  # as a checkpoint that is being written
     written = Path(folder) / f"written{worker}"
     while how == "write" and not written.exists():
         time.sleep(0.01)
 
-with WorkerWatch(devices) as watch:
+def left(address):  # what a run that is over has left open
+    names = [thread.name for thread in threading.enumerate()]
+    place = "/proc/self/fd/"
+    files = [os.path.realpath(place + name) for name in os.listdir(place)]
+    sockets = sum("socket:" in file for file in files)
+    facts = {"threads": names.count("workers"), "sockets": sockets, "at": address}
+    (Path(folder) / f"left{worker}").write_text(json.dumps(facts))
+
+watch = WorkerWatch(devices)
+with contextlib.ExitStack() as stack:
+    address = []
+    stack.callback(left, address)
+    stack.enter_context(watch)
+    if worker == 0 and watch._listener is not None:
+        address += watch._listener.getsockname()[:1]
     watch.finish = finish
     (Path(folder) / f"up{worker}").touch()
     while not all((Path(folder) / f"up{n}").exists() for n in range(int(workers))):
@@ -126,6 +141,30 @@ def test_what_is_being_written_is_finished_when_a_worker_dies(tmp_path: Path) ->
     code, said = ended(workers[0])
     assert (tmp_path / "written0").exists()
     assert code in (3, EXIT_CODE) and said.count("\n") <= 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("how", ["leave", "raise"])
+def test_the_end_of_a_run_closes_its_sockets_and_its_thread(
+    tmp_path: Path, how: str
+) -> None:
+    for worker in start(tmp_path, [(0.5, how)] * 2):
+        ended(worker)
+    facts = [json.loads((tmp_path / f"left{n}").read_text()) for n in range(2)]
+    # The chief listens at the address of the cluster, not on all interfaces.
+    assert facts[0].pop("at") in (["127.0.0.1"], ["::1"])
+    assert [(each["threads"], each["sockets"]) for each in facts] == [(0, 0)] * 2
+
+
+def test_an_address_that_is_no_interface_here_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOST", "192.0.2.1")  # of RFC 5737: nobody's
+    told = [ended(worker) for worker in start(tmp_path, [(0.1, "leave")] * 2)]
+    assert told[1] == (0, "")
+    assert told[0][0] == 0
+    assert told[0][1].startswith("bert-keras: workers cannot be watched from 192.0.2.1")
+    assert told[0][1].count("\n") == 1
 
 
 def test_workers_that_are_done_take_their_leave(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterable
 
 import tokenizers
-from tokenizers.normalizers import BertNormalizer
+from tokenizers.normalizers import NFD, BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -25,7 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from bert_keras.text import characters  # noqa: E402
 
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-NAMES = ("DELETED", "SPACES", "CJK", "PUNCTUATION", "MARKS")
+NAMES = ("DELETED", "SPACES", "CJK", "PUNCTUATION", "MARKS", "KEPT_MARKS")
+BEHIND, BEFORE = "\u0334", "\u0345"  # of the lowest combining class, and the highest
 
 
 def normalizer(*, clean=False, chinese=False, strip=False, lower=False):
@@ -42,6 +43,7 @@ def find() -> dict[str, characters.Ranges]:
     """Return the ranges of each class."""
     clean, chinese = normalizer(clean=True), normalizer(chinese=True)
     strip, split = normalizer(strip=True), BertPreTokenizer().pre_tokenize_str
+    order = NFD().normalize_str
     found: dict[str, list[int]] = {name: [] for name in NAMES}
     for code in CODES:
         text = f"a{chr(code)}b"
@@ -56,6 +58,10 @@ def find() -> dict[str, characters.Ranges]:
             found["PUNCTUATION"].append(code)
         if strip(text) == "ab":
             found["MARKS"].append(code)
+        elif order(chr(code)) == chr(code):  # else it decomposes
+            moves = order(f"a{BEFORE}{chr(code)}") != f"a{BEFORE}{chr(code)}"
+            if moves or order(f"a{chr(code)}{BEHIND}") != f"a{chr(code)}{BEHIND}":
+                found["KEPT_MARKS"].append(code)
     return {name: ranges(codes) for name, codes in found.items()}
 
 

@@ -131,9 +131,10 @@ def test_a_target_of_other_files(encoder_folder: Path, tmp_path: Path) -> None:
 
 
 def test_onto_itself(encoder_folder: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(encoder_folder, tmp_path / "same"))
-    convert(folder, folder)
-    assert_same_weights(folder, encoder_folder)
+    folder = Path(shutil.copytree(encoder_folder, tmp_path / "model"))
+    before = files_of(folder)
+    refused(lambda: convert(folder, folder), "`target` must be another place than")
+    assert files_of(folder) == before
 
 
 def test_pooling_comes_along(encoder_folder: Path, tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_an_old_folder_of_the_same_format_is_replaced(
     convert(spam_folder, tmp_path / "out", to="google")
     assert_same_weights(tmp_path / "out", spam_folder)
     folder = Path(shutil.copytree(encoder_folder, tmp_path / "model"))
-    refused(lambda: convert(folder, folder, to="google"), "holds other files")
+    refused(lambda: convert(folder, folder, to="google"), "another place")
     assert_same_weights(folder, encoder_folder)
 
 

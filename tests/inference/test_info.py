@@ -88,7 +88,9 @@ def test_broken_facts_beside_a_saved_model(served: Path, tmp_path: Path) -> None
     (tmp_path / "saved_model.pb").write_bytes(graph)
     (tmp_path / export.EXTRA).mkdir()
     (tmp_path / export.EXTRA / "answers.json").write_text("[")
-    refused(lambda: describe(tmp_path), "answers.json: broken")
+    refused(lambda: describe(tmp_path), "answers.json: not a JSON file")
+    (tmp_path / export.EXTRA / "answers.json").write_text('{"task": "x"}')
+    refused(lambda: describe(tmp_path), "answers.json: must hold `task`")
 
 
 @pytest.mark.parametrize("path", ["nowhere", "folder", "file"])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, _joined, load
+from bert_keras.tasks.classification import Classification
 
 TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
 
@@ -103,7 +107,7 @@ def test_the_order_within_a_pair_matters(pair_predictor: Predictor) -> None:
         ([3], "received at 0: '3' (int)"),
         (["a", ("b", "c")], "received at 1"),
         ([["a"]], "(list)"),
-        ([b"bytes"], "(bytes)"),
+        ([b"no UTF-8: \xff"], "must be UTF-8"),
     ],
 )
 def test_what_is_no_list_of_strings(
@@ -148,3 +152,39 @@ def test_half_precision_is_near(
 
 def test_an_unknown_precision(spam_folder: Path) -> None:
     refused(lambda: load(spam_folder, precision="float8"), "precision", "float8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shouted(Classification):
+    """A task of a user's own that is scored on other texts than it answers."""
+
+    name = "shouted"
+
+    def probe(self, preprocessor: Any, texts: Any) -> dict[str, Any]:
+        return self.features(preprocessor, tf.fill(tf.shape(texts), "win cash now"))
+
+
+def test_scores_are_of_what_a_task_probes(
+    spam_model: Any, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(Shouted(spam_model.task.classes))
+    for mine, trained in zip(model.weights, spam_model.weights, strict=True):
+        mine.assign(trained)
+    predictor = Predictor(model)
+    columns = as_columns(text=["see you at six", "lunch at home"], label=["ham"] * 2)
+    found = predictor.answers(columns)["label"].tolist()
+    assert found == [b"spam", b"spam"]
+    assert [row["label"] for row in predictor.predict(columns)] == ["ham", "ham"]
+
+
+def test_answers_that_are_not_finite_are_told(
+    make_model: Callable[..., Any], spam_model: Any
+) -> None:
+    model = make_model(spam_model.task)
+    kernel = model.get_layer("classifier").kernel
+    kernel.assign(np.full(kernel.shape, 3e38, "float32"))
+    predictor = Predictor(model)
+    line = refused(lambda: predictor.predict(["win " * 99]), "not finite", "'win win")
+    assert len(line) < 300
+    columns = as_columns(text=["win cash"], label=["ham"])
+    refused(lambda: predictor.answers(columns), "`score`", "1 of 1 texts", "'win cash'")

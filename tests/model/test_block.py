@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.config import BertConfig
+from bert_keras.errors import ConfigError
 from bert_keras.model.block import Block, activation, dropout
 
 SETTINGS = {"hidden_size": 8, "num_heads": 2, "intermediate_size": 12, "seed": 1}
@@ -300,6 +302,24 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate, dtype):
     assert len(scale) == 1
     digits = {"float32": 1e-4, "float16": 1e-3, "bfloat16": 8e-3}
     assert scale[0] == pytest.approx(1 / (1 - rate), rel=digits[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("rate", [1e-320, 1e-9, 1 - 2**-16, 0.999_999, 1 - 2**-53])
+def test_dropout_is_finite_at_the_ends_of_its_range(rate, dtype):
+    y = floats(dropout(tf.ones((301, 333), dtype), rate, tf.constant([1, 2])))
+    assert np.all(np.isfinite(y))
+    assert np.mean(y == 0) == pytest.approx(rate, abs=1e-3)
+
+
+@pytest.mark.parametrize("rate", [1, 1.0, -0.1, math.nan, math.inf, True, "0.1", None])
+@pytest.mark.parametrize("name", ["dropout_rate", "attention_dropout_rate"])
+def test_a_block_refuses_rates_out_of_the_range_of_the_config(name, rate):
+    told = rf"`{name}` must be in \[0, 1\); received {rate!r}"
+    with pytest.raises(ConfigError, match=told):
+        Block(**{**SETTINGS, name: rate})
+    BertConfig(hidden_dropout_prob=1 - 2**-53)
+    Block(**{**SETTINGS, name: 1 - 2**-53})
 
 
 def test_dropout_drops_units_on_their_own():

@@ -17,8 +17,8 @@ from bert_keras.checkpoints.matching import encoder_shapes
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, batch_inputs, complete
+from bert_keras.model.optimizers import AdamW
 from bert_keras.text.packing import pack_rows, pad_rows
-from bert_keras.training.optimizers import AdamW
 
 CONFIG = BertConfig(
     vocab_size=30,

@@ -8,11 +8,11 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
+from bert_keras.model.optimizers import AdamW
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.optimizers import AdamW
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "win", "now", "see", "you"]
 TEXTS = ["win now", "see you now", "see", "win win win you"]

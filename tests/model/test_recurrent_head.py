@@ -130,7 +130,7 @@ def test_the_encoder_is_frozen_and_without_dropout(
     ("settings", "part"),
     [
         ({"layers": "first"}, "`layers` must be one of embeddings, "),
-        ({"units": 0}, "`units` must be an integer of at least 1; received 0"),
+        ({"units": 0}, "`units` must be a whole number from 1 to 4096; received 0"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], part: str) -> None:

@@ -1,5 +1,6 @@
 """Encoder and BiLSTM on JAX and torch equal those on TensorFlow; training on both.
 
+The process of JAX cannot import TensorFlow: `model/` needs Keras and NumPy alone.
 Keras takes its backend when it is imported, so each runs in a process of its own.
 """
 
@@ -42,11 +43,20 @@ LAYOUTS = {"padded": PADDED, "packed": PACKED}
 # Batches come from one .npz; the encoder's outputs, and the losses of a classifier that
 # is trained upon it with dropout, go into another.
 SCRIPT = """
-    import sys
+    import os, sys
+
+    class NoTensorFlow:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in ("tensorflow", "tensorflow_text", "keras_hub"):
+                raise ImportError(f"{name} is not to be had here")
+
+    if os.environ["KERAS_BACKEND"] == "jax":  # torch looks for TensorFlow by itself
+        sys.meta_path.insert(0, NoTensorFlow())
+
     import keras, numpy as np
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.heads import PooledHead
-    from bert_keras.training.optimizers import AdamW
+    from bert_keras.model.optimizers import AdamW
     from bert_keras.model.recurrent_head import RecurrentHead
 
     def tags(states, batch):

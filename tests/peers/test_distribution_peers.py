@@ -20,7 +20,7 @@ FIT = """
     from bert_keras.config import BertConfig
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.heads import PooledHead
-    from bert_keras.training.optimizers import AdamW
+    from bert_keras.model.optimizers import AdamW
 
     devices = keras.distribution.list_devices()
     assert len(devices) == 2, devices

@@ -9,6 +9,7 @@ from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.model_folder import save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.question_answering.task import QuestionAnswering
@@ -17,7 +18,6 @@ from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.optimizers import AdamW, WarmupLinearDecay
 from bert_keras.training.updates import new_optimizer, training_rows, updates
 
 torch = pytest.importorskip("torch")

@@ -15,12 +15,12 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.optimizers import NOT_DECAYED, AdamW
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.packing import pack_rows
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.optimizers import NOT_DECAYED, AdamW
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -13,6 +13,7 @@ from conftest import refused
 
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.masked_lm_head import MaskedAccuracy, MaskedPerplexity
+from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.folder import new_pretrainer
 from bert_keras.pretraining.input import pretraining_dataset
@@ -23,7 +24,6 @@ from bert_keras.pretraining.pretrainer import (
     pretraining_metrics,
 )
 from bert_keras.pretraining.progress import forward_operations
-from bert_keras.training.optimizers import AdamW
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import STILL
 

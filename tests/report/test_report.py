@@ -223,7 +223,7 @@ def test_an_old_report_is_replaced_and_a_failure_leaves_it(tmp_path, monkeypatch
     path = tmp_path / "r.html"
     path.write_text("old")
     with pytest.raises(AttributeError):
-        write_report(path, title="new", **(NOTHING | {"settings": None}))
+        write_report(path, title="new", **(NOTHING | {"scores": None}))
     assert path.read_text() == "old"
     assert write_report(path, title="new", **NOTHING) == path
     assert "<h1>new</h1>" in path.read_text()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import files_of, refused
 
 from bert_keras.runs.run_folder import RunFolder
+from bert_keras.training.run import open_run
 
 
 def fill(folder: Path) -> None:
@@ -93,3 +96,35 @@ def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or that of a run")
     refused(lambda: RunFolder(tmp_path / "thesis.tex", {}), "must be a new folder")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ({"rate": 1}, {"rate": 2}, "`rate`: 1; received 2"),
+        ({"rate": 1}, {}, "`rate`: 1; received None"),
+        (
+            {"task settings": {"classes": list("abcdefghijklmnopqrst"), "top": 3}},
+            {"task settings": {"classes": list("abcdefghijklmnopqrst"), "top": 5}},
+            "`task settings.top`: 3; received 5",
+        ),
+        (
+            {"t": {"classes": [*"abcdefghijklmnopqrst", "new"]}},
+            {"t": {"classes": [*"abcdefghijklmnopqrst", "old", "x"]}},
+            "`t.classes[20]`: 'new'; received 'old' (and `t.classes[21]`)",
+        ),
+        (
+            {"a": "path/" * 30 + "one", "b": 1, "c": 1, "d": 1, "e": 1},
+            {"a": "path/" * 30 + "two", "b": 2, "c": 2, "d": 2, "e": 2},
+            "`a`: …'path/path/one'; received …'path/path/two' (and `b`, `c`, `d` …)",
+        ),
+    ],
+)
+def test_what_differs_is_shown(
+    tmp_path: Path, old: dict[str, Any], new: dict[str, Any], told: str
+) -> None:
+    with RunFolder(tmp_path / "run", old) as run:
+        run.save(1, fill, keep=1)
+    refused(lambda: RunFolder(tmp_path / "run", new), f"with another {told}: choose")
+    action = functools.partial(open_run, tmp_path / "run", new, resume="auto")
+    refused(action, f"with another {told}: give the same")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import re
 from typing import Any
 
 import keras
 import pytest
 from conftest import refused
 
-from bert_keras.data.class_names import class_names
+from bert_keras.data.class_names import class_names, sorted_names
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
 from bert_keras.tasks import TASKS, find_task
@@ -26,7 +29,6 @@ CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
         ({}, "classification"),
         ({"id2label": THREE}, "classification"),
         ({"id2label": {"0": "LABEL_0"}}, "regression"),
-        ({"num_labels": 1}, "regression"),
         ({"problem_type": None, "id2label": {"0": "x"}}, "regression"),
         ({"problem_type": "regression", "id2label": THREE}, "regression"),
         ({"problem_type": "multi_label_classification"}, "multi-label"),
@@ -74,7 +76,6 @@ def test_one_output_for_several_texts_of_a_row_is_refused(
 def test_names_of_classes() -> None:
     assert class_names({"id2label": {"1": "b", "0": "a"}}) == ("a", "b")
     assert class_names({}) == ("LABEL_0", "LABEL_1")
-    assert class_names({"num_labels": 3}) == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +86,75 @@ def test_names_of_classes() -> None:
         {"id2label": {"0": "a", "1": "a"}},
         {"id2label": {"x": "a"}},
         {"id2label": {}},
-        {"num_labels": "many"},
-        {"num_labels": 0},
+        {"id2label": {"0": None}},
+        {"id2label": {"0": ["a"]}},
+        {"id2label": {"0": True}},
     ],
 )
 def test_names_that_are_none(config: dict[str, Any]) -> None:
     refused(lambda: class_names(config), "`id2label`")
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["1", "01", "001", "2"], ["001", "01", "1", "2"]),
+        (["１", "1", "10", "9"], ["1", "１", "9", "10"]),
+        (["0", "00", "-1"], ["-1", "0", "00"]),
+        (["9" * 5000, "10", "1" * 5000], ["10", "1" * 5000, "9" * 5000]),
+    ],
+)
+def test_equal_numbers_have_one_order(names: list[str], order: list[str]) -> None:
+    for each in itertools.permutations(names):
+        # Sets of few strings are walked in orders that differ by the hash seed.
+        assert sorted_names(dict.fromkeys(each)) == tuple(order)
+
+
+def test_a_class_that_is_no_task_is_told_what_to_subclass() -> None:
+    message = refused(lambda: find_task("pathlib:Path"), "'pathlib:Path'")
+    module, name = re.search(r"subclass of ([\w.]+)\.(\w+)", message).groups()
+    assert getattr(importlib.import_module(module), name).__name__ == "Task"
+
+
+CLASSES = {"classes": ("a", "b")}
+TAGS = {"classes": ("O", "B-a")}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "changes"),
+    [
+        ("classification", CLASSES, {"temperature": 1e-300}),
+        ("classification", CLASSES, {"temperature": 1e300}),
+        ("classification", CLASSES, {"temperature": 10**400}),
+        ("classification", CLASSES, {"abstain_below": 1.5}),
+        ("multi-label", CLASSES, {"temperature": 1e-300}),
+        ("multi-label", CLASSES, {"thresholds": [0.5, float("nan")]}),
+        ("token-classification", TAGS, {"temperature": 1e-300}),
+        ("feature-tagging", TAGS, {"units": 10**9}),
+        ("feature-tagging", TAGS, {"units": True}),
+        ("question-answering", {}, {"temperature": 1e300}),
+        ("question-answering", {}, {"threshold": float("inf")}),
+        ("question-answering", {}, {"threshold": 1e300}),
+        ("question-answering", {}, {"stride": 10**10}),
+        ("question-answering", {}, {"n_best": 10**9}),
+        ("question-answering", {}, {"max_answer_tokens": 10**9}),
+        ("question-answering", {}, {"max_question_tokens": 10**10}),
+        ("question-answering", {}, {"n_best": 10**5000}),
+        ("multiple-choice", {}, {"temperature": float("nan")}),
+        ("next-sentence", {}, {"temperature": 0}),
+        ("masked-lm", {}, {"top_k": 10**9}),
+        ("masked-lm", {}, {"max_predictions": 10**10}),
+        ("masked-lm", {}, {"pseudo_perplexity_texts": 10**30}),
+        ("summarization", {}, {"max_sentences": 10**9}),
+        ("regression", {}, {"mean": 1e39}),
+        ("regression", {}, {"std": 1e-300}),
+        ("embedding", {}, {"scale": 1e300}),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused(
+    name: str, settings: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    task = find_task(name)
+    task(**settings)
+    line = refused(lambda: task(**settings, **changes), f"`{next(iter(changes))}`")
+    assert len(line) < 200

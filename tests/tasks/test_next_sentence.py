@@ -16,9 +16,9 @@ from conftest import refused
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.data.table import as_columns
 from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.pretrained_model import new_model
 from bert_keras.tasks.next_sentence import NextSentence, pairs_of_documents
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import new_model
 
 DOCUMENTS = [[f"{name}{i}" for i in range(9)] for name in "abcd"]
 

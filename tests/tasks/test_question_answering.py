@@ -19,11 +19,14 @@ from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.export import export_model
 from bert_keras.inference.model_folder import save_model
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.pretrained_model import new_model
+from bert_keras.scoring.answers import normalize_answer
+from bert_keras.tasks.question_answering.answers import cut_out, normalized
+from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import new_model
 
 QUESTION = "when do I see you?"
 TEXTS = {
@@ -146,15 +149,15 @@ def test_an_answer_far_down_is_found(make_model: Callable[..., Any]) -> None:
 
 def test_score_is_the_share_among_all_spans(model: TaskModel) -> None:
     # Every span of a short text is listed, so that the probabilities sum to 1.
-    task = with_task(model, n_best=64)
+    task = with_task(model, n_best=64, max_answer_tokens=1)
     texts = as_tensors([["when?"], ["see you at six"]])
     batch = task.features(model.preprocessor, texts)
     outputs = model(batch, training=False)
     answers = task.answer(outputs, batch)
     scores = answers["n_best_scores"].numpy()[0]
-    assert (scores > 0).sum() == 4 * 5 / 2
+    assert (scores > 0).sum() == 4
     assert scores.sum() == pytest.approx(1, abs=1e-5)
-    null = with_task(model, n_best=64, no_answer=True)
+    null = dataclasses.replace(task, no_answer=True)
     answers = null.answer(outputs, batch)
     null_score = float(answers["null_score"][0])
     scores = answers["n_best_scores"].numpy()[0]
@@ -183,6 +186,82 @@ def test_the_threshold_decides_between_answer_and_none(model: TaskModel) -> None
     assert (empty["answer"], empty["score"]) == ("", pytest.approx(1.0))
 
 
+# Which answers are listed.
+
+CONTEXTS = [
+    "SoCal, so cal! The SoC at SoCal, in SoCal. A so-cal; an SoCal the",
+    "win, Win! WIN. win? the win: (win) a win; win win cash at home now",
+    "see you at six",
+    "six",
+    "... !! ?",
+    "",
+    "日本 see 日本 you, İSTANBUL cafe\u0301 at six now " * 6,
+]
+
+
+def overlap(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return the share of the characters of two spans that is in both."""
+    both = min(one["end"], other["end"]) - max(one["start"], other["start"])
+    covered = max(one["end"], other["end"]) - min(one["start"], other["start"])
+    return both / covered
+
+
+def same_answer(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    names = (normalize_answer(span["answer"]) for span in (one, other))
+    return len(set(names)) == 1 or overlap(one, other) > 0.5
+
+
+@pytest.mark.parametrize("n_best", [1, 4, 12])
+def test_listed_answers_are_distinct(model: TaskModel, n_best: int) -> None:
+    texts = as_tensors([[QUESTION] * len(CONTEXTS), CONTEXTS])
+    batch = model.task.features(model.preprocessor, texts)
+    outputs = model(batch, training=False)
+
+    def answers(task: QuestionAnswering) -> Any:
+        found = {k: v.numpy() for k, v in task.answer(outputs, batch).items()}
+        return task.rows(found)
+
+    task = with_task(model, n_best=n_best, max_answer_tokens=5)
+    spans = dataclasses.replace(task._finder(), n_best=1000)._spans(
+        outputs, batch, batch["asked"].windows
+    )
+    every = text_spans(spans, batch["asked"].windows.text, texts=len(CONTEXTS))
+    asked = batch["asked"]
+    cut = cut_out(every, asked.contexts, asked.starts, asked.ends)
+    for number, row in enumerate(answers(task)):
+        columns = [each[number].numpy().tolist() for each in cut]
+        all_spans = [
+            {"answer": text.decode(), "start": start, "end": end}
+            for text, start, end in zip(*columns, strict=True)
+            if text
+        ]
+        wanted: list[dict[str, Any]] = []  # the plain way, of all spans, best first
+        for span in all_spans:
+            if not any(same_answer(span, other) for other in wanted):
+                wanted.append(span)
+        found = [{k: v for k, v in s.items() if k != "score"} for s in row["n_best"]]
+        assert found == wanted[:n_best]
+        if found:
+            assert row["answer"] == all_spans[0]["answer"]
+
+
+def test_answers_are_normalized_as_in_the_script() -> None:
+    texts = [
+        *CONTEXTS[:-1],
+        *(
+            "The  Denver Broncos!",
+            "a an the",
+            "theme a-n An ant",
+            "",
+            " \u3000x ",
+            "the a b",
+        ),
+        *("$5.00", "U.S.A.", "“the” end", "thé a", "x\ty\n z"),
+    ]
+    found = [text.decode() for text in normalized(tf.constant(texts)).numpy()]
+    assert found == [normalize_answer(text) for text in texts]
+
+
 # What is trained on.
 
 
@@ -208,11 +287,23 @@ def test_targets_name_what_they_are() -> None:
     assert task.no_answer
     wanted = [[11, 14], [-1, -1], [16, 18], [-2, -2], [19, 23]]
     assert task.targets(columns).tolist() == wanted
-    (note,) = task.notes(columns)
-    assert "1 of 5 questions" in note
-    assert note.startswith("a.json: ")
-    assert note.endswith(": d")
-    assert task.describe(columns)["wrong_offsets"] == 1
+    answers, questions = task.notes(columns)
+    assert answers == (
+        "a.json: 4 of 8 answers, of 2 of 5 questions, do not stand where "
+        "`answer_start` says: c ('six' at 10), d ('six' at 12), d ('' at 0), "
+        "d ('x' at -1)"
+    )
+    assert "1 of 5 questions" in questions
+    assert questions.startswith("a.json: ")
+    assert questions.endswith(": d")
+    facts = task.describe(columns)
+    assert facts["wrong_offsets"] == 1 and facts["misplaced_answers"] == 4
+    # Some answers of a question are misplaced, and it is trained on by another.
+    (line,) = task.notes(columns.take([0, 2]))
+    assert line.endswith(": c ('six' at 10)")
+    assert task.notes(columns.take([0, 1, 4])) == []
+    many = columns.take([2] * 14)
+    assert task.notes(many)[0].endswith(" and 4 more")
     assert not QuestionAnswering.from_columns(columns.take([0, 4])).no_answer
     refused(lambda: QuestionAnswering.from_columns(columns.take([3])), "a.json", "d")
     refused(lambda: QuestionAnswering.from_columns(columns.take([1])), "no question")

@@ -19,14 +19,20 @@ from conftest import ROWS, files_of, refused
 
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.pretrained_model import new_model
+from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.regression import Regression
 from bert_keras.training import finetune as training
 from bert_keras.training import result as finetuning_result
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import TrainResult, evaluate, new_model, train
+from bert_keras.training.finetune import TrainResult, evaluate, task_and_data, train
+from bert_keras.training.updates import HeldOutLoss
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 TARGETS = np.array([("ham", "promo", "spam").index(label) for label in LABELS])
+FEW = as_columns(text=TEXTS, label=LABELS)
 NO_LEARNING = {"learning_rate": 1e-12, "epochs": 1}
 
 
@@ -34,6 +40,21 @@ NO_LEARNING = {"learning_rate": 1e-12, "epochs": 1}
 def run(train_spam: Callable[..., Any], tmp_path: Path) -> Callable[..., TrainResult]:
     """Return a function that trains, with some changes, into `tmp_path / "model"`."""
     return functools.partial(train_spam, tmp_path / "model")
+
+
+def crafted_dev(
+    monkeypatch: pytest.MonkeyPatch, accuracies: list[float], dev_losses: list[float]
+) -> None:
+    """Let dev score what is given, one after the other; then break the run."""
+    score, found = Classification.score, iter(zip(accuracies, dev_losses, strict=True))
+
+    def crafted(self: Classification, *args: Any) -> dict[str, Any]:
+        if (values := next(found, None)) is None:
+            raise KeyError("the machine is gone")
+        accuracy, loss = values
+        return {**score(self, *args), "accuracy": accuracy, "loss": loss}
+
+    monkeypatch.setattr(Classification, "score", crafted)
 
 
 def losses(result: TrainResult) -> list[float]:
@@ -98,13 +119,22 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
     assert np.mean(losses(result)) == pytest.approx(wanted.mean(), abs=1e-4)
 
 
-def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Both epochs score alike, whatever the model says: the first one is the best.
+@pytest.mark.parametrize(
+    ("losses", "best"), [((0.5, 0.4), 1), ((0.4, 0.5), 0), ((0.4, 0.4), 1)]
+)
+def test_of_epochs_that_tie_the_one_of_the_lowest_loss_is_kept(
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: tuple[float, ...],
+    best: int,
+) -> None:
+    # Both epochs score alike, whatever the model says.
     seen: list[list[np.ndarray]] = []
     score, answers = Classification.score, Predictor.answers
 
     def crafted(self: Classification, *args: Any) -> dict[str, Any]:
-        return {**score(self, *args), "accuracy": 0.9}
+        loss = losses[len(seen) - 1]
+        return {**score(self, *args), "accuracy": 0.9, "loss": loss}
 
     def watched(self: Predictor, *args: Any, **kwargs: Any) -> Any:
         seen.append(self.model.get_weights())
@@ -115,9 +145,107 @@ def test_the_best_epoch_is_kept(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
     result = run(train=as_columns(text=TEXTS, label=LABELS))
     first, second = (model[0] for model in seen)
     assert np.abs(first - second).max() > 0
+    settings = result.report["settings"]
+    assert settings["best_epoch"] == best + 1
+    assert settings["best_epoch_dev_loss"] == losses[best]
     for model in (result.model, load(result.folder).model):
-        for kept, best in zip(model.get_weights(), seen[0], strict=True):
-            np.testing.assert_array_equal(kept, best)
+        for kept, wanted in zip(model.get_weights(), seen[best], strict=True):
+            np.testing.assert_array_equal(kept, wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "epochs"),
+    [(12, 16, 20), (392, 16, 12), (1000, 32, 10), (3668, 32, 3), (10**6, 32, 3)],
+)
+def test_small_data_gets_more_updates(rows: int, batch_size: int, epochs: int) -> None:
+    config = TrainConfig().settled(Classification, rows)
+    assert (config.batch_size, config.epochs, config.patience) == (
+        *(batch_size, epochs),
+        3,
+    )
+    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 7
+    # The negatives of a pair are the other rows of its batch.
+    assert TrainConfig().settled(Embedding, 12).batch_size == 32
+    given = TrainConfig(epochs=7).settled(Classification, rows)
+    assert (given.epochs, given.patience) == (7, 0)
+
+
+def test_training_ends_when_dev_no_longer_improves(
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    crafted_dev(monkeypatch, [0.5, *[0.7] * 9, 0.9], [0.9] * 11)
+    result = run(train=FEW, epochs=None)
+    said = capsys.readouterr().err
+    assert (
+        "epochs: 20, fewer if dev does not improve for 3 (updates of 8 rows, 2 an epoch"
+        in said
+    )
+    # Not in the first half of the epochs.
+    ending = "ended after epoch 10 of 20: dev has not improved for 8 epochs"
+    assert ending in said
+    assert max(row["epoch"] for row in result.history) == 10
+    settings = result.report["settings"]
+    assert settings["training"] == ending and settings["best_epoch"] == 10
+    assert (settings["epochs"], settings["patience"]) == (20, 3)
+
+
+def test_given_epochs_are_made_to_the_end(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crafted_dev(monkeypatch, [0.7] * 6, [0.9] * 6)
+    result = run(train=FEW, epochs=6)
+    assert max(row["epoch"] for row in result.history) == 6
+    said = capsys.readouterr().err
+    assert "epochs:" not in said and "ended" not in said
+    assert "still improving" not in said
+
+
+def test_a_dev_that_still_improves_at_the_end_is_told(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crafted_dev(monkeypatch, [0.7] * 3, [0.9, 0.8, 0.7])
+    result = run(train=FEW, epochs=3)
+    line = "dev was still improving in the last epoch, 3: more --epochs may"
+    assert line in capsys.readouterr().err
+    assert line in result.report["settings"]["training"]
+
+
+def test_a_run_that_was_stopped_ends_as_early(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the end follows from is in the curves."""
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:  # while the fourth epoch is scored
+        crafted_dev(patch, [0.5, 0.7, 0.7], [0.9, 0.8, 0.7])
+        with pytest.raises(KeyError):
+            run(train=FEW, epochs=8, patience=3)
+    with monkeypatch.context() as patch:  # when training is over
+        crafted_dev(patch, [0.6, 0.6, 0.6, 0.7], [0.9, 0.9, 0.9, 0.7])
+        patch.setattr(finetuning_result, "write_report", broken)
+        refused(lambda: run(train=FEW, epochs=8, patience=3), "No space left on device")
+    # The last epoch is scored again, and so is the best one.
+    crafted_dev(monkeypatch, [0.6, 0.7], [0.9, 0.7])
+    result = run(train=FEW, epochs=8, patience=3)
+    assert max(row["epoch"] for row in result.history) == 6
+    settings = result.report["settings"]
+    assert (settings["best_epoch"], settings["best_epoch_dev_loss"]) == (3, 0.7)
+
+
+def test_a_loss_that_no_score_tells_is_computed(make_model: Any) -> None:
+    model = make_model(Regression(scaling="none"))
+    rows = as_columns(text=TEXTS, label=[str(n % 5) for n in range(12)])
+    found = HeldOutLoss(model, rows, batch_size=5)()
+    scores = evaluate(Predictor(model), rows)
+    assert found == pytest.approx(scores["root_mean_squared_error"] ** 2, rel=1e-5)
+    many = rows.take([0, 1] * 1500)
+    some = HeldOutLoss(model, many)
+    assert some() == pytest.approx(HeldOutLoss(model, rows.take([0, 1]))(), rel=0.02)
 
 
 def test_without_dev_rows_some_are_set_aside(
@@ -136,6 +264,101 @@ def test_without_dev_rows_some_are_set_aside(
     assert "3 of 12 training rows are set aside" in capsys.readouterr().err
     (kept,) = seen.value.args
     assert len(set(kept["text"])) == len(kept) == 9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_class_stays_in_training(seed: int) -> None:
+    # Each class but one has one row: whatever is drawn, only that one's can go.
+    rows = as_columns(text=list("abcdef"), label=["x", "ham", "y", "ham", "z", "w"])
+    config = TrainConfig(seed=seed, dev_share=0.5)
+    lines: list[str] = []
+    _, data = task_and_data(
+        Classification, train=rows, config=config, tell=lines.append
+    )
+    assert set(data["train"]["label"]) == {"x", "y", "z", "w", "ham"}
+    assert data["dev"]["label"] == ["ham"]
+    assert lines == [
+        f"no dev rows given: 1 of 6 training rows are set aside (seed {seed}), not 3: "
+        "each class is in training"
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        ("multi-label", ["x,y", "y,x", "z", ""]),
+        ("next-sentence", ["next", "next", "next", "not_next"]),
+        ("token-classification", ["B-x", "B-x", "B-y", "O"]),
+    ],
+)
+def test_what_other_tasks_learn_stays_in_training(
+    task: str, labels: list[str], seed: int
+) -> None:
+    rows = as_columns(text=list("abcd"), text_pair=list("abcd"), label=labels)
+    config = TrainConfig(seed=seed, dev_share=0.5)
+    found, data = task_and_data(task, train=rows, config=config, tell=str)
+    settings = found.settings() if task == "multi-label" else {}
+    kinds = [set(kind) for kind in found.kinds(rows, **settings)]
+    trained = [set(kind) for kind in found.kinds(data["train"], **settings)]
+    assert set.union(*trained) == set.union(*kinds)
+
+
+def test_what_is_set_aside_is_named_where_it_matters() -> None:
+    action = functools.partial(task_and_data, config=TrainConfig(), tell=str)
+    two = as_columns(text=["a", "b"], label=["neg", "pos"])
+    refused(lambda: action(Classification, train=two), "too few rows", "each class")
+    two = as_columns(text=["a", "b"], label=["1", "2"])
+    line = refused(lambda: action("regression", train=two), "two values or more")
+    assert line.endswith("; 1 of 2 rows are set aside for dev")
+    same = as_columns(text=["a", "b"], label=["1", "1"])
+    line = refused(lambda: action("regression", train=same, dev=same), "two values")
+    assert "set aside" not in line
+
+
+def test_data_is_given_as_people_have_it(encoder_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    rows = [f'"{text}",{n}\n' for text, n in zip(TEXTS, TARGETS, strict=True)]
+    path.write_text("sentence,kind\n" + "".join(rows))
+    table = {"sentence": TEXTS, "kind": TARGETS}
+    columns = {"text": "sentence", "label": "kind"}
+    result = train(
+        "classification",
+        encoder=encoder_folder,
+        train=path,
+        dev=table,
+        test={"table": table, "file": str(path)},
+        columns=columns,
+        output=tmp_path / "model",
+        config=TrainConfig(epochs=1, max_length=24),
+    )
+    assert result.model.task.classes == ("0", "1", "2")
+    accuracy = result.scores["dev"]["accuracy"]
+    assert accuracy == result.scores["file"]["accuracy"]
+    assert accuracy == result.scores["table"]["accuracy"]
+    for data in (table, path):
+        scores = evaluate(Predictor(result.model), data, columns=columns)
+        assert scores["accuracy"] == accuracy
+
+
+@pytest.mark.parametrize("name", ["train", "dev", "test"])
+def test_what_is_no_data_is_named(run: Any, name: str) -> None:
+    refused(lambda: run(**{name: 5}), f"`{name}` must be a path", "received int")
+    refused(lambda: run(task="spam"), "`task` must be one of", "'spam'")
+
+
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_a_label_of_many_digits_is_one_line(task: str) -> None:
+    labels = ["9" * 5000, "1"] * 5
+    rows = Columns("a.tsv", {"text": list("abcdefghij"), "label": labels}, [*range(10)])
+    config = TrainConfig(dev_share=0.4)
+    action = functools.partial(task_and_data, task, config=config, tell=str)
+    line = refused(lambda: action(train=rows), "a.tsv:", "1,000 characters", "5,000")
+    assert len(line) < 1500 and "999…" in line
+    known = Classification(("1", "2"))
+    assert len(refused(lambda: known.targets(rows.take([0])), "a.tsv:0", "…")) < 300
+    number = find_task("regression")
+    assert len(refused(lambda: number().targets(rows.take([0])), "a.tsv:0")) < 300
 
 
 def test_too_few_rows_to_set_some_aside(encoder_folder: Path, tmp_path: Path) -> None:
@@ -286,10 +509,21 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
     refused(action, "`tensorboard`", "outside")
 
 
+def test_parts_that_no_batch_has() -> None:
+    for rows in (12, 2000):
+        settle = lambda rows=rows: TrainConfig(accumulation=3).settled(  # noqa: E731
+            Classification, rows
+        )
+        refused(settle, "`accumulation` must divide `batch_size`", "received 3 and")
+    refused(lambda: TrainConfig(accumulation=3, batch_size=8), "`accumulation`", "3")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("epochs", 0),
+        ("patience", -1),
+        ("patience", 0.5),
         ("epochs", 1.5),
         ("epochs", True),
         ("batch_size", 0),
@@ -309,7 +543,6 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
         ("strategy", "all"),
         ("rematerialize", 1),
         ("tensorboard", 3),
-        ("accumulation", 3),
         ("optimizer", "sgd"),
         ("freeze_layers", -1),
         ("lora_rank", 1.5),

@@ -30,6 +30,7 @@ class Trainer:
 
     source: TrainResult
     accuracy: dict[Any, float]
+    loss: dict[Any, float] = dataclasses.field(default_factory=dict)
     calls: list[TrainConfig] = dataclasses.field(default_factory=list)
     fails: Any = None
 
@@ -45,7 +46,9 @@ class Trainer:
             "dev": {"accuracy": self.accuracy[self.key(config)], "num_examples": 12},
             "test": {"accuracy": 0.5, "num_examples": 12},
         }
+        loss = self.loss.get(self.key(config), 0.5)
         settings = {"task": "classification", "seed": config.seed}
+        settings |= {"best_epoch_dev_loss": loss}
         report = {**self.source.report, "scores": scores, "settings": settings}
         return dataclasses.replace(self.source, scores=scores, report=report)
 
@@ -84,6 +87,14 @@ def test_the_best_seed_is_kept_and_all_are_told(
     assert "seed-9" in page and "tandard deviation" in page
     assert os.listdir(tmp_path) == ["model"]
     assert result.model.task.classes == ("ham", "promo", "spam")
+
+
+def test_of_seeds_that_tie_the_one_of_the_lowest_loss_is_kept(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    trainer.accuracy |= {9: 0.75}
+    trainer.loss = {7: 0.1, 8: 0.6, 9: 0.4}
+    assert seeds(tmp_path).report["settings"]["best_run"] == "seed-9"
 
 
 def test_seeds_that_are_done_are_not_trained_again(

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 from task_cases import Case
 
+from bert_keras.model.optimizers import AdamW
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.tasks.task_model import as_tensors
-from bert_keras.training.optimizers import AdamW
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
 from bert_keras.training.updates import TaskObjective

@@ -102,7 +102,7 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     rows = write_tsv(tmp_path / "rows.tsv", [("text", "label"), *(ROWS * 4)[:45]])
     words = f"train classification --encoder {tmp_path}/encoder --train {rows} "
     words += f"--dev {rows} --batch-size 4 --epochs 3 --save-every 3 --max-length 24 "
-    words += "--learning-rate 3e-3 --weight-decay 0.1"
+    words += "--learning-rate 3e-3 --weight-decay 0.1 --patience 3"
     command = shlex.split(words)
     output = tmp_path / "two"
     job = start(command, output)

@@ -17,8 +17,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ending_of
 from bert_keras.data.table import Columns, read_lines
+from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.masked_lm_head import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
@@ -49,7 +51,7 @@ class MaskedLM(Task):
     words always.
 
     Args:
-        top_k: answers for each mask.
+        top_k: answers for each mask, 1000 at most.
         mask_rate, mask_share, random_share, max_predictions, mask_unit: how training
             and scores hide tokens, see `masking.Masking`.
         pseudo_perplexity_texts: so many texts `evaluate` scores by hiding each of their
@@ -87,8 +89,12 @@ class MaskedLM(Task):
     pseudo_perplexity_texts: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("top_k", 1), ("pseudo_perplexity_texts", 0)):
-            check_whole_number(name, getattr(self, name), least=least)
+        for name, least, most in (
+            ("top_k", 1, 1000),  # answers for each of the masks of a batch
+            ("pseudo_perplexity_texts", 0, 1_000_000),
+            ("max_predictions", 1, 100_000),
+        ):
+            check_whole_number(name, getattr(self, name), least=least, most=most)
         self.masking()
 
     def masking(self) -> Masking:
@@ -116,9 +122,10 @@ class MaskedLM(Task):
         The lines of a `.txt` file where no column is named: each a text, blank ones
         passed over; else a column of a table.
         """
-        place = os.fspath(path)
-        if not columns and ending_of(place) == ".txt":
-            return read_lines(place)
+        if not columns and is_path(path):
+            place = os.fspath(path)
+            if ending_of(place) == ".txt":
+                return read_lines(place)
         return super().read(path, columns=columns, header=header)
 
     def read_texts(
@@ -143,7 +150,7 @@ class MaskedLM(Task):
         """Return the number that each text's masks follow from, int64 [N]."""
         texts = self.texts(columns)[0]
         blank = [
-            (row, f"`text` must hold a word to predict; received {text!r}")
+            (row, f"`text` must hold a word to predict; {received(text)}")
             for row, text in enumerate(texts)
             if not text.strip()
         ]

@@ -18,9 +18,14 @@ from bert_keras.tasks.question_answering.spans import (
     window_spans,
 )
 from bert_keras.tasks.question_answering.windows import AskedWindows, spans_by_parts
+from bert_keras.tasks.tagging.words import over_marks
 from bert_keras.text.packing import unpack
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.windows import Windows
+
+_LOOKED_AT = 20  # spans for each answer that is listed: near the best one are many
+_ASCII_PUNCTUATION = r"[!-/:-@\[-`{-~]"
+_NO_LETTER = r"[^\p{L}\p{M}\p{N}_]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +34,7 @@ class AnswerFinder:
 
     Args:
         max_tokens: longest answer.
-        n_best: how many spans are listed.
+        n_best: how many distinct answers are listed, see `distinct_spans`.
         threshold: "no answer" is given where its score is above that of the best span
             by more than this, in logits; `None`: some span is always an answer.
         temperatures: divide the logits in probabilities; an odd number K of them, and
@@ -41,8 +46,8 @@ class AnswerFinder:
     none; `start` and `end` int32 [B], its characters as Python counts them, -1 for
     none; `score` float32 [B], its probability among all spans; `null_score` float32
     [B], by how much no answer scores above the best span, in logits. `n_best_answers`,
-    `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best spans, best
-    first; where there are fewer: "", -1, -1 and 0. Where it may abstain also
+    `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best distinct spans,
+    best first; where there are fewer: "", -1, -1 and 0. Where it may abstain also
     `abstained` bool [B], whose answer is that of none. For scoring
     `span_probabilities` and `null_probabilities`, float32 [B, K], are those of the best
     span and of no answer at each temperature.
@@ -83,7 +88,7 @@ class AnswerFinder:
             batch = preprocessor.lay(part.ids, part.segments)
             return self._spans(run(batch), batch, part)
 
-        none = Spans.none(self.n_best, len(self.temperatures))
+        none = Spans.none(self._looked_at, len(self.temperatures))
         return self._answers(spans_by_parts(asked.windows, find, none), asked)
 
     def _spans(self, outputs: Any, batch: Mapping[str, Any], windows: Windows) -> Spans:
@@ -91,13 +96,18 @@ class AnswerFinder:
             unpack(outputs, batch).to_tensor(NEVER),
             windows,
             max_tokens=self.max_tokens,
-            n_best=self.n_best,
+            n_best=self._looked_at,
             temperatures=self.temperatures,
         )
+
+    @property
+    def _looked_at(self) -> int:
+        return _LOOKED_AT * self.n_best
 
     def _answers(self, spans: Spans, asked: AskedWindows) -> dict[str, tf.Tensor]:
         windows, contexts, starts, ends = asked
         best = text_spans(spans, windows.text, texts=tf.size(contexts))
+        best = distinct_spans(best, contexts, starts, ends, n_best=self.n_best)
         there = best.scores > NEVER / 2
         parts, first, end = cut_out(best, contexts, starts, ends)
         middle = len(self.temperatures) // 2
@@ -156,14 +166,8 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
     """
     there = spans.scores > NEVER / 2
     shape = tf.shape(there)
-    rows = tf.cast(starts.row_starts(), tf.int32)[:, tf.newaxis]
-
-    def characters(offsets: Any, tokens: Any) -> Any:
-        places = tf.where(there, rows + tokens, tf.size(offsets))
-        return tf.reshape(tf.gather(tf.pad(offsets, [[0, 1]]), places), [-1])
-
-    first = characters(starts.values, spans.starts)
-    end = characters(ends.values, spans.ends)
+    places = _characters(spans, starts, ends)
+    first, end = (tf.reshape(each, [-1]) for each in places)
     # As Python decodes: a sign for each part that is no UTF-8.
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.repeat(texts, shape[1])
@@ -176,3 +180,108 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
         tf.where(there, tf.reshape(first, shape), -1),
         tf.where(there, tf.reshape(end, shape), -1),
     )
+
+
+def distinct_spans(
+    spans: Spans, texts: Any, starts: Any, ends: Any, *, n_best: int
+) -> Spans:
+    """Return the best spans of each text that are different answers, best first.
+
+    Two spans are one answer, that of the higher score, where
+
+    - their texts are equal after normalization, see `normalized`, wherever they stand;
+    - or they overlap almost wholly: the characters in both of them are more than half
+      of those that they cover together, as of "SoC" and "SoCal".
+
+    The first is always the best of all. Fewer than `n_best` are found only where the
+    spans that are given hold no more.
+
+    Args:
+        spans: M of each of B texts, best first.
+        texts, starts, ends: as of `cut_out`.
+        n_best: how many to return, n.
+
+    Returns:
+        The spans, [B, n]; those missing have the score `NEVER`.
+    """
+    with tf.device("CPU:0"):  # as strings are
+        there = spans.scores > NEVER / 2
+        rows, most = tf.unstack(tf.shape(there))
+        first, end = _characters(spans, starts, ends)
+        text = tf.repeat(tf.range(tf.cast(rows, tf.int64)), most)
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")
+        end = over_marks(decoded, text, tf.reshape(end, [-1]))
+        end = tf.reshape(end, tf.shape(there))
+        slots, columns = tf.range(n_best), tf.range(most)
+
+        def look(left: Any, count: Any, chosen: Any, known: Any) -> tuple[Any, ...]:
+            """Take the best span that is left of each text, or pass over it."""
+            pick = tf.argmax(tf.cast(left, tf.int32), axis=1, output_type=tf.int32)
+            one = _chosen_spans(spans, pick[:, tf.newaxis])
+            text = normalized(cut_out(one, texts, starts, ends)[0])  # [B, 1]
+            same = (known == text) & (slots < count[:, tf.newaxis])
+            is_new = tf.reduce_any(left, axis=1) & ~tf.reduce_any(same, axis=1)
+            is_new = (is_new & (count < n_best))[:, tf.newaxis]
+            here = (slots == count[:, tf.newaxis]) & is_new
+            chosen = tf.where(here, pick[:, tf.newaxis], chosen)
+            known = tf.where(here, text, known)
+            from_, to = (
+                tf.gather(each, pick, batch_dims=1)[:, tf.newaxis]
+                for each in (first, end)
+            )
+            both = tf.minimum(end, to) - tf.maximum(first, from_)
+            covered = tf.maximum(end, to) - tf.minimum(first, from_)
+            left &= ~((2 * both > covered) & is_new)
+            left &= columns != pick[:, tf.newaxis]
+            return left, count + tf.cast(is_new[:, 0], tf.int32), chosen, known
+
+        _, count, chosen, _ = tf.while_loop(
+            lambda left, count, *_: tf.reduce_any(
+                left & (count < n_best)[:, tf.newaxis]
+            ),
+            look,
+            (
+                there,
+                tf.zeros([rows], tf.int32),
+                tf.zeros([rows, n_best], tf.int32),
+                tf.fill([rows, n_best], ""),
+            ),
+            parallel_iterations=1,
+        )
+        found = _chosen_spans(spans, chosen)
+        listed = slots < count[:, tf.newaxis]
+        return found._replace(scores=tf.where(listed, found.scores, NEVER))
+
+
+def normalized(texts: Any) -> Any:
+    """Return answers, string, as `span_metrics.normalize_answer` compares them.
+
+    In lower case, without ASCII punctuation, the articles a, an and the, and more than
+    one space.
+    """
+    texts = tf.strings.lower(texts, encoding="utf-8")
+    texts = tf.strings.regex_replace(texts, _ASCII_PUNCTUATION, "")
+    article = f"(^|{_NO_LETTER})(?:a|an|the)({_NO_LETTER}|$)"
+    for _ in range(2):  # two articles share the space between them
+        texts = tf.strings.regex_replace(texts, article, r"\1 \2")
+    texts = tf.strings.regex_replace(texts, r"[\s\p{Z}]+", " ")
+    return tf.strings.strip(texts)
+
+
+def _characters(spans: Spans, starts: Any, ends: Any) -> tuple[Any, Any]:
+    """Return the first characters and the ends of spans, int32 [B, n], 0 for none."""
+    there = spans.scores > NEVER / 2
+    rows = tf.cast(starts.row_starts(), tf.int32)[:, tf.newaxis]
+
+    def of(offsets: Any, tokens: Any) -> Any:
+        places = tf.where(there, rows + tokens, tf.size(offsets))
+        return tf.gather(tf.pad(offsets, [[0, 1]]), places)
+
+    return of(starts.values, spans.starts), of(ends.values, spans.ends)
+
+
+def _chosen_spans(spans: Spans, columns: Any) -> Spans:
+    """Return some of the spans of each text, by number, int32 [B, k]."""
+    names = ("scores", "starts", "ends")
+    some = {n: tf.gather(getattr(spans, n), columns, batch_dims=1) for n in names}
+    return spans._replace(**some)

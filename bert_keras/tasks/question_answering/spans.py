@@ -136,7 +136,7 @@ def window_spans(
         n_best: spans of a window.
         temperatures: K that divide the scores in `totals`.
     """
-    width = tf.reduce_max(tf.concat([windows.count, [n_best]], 0))
+    width = tf.reduce_max(tf.concat([windows.count, [1]], 0))
     tokens = tf.range(width)
     places = windows.place[:, tf.newaxis] + tokens
     places = tf.minimum(places, tf.shape(logits)[1] - 1)
@@ -151,7 +151,8 @@ def window_spans(
     scores = starts[..., tf.newaxis] + tf.gather(ends, reach, axis=1)
     scores = tf.maximum(scores, NEVER)
     flat = tf.reshape(scores, [-1, width * max_tokens])
-    best, index = tf.math.top_k(flat, n_best)
+    few = tf.pad(flat, [[0, 0], [0, n_best]], constant_values=NEVER)
+    best, index = tf.math.top_k(few, n_best)
     start = windows.first[:, tf.newaxis] + index // max_tokens
     totals = [tf.reduce_logsumexp(flat / each, axis=1) for each in temperatures]
     return Spans(

@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,8 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.squad import is_squad, read_squad
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers
@@ -25,16 +25,14 @@ from bert_keras.settings import check_number, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder
-from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
-from bert_keras.tasks.question_answering.squad import (
+from bert_keras.tasks.question_answering.rows import (
     answer_places,
     gold_texts,
-    is_squad,
     misplaced,
     question_facts,
-    read_squad,
     wrong_answers,
 )
+from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.tasks.question_answering.windows import (
     AskedWindows,
     asked_windows,
@@ -42,6 +40,15 @@ from bert_keras.tasks.question_answering.windows import (
     question_lengths,
 )
 from bert_keras.text.preprocessor import Preprocessor
+
+# The spans of a window that are compared are as many as its tokens times those of the
+# longest answer; each of the best is looked at one by one.
+_MOST = {
+    "stride": 100_000,
+    "max_answer_tokens": 512,
+    "max_question_tokens": 100_000,
+    "n_best": 100,
+}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -57,9 +64,9 @@ class QuestionAnswering(Confidence, Task):
             by more than this, in logits; `train` finds it on dev.
         stride: context tokens from the start of a window to that of the next; half of
             a window at most.
-        max_answer_tokens: longest answer.
+        max_answer_tokens: longest answer, 512 at most.
         max_question_tokens: longer questions are cut.
-        n_best: how many spans are listed.
+        n_best: how many distinct answers are listed, 100 at most.
         **confidence: those of `Confidence`. A question whose score is below
             `abstain_below` gets the answer "" and `abstained`.
 
@@ -91,13 +98,14 @@ class QuestionAnswering(Confidence, Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("stride", "max_answer_tokens", "max_question_tokens", "n_best"):
-            check_whole_number(name, getattr(self, name), least=1)
+        for name, most in _MOST.items():
+            check_whole_number(name, getattr(self, name), least=1, most=most)
         if not isinstance(self.no_answer, bool):
-            raise ConfigError(f"`no_answer` must be a bool; received {self.no_answer}")
-        check_number("threshold", self.threshold)
-        if not math.isfinite(self.threshold):
-            raise ConfigError(f"`threshold` must be finite; received {self.threshold}")
+            raise ConfigError(
+                f"`no_answer` must be a bool; received {shown(self.no_answer)}"
+            )
+        # A context without a token scores 1e9 for none.
+        check_number("threshold", self.threshold, least=-1e10, most=1e10)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -114,12 +122,7 @@ class QuestionAnswering(Confidence, Task):
         header: str = "auto",
     ) -> Columns:
         """Return the questions of a file in SQuAD's JSON, with their answers."""
-        if columns:
-            raise ConfigError(
-                "`columns` must be left out: SQuAD's JSON has its own names; "
-                f"received {dict(columns)}"
-            )
-        return read_squad(path)
+        return read_squad(path, columns=columns)
 
     def read_texts(
         self,
@@ -140,7 +143,7 @@ class QuestionAnswering(Confidence, Task):
         targets = task.targets(columns)
         if not (targets >= 0).any():
             wrong = task.notes(columns)
-            message = wrong[0] if wrong else "no question has an answer to learn from"
+            message = wrong[-1] if wrong else "no question has an answer to learn from"
             raise DataError(message, path=None if wrong else columns.path)
         return dataclasses.replace(task, **settings)
 

@@ -15,6 +15,7 @@ import keras
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
+from bert_keras.settings import check_whole_number
 from bert_keras.tasks.tagging.task import TaggingTask
 
 
@@ -30,8 +31,8 @@ class FeatureTagging(TaggingTask):
         classes: the tags in the order of the outputs, such as `O`, `B-person`,
             `I-person`.
         layers: which hidden layers the BiLSTM reads, see `recurrent_head.FEATURES`.
-        units: width of each direction of each of its two layers; `None`: that of the
-            encoder, as the 768 of the paper are that of BERT-base.
+        units: width of each direction of each of its two layers, 4096 at most; `None`:
+            that of the encoder, as the 768 of the paper are that of BERT-base.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -54,17 +55,13 @@ class FeatureTagging(TaggingTask):
                 f"`layers` must be one of {', '.join(FEATURES)}; "
                 f"received {self.layers!r}"
             )
-        units = 1 if self.units is None else self.units
-        if not isinstance(units, int) or units < 1:
-            raise ConfigError(
-                f"`units` must be an integer of at least 1; received {self.units!r}"
-            )
+        if self.units is not None:
+            check_whole_number("units", self.units, least=1, most=4096)
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""
-        encoder.trainable = False
         head = RecurrentHead(
             len(self.classes),
             features=self.layers,
@@ -76,6 +73,9 @@ class FeatureTagging(TaggingTask):
         )
         states = encoder(inputs, training=False)["hidden_states"]
         return head(states, inputs["padding_mask"], inputs["sequence_ids"])
+
+    def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
+        return encoder.layers
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import class_entries, class_names
+from bert_keras.data.class_names import check_names, class_entries, class_names
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.errors import ConfigError, DataError
@@ -30,6 +30,7 @@ from bert_keras.tasks.tagging.word_tags import (
     split_cells,
     tag_facts,
     tag_numbers,
+    types_of,
     wrong_sentences,
 )
 from bert_keras.text.preprocessor import Preprocessor
@@ -65,12 +66,8 @@ class TaggingTask(Confidence, Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "classes", tuple(self.classes))
-        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
-            raise ConfigError(
-                "`classes` must be two or more different tags; "
-                f"received {', '.join(map(repr, self.classes)) or 'none'}"
-            )
+        found = check_names(self.classes, least=2, what="tags")
+        object.__setattr__(self, "classes", found)
         if self.may_abstain and "O" not in self.classes:
             raise ConfigError(
                 "`abstain_below` and `answered_accuracy` need `O` among the classes; "
@@ -102,6 +99,10 @@ class TaggingTask(Confidence, Task):
         if found is None:
             return super().read_texts(path, columns=columns, header=header)
         return found
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        return types_of(columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,25 @@ import numpy as np
 from bert_keras.data.rows import bad_lines
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import WORD_LINES, tag_problem, to_bio
+from bert_keras.errors import received
 from bert_keras.scoring.entities import entities_of, parse_tag, tags_of
 
 
 def split_cells(columns: Columns, role: str) -> list[list[str]]:
     """Return lists of words or tags; cells that are strings are split at spaces."""
     cells: list[Any] = columns[role]
-    return [cell.split() if isinstance(cell, str) else list(cell) for cell in cells]
+    return [
+        cell.split() if isinstance(cell, str) else list(map(str, cell))
+        for cell in cells
+    ]
+
+
+def types_of(columns: Columns) -> list[Collection[str]]:
+    """Return the types of entities in each sentence."""
+    return [
+        {parse_tag(tag)[1] for tag in tags} - {""}
+        for tags in split_cells(columns, "label")
+    ]
 
 
 def classes_of(columns: Columns) -> tuple[str, ...]:
@@ -86,7 +99,7 @@ def _problems(
         if kind and kind not in kinds:
             reason = tag_problem(tag) or (
                 f"the type of a tag must be one of {', '.join(sorted(kinds))}; "
-                f"received {tag!r}"
+                f"{received(tag)}"
             )
             problems.append((line, reason))
     if not problems and len(sentence) != len(tags):

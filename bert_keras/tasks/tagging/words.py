@@ -172,7 +172,7 @@ def find_entities(
     decoded = tf.strings.unicode_decode(texts, "UTF-8")
     starts = tf.gather_nd(pieces.starts, begin)
     ends = tf.gather_nd(pieces.ends, end)
-    ends = _over_marks(decoded, begin[:, 0], ends)
+    ends = over_marks(decoded, begin[:, 0], ends)
     names = tf.gather(tf.constant(found.kinds), tf.gather_nd(found.kind, begin))
 
     def dense(values: Any, fill: Any) -> Any:
@@ -252,7 +252,7 @@ def _is_one_of(prefix: Any, letters: str) -> Any:
     return tf.reduce_any(prefix[..., tf.newaxis] == [ord(c) for c in letters], axis=-1)
 
 
-def _over_marks(decoded: Any, rows: Any, ends: Any) -> Any:
+def over_marks(decoded: Any, rows: Any, ends: Any) -> Any:
     """Move ends over the accents that follow: the tokenizer drops them from the word.
 
     Args:

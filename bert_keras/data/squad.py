@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import DataError, NoRowsError
-from bert_keras.scoring.answers import question_score
+from bert_keras.errors import ConfigError, DataError, NoRowsError
 
 NO_ANSWER, UNKNOWN = -1, -2  # what `place_of` returns where there is no place
+_ROLES = ("id", "question", "context", "answers")
 _MOST_SHOWN = 10  # bad questions that an error names
 
 
@@ -32,11 +31,19 @@ def is_squad(path: str | os.PathLike[str]) -> bool:
     return isinstance(_load(os.fspath(path)), dict)
 
 
-def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Columns:
+def read_squad(
+    path: Any,
+    *,
+    columns: Mapping[str, str | int | None] | None = None,
+    with_answers: bool = True,
+) -> Columns:
     """Return the questions of a SQuAD file, one a row, in their order.
 
     Args:
-        path: the file, perhaps gzipped.
+        path: the file, perhaps gzipped. Or a table in memory, as of `as_columns`, with
+            a question a row; its `answers` are as those of a file, `(text, start)`
+            pairs, or lists of texts and starts, as in `datasets`.
+        columns: of a table: role (`id`, `question`, `context`, `answers`) to column.
         with_answers: whether each question must have `answers`; they are left out if
             not.
 
@@ -49,16 +56,27 @@ def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Co
         DataError: the file is missing, no SQuAD, or has broken questions: all are
             counted and the first ten named by their id.
     """
-    place = os.fspath(path)
-    content = _load(place)
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        raise DataError("must be SQuAD's JSON: an object with a list `data`", path=path)
+    source = source_of(path)
+    if isinstance(source, MemoryRows):
+        place, questions = source.path, _questions_of_rows(source, columns or {})
+    else:
+        if columns:
+            raise ConfigError(
+                "`columns` must be left out: SQuAD's JSON has its own names; "
+                f"received {dict(columns)}"
+            )
+        place, content = source, _load(source)
+        if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+            raise DataError(
+                "must be SQuAD's JSON: an object with a list `data`", path=place
+            )
+        questions = _questions(place, content["data"])
     cells: dict[str, Any] = {"id": [], "question": [], "context": []}
     if with_answers:
         cells["answers"] = []
     problems = []
     seen: set[str] = set()
-    for name, question, context in _questions(place, content["data"]):
+    for name, question, context in questions:
         problem = _problem(question, context, with_answers)
         if name in seen:
             problem = problem or "stands twice in the file"
@@ -78,9 +96,9 @@ def read_squad(path: str | os.PathLike[str], *, with_answers: bool = True) -> Co
         shown = "; ".join(problems[:_MOST_SHOWN])
         shown += f"; and {more} more" if more > 0 else ""
         count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
-        raise DataError(f"{count}{shown}", path=path)
+        raise DataError(f"{count}{shown}", path=place)
     if not cells["id"]:
-        raise NoRowsError("holds no questions", path=path)
+        raise NoRowsError("holds no questions", path=place)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
 
 
@@ -93,13 +111,18 @@ def is_answers(cell: Any) -> bool:
     )
 
 
+def stands_at(context: str, text: str, start: int) -> bool:
+    """Say whether an answer's text begins at a character of its context."""
+    return start >= 0 and bool(text) and context.startswith(text, start)
+
+
 def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
     """Return first character and end of the first answer that stands where it says.
 
     `NO_ANSWER` twice where there are no answers, `UNKNOWN` where none stands there.
     """
     for text, start in answers:
-        if start >= 0 and text and context.startswith(text, start):
+        if stands_at(context, text, start):
             return start, start + len(text)
     code = UNKNOWN if answers else NO_ANSWER
     return code, code
@@ -136,6 +159,37 @@ def _questions(
                 yield str(name), question, paragraph.get("context")
 
 
+def _questions_of_rows(
+    table: MemoryRows, columns: Mapping[str, str | int | None]
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield what `_questions` does, of the rows of a table; `id` may be missing."""
+    keys = {role: str(columns.get(role) or role) for role in _ROLES}
+    for number, row in table.rows():
+        question = {role: row.get(key) for role, key in keys.items()}
+        name = question["id"]
+        question["is_impossible"] = row.get("is_impossible") == "true"
+        question["answers"] = _answer_dicts(question["answers"])
+        yield str(number if name is None else name), question, question["context"]
+
+
+def _answer_dicts(answers: Any) -> Any:
+    """Return the answers of a row as SQuAD's files have them."""
+    if isinstance(answers, dict):  # as in `datasets`: a list of each
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if isinstance(texts, list) and isinstance(starts, list):
+            answers = list(zip(texts, starts, strict=False))
+            if len(texts) != len(starts):
+                return None
+    if not isinstance(answers, list):
+        return None
+    return [
+        {"text": answer[0], "answer_start": answer[1]}
+        if isinstance(answer, list | tuple) and len(answer) == 2
+        else answer
+        for answer in answers
+    ]
+
+
 def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:
     values = parent.get(key) if isinstance(parent, dict) else None
     if not isinstance(values, list):
@@ -163,90 +217,3 @@ def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
     if answers and question.get("is_impossible"):
         return "is said to be impossible and has answers"
     return ""
-
-
-_MOST_SHOWN_of_asked = 10
-
-
-def answer_places(columns: Columns) -> np.ndarray:
-    """Return first character and end of an answer of each question, int32 [N, 2].
-
-    Of several the first whose text stands where it is said to; -1 for no answer, -2
-    where no answer does.
-
-    Raises:
-        DataError: a cell of `answers` is of another form.
-    """
-    problems = [
-        (row, f"`answers` must be a list of (text, start); received {answers!r}")
-        for row, answers in enumerate(columns["answers"])
-        if not is_answers(answers)
-    ]
-    if problems:
-        raise columns.error(problems)
-    pairs = zip(columns["context"], columns["answers"], strict=True)
-    return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
-
-
-def misplaced(columns: Columns) -> list[str]:
-    """Return a line that names the questions whose answers stand nowhere, or none."""
-    wrong = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
-    if not len(wrong):
-        return []
-    names = names_of(columns)
-    shown = ", ".join(str(names[row]) for row in wrong[:_MOST_SHOWN_of_asked])
-    more = len(wrong) - _MOST_SHOWN_of_asked
-    return [
-        f"{columns.path}: {len(wrong):,} of {len(columns):,} questions are not "
-        "trained on: none of their answers stands where `answer_start` says: "
-        f"{shown}" + (f" and {more:,} more" if more > 0 else "")
-    ]
-
-
-def question_facts(columns: Columns) -> dict[str, Any]:
-    """Return how many questions there are, with and without an answer."""
-    answered = sum(bool(answers) for answers in columns["answers"])
-    return {
-        "rows": len(columns),
-        "contexts": len(set(columns["context"])),
-        "with_answer": answered,
-        "without_answer": len(columns) - answered,
-        "wrong_offsets": int((answer_places(columns) == UNKNOWN).any(1).sum()),
-    }
-
-
-def names_of(columns: Columns) -> list[Any]:
-    """Return the ids of questions, or their lines where they have none."""
-    return columns["id"] if "id" in columns else columns.lines
-
-
-def gold_texts(columns: Columns) -> list[list[str]]:
-    """Return the texts of each question's answers."""
-    return [[answer[0] for answer in given] for given in columns["answers"]]
-
-
-def wrong_answers(
-    columns: Columns, given: list[str], probabilities: np.ndarray
-) -> list[dict[str, Any]]:
-    """Return the questions that were answered wrong, most confident first.
-
-    Args:
-        columns: the questions.
-        given: the answer to each, "" for none.
-        probabilities: float [N], those of the answers.
-    """
-    golds, names = gold_texts(columns), names_of(columns)
-    scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]
-    wrong = [row for row, score in enumerate(scores) if score.exact < 1]
-    wrong.sort(key=lambda row: -probabilities[row])
-    return [
-        {
-            "id": names[row],
-            "text": columns["question"][row],
-            "answers": " | ".join(dict.fromkeys(golds[row])),
-            "prediction": given[row],
-            "f1": scores[row].f1,
-            "probability": float(probabilities[row]),
-        }
-        for row in wrong
-    ]

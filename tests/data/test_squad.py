@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import SHARED, refused
 
-from bert_keras.tasks.question_answering.squad import is_squad, read_squad
+from bert_keras.data.squad import is_squad, read_squad
 
 CONTEXT = "Ada Lovelace 🎉 was born in London."
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.training.optimizers import NOT_DECAYED, AdamW, Lamb, WarmupLinearDecay
+from bert_keras.model.optimizers import NOT_DECAYED, AdamW, Lamb, WarmupLinearDecay
 
 SHAPES = {"kernel": (3, 2), "bias": (2,), "gamma": (2,), "beta": (2,), "table": (6, 2)}
 ADAM = {"learning_rate": 0.01, "weight_decay": 0.1, "epsilon": 1e-6}

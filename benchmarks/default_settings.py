@@ -1,0 +1,182 @@
+"""What the default settings reach beside the best that were set by hand.
+
+    python benchmarks/default_settings.py [--data emails sms100 …] [--seeds 3]
+        [--minutes 60] [--rows N]
+
+Trains all-MiniLM-L6-v2 by `train` with its defaults, and with the settings of `HAND`,
+with several seeds each: the e-mails of `examples/data`, 100 and 500 rows of the SMS
+Spam Collection, MRPC and CoLA. Prints the score of the test rows, epochs made and
+seconds of each run, then a table of means and standard deviations, and whether the
+defaults are within one standard deviation of the best by hand. The test rows are: the
+e-mails' own; 1,000 other messages; GLUE's dev rows (a tenth of the training rows is
+then dev). A run that would begin after `--minutes` is left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import seeded_runs
+
+from bert_keras import Classification, TrainConfig, train
+from bert_keras.data.table import Columns, read_columns
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared/data"
+TEST_MESSAGES = 1000
+BY_DEFAULT = "default"
+
+# Of each data set the settings that people would try by hand.
+SMALL = {
+    "3 epochs, 5e-5, batch 32": TrainConfig(epochs=3, batch_size=32),
+    "6 epochs, 2e-4, batch 16": TrainConfig(
+        epochs=6, batch_size=16, learning_rate=2e-4
+    ),
+    "20 epochs, 1e-4, batch 16": TrainConfig(
+        epochs=20, batch_size=16, learning_rate=1e-4
+    ),
+}
+LARGE = {
+    "3 epochs, 5e-5, batch 32": TrainConfig(epochs=3, batch_size=32),
+    "4 epochs, 1e-4, batch 32": TrainConfig(
+        epochs=4, batch_size=32, learning_rate=1e-4
+    ),
+}
+HAND = {"emails": SMALL, "sms100": SMALL, "sms500": SMALL, "mrpc": LARGE, "cola": LARGE}
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Rows of a task, and the score that is reported of it."""
+
+    train: Columns
+    dev: Columns | None
+    test: Columns
+    score: str
+
+
+def emails(seed: int) -> Data:
+    folder = ROOT / "examples/data/emails"
+    train, dev, test = (
+        Classification.read(folder / f"{name}.csv") for name in ("train", "dev", "test")
+    )
+    return Data(train, dev, test, "accuracy")
+
+
+def messages(count: int, seed: int) -> Data:
+    rows = read_columns(
+        SHARED / "sms_spam/SMSSpamCollection",
+        columns={"label": 0, "text": 1},
+        header="no",
+    )
+    order = np.random.default_rng(seed).permutation(len(rows))
+    test = rows.take(sorted(order[-TEST_MESSAGES:]))
+    return Data(rows.take(sorted(order[:count])), None, test, "accuracy")
+
+
+def glue(name: str, score: str, columns: dict[str, Any], header: str) -> Data:
+    train, test = (
+        read_columns(SHARED / f"glue_{name}/{part}.tsv", columns=columns, header=header)
+        for part in ("train", "dev")
+    )
+    return Data(train, None, test, score)
+
+
+MRPC = {"text": "#1 String", "text_pair": "#2 String", "label": "Quality"}
+SETS = {
+    "emails": emails,
+    "sms100": lambda seed: messages(100, seed),
+    "sms500": lambda seed: messages(500, seed),
+    "mrpc": lambda seed: glue("mrpc", "accuracy", MRPC, "yes"),
+    "cola": lambda seed: glue(
+        "cola", "matthews_correlation", {"text": 3, "label": 1}, "no"
+    ),
+}
+
+
+def scored(data: Data, config: TrainConfig, seed: int) -> tuple[float, int]:
+    """Train with a seed; return the score on test and the epochs that were made."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            Classification,
+            encoder=seeded_runs.encoder_path(),
+            train=data.train,
+            dev=data.dev,
+            test=data.test,
+            output=Path(folder) / "model",
+            config=dataclasses.replace(config, seed=seed),
+        )
+    keras.backend.clear_session()
+    last = max(row["epoch"] for row in result.history)
+    return float(result.scores["test"][data.score]), int(last)
+
+
+def show(name: str, found: dict[str, list[float]]) -> None:
+    """Print means, deviations and how the defaults stand, for one data set."""
+    for how, values in found.items():
+        spread = f"± {statistics.stdev(values):.3f}" if len(values) > 1 else "(1 seed)"
+        print(f"{name:<8}{how:<28}{statistics.mean(values):.3f} {spread}")
+    others = {how: values for how, values in found.items() if how != BY_DEFAULT}
+    if BY_DEFAULT not in found or not others:
+        return
+    best = max(others, key=lambda how: statistics.mean(others[how]))
+    if min(len(found[BY_DEFAULT]), len(others[best])) < 2:
+        print(f"{name:<8}too few seeds to compare")
+        return
+    gap = statistics.mean(others[best]) - statistics.mean(found[BY_DEFAULT])
+    spread = statistics.stdev(others[best])
+    word = "within" if gap <= spread else "not within"
+    print(f"{name:<8}defaults are {word} one deviation of the best by hand ({best})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=60, help="begin no run after")
+    parser.add_argument("--rows", type=int, help="so many training rows only")
+    options = parser.parse_args()
+    begun, left_out = time.perf_counter(), []
+    found: dict[str, dict[str, list[float]]] = {}
+    # Seeds outside: what time allows is measured of all settings alike.
+    for seed in range(1, options.seeds + 1):
+        for name in options.data:
+            if name != "emails" and not SHARED.is_dir():
+                print(f"{name}: skipped, there is no {SHARED}")
+                continue
+            data = SETS[name](seed)
+            if options.rows:
+                rows = range(min(options.rows, len(data.train)))
+                data = dataclasses.replace(data, train=data.train.take(rows))
+            for how, config in {BY_DEFAULT: TrainConfig(), **HAND[name]}.items():
+                start = time.perf_counter()
+                if start - begun > 60 * options.minutes:
+                    left_out.append(f"{name} {how} seed {seed}")
+                    continue
+                score, epochs = scored(data, config, seed)
+                found.setdefault(name, {}).setdefault(how, []).append(score)
+                print(
+                    f"{name:<8}{how:<28}seed {seed}  {data.score} {score:.3f}  "
+                    f"{epochs} epochs  {time.perf_counter() - start:.0f} s",
+                    flush=True,
+                )
+    print()
+    for name, scores in found.items():
+        show(name, scores)
+    if left_out:
+        print(f"left out after {options.minutes:g} minutes: {'; '.join(left_out)}")
+
+
+if __name__ == "__main__":
+    main()

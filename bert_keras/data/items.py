@@ -1,0 +1,169 @@
+"""What callers pass as texts, as a list of plain Python values: `as_items`.
+
+Lists, arrays, tensors, series, generators and tables of any library are told apart by
+what they can do, so none of these libraries is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bert_keras.data.table import Columns
+from bert_keras.errors import DataError
+
+Forms = Sequence[Sequence[str]]
+
+
+def as_items(
+    texts: Any, forms: Forms = (("text",),), *, name: str = "texts"
+) -> list[Any]:
+    """Return texts as a list with one item a row.
+
+    Args:
+        texts: an iterable of strings, or of tuples, lists or dicts of them: a list, an
+            array or tensor, ragged or not, a series, a generator, a `tf.data.Dataset`
+            of single rows; or a table with named columns, such as a dict of lists or
+            a DataFrame, whose other columns are passed over. Bytes must be UTF-8.
+        forms: the names of the columns of a row, several sets of which any will do.
+        name: the argument, for errors.
+
+    Returns:
+        Strings, tuples and lists of strings, and what is neither as it came; a row of
+        a table is a tuple, or one value where there is one column.
+
+    Raises:
+        DataError: it is no such thing, or has no order.
+    """
+    table = _as_table(texts)
+    if table is not None:
+        return _rows_of(table, forms, name)
+    count = len(forms[0])
+    if count > 1 and isinstance(texts, tuple) and len(texts) == count:
+        if all(_is_column(each) for each in texts):
+            raise DataError(
+                f"`{name}` must hold one row in each place; received a tuple of "
+                f"{count} columns: give list(zip(*{name}))"
+            )
+    return [_item(value, forms, name, row) for row, value in _numbered(texts, name)]
+
+
+def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
+    """Return texts as a list of strings, see `as_items`.
+
+    Raises:
+        DataError: an item is no string.
+    """
+    items = as_items(texts, name=name)
+    for row, item in enumerate(items):
+        if not isinstance(item, str):
+            raise DataError(
+                f"`{name}` must hold a string in each place; received at {row}: "
+                f"{_shown(item)}"
+            )
+    return items
+
+
+def _numbered(texts: Any, name: str) -> Iterable[tuple[int, Any]]:
+    """Return the rows of a sequence or of an iterator with their numbers."""
+    values = texts if isinstance(texts, str | bytes) else _unwrapped(texts)
+    if isinstance(values, str | bytes | set | frozenset):
+        raise DataError(f"`{name}` must be a list of strings; received {_shown(texts)}")
+    try:
+        return enumerate(iter(values))
+    except TypeError:
+        raise DataError(
+            f"`{name}` must be a list of strings; received {_shown(texts)}"
+        ) from None
+
+
+def _item(value: Any, forms: Forms, name: str, row: int) -> Any:
+    """Return one row; that of a dict by the names of its columns."""
+    if isinstance(value, Mapping):
+        columns = _chosen(value, forms)
+        if columns is None:
+            raise DataError(
+                f"`{name}` must have {' and '.join(forms[0])} in each place; "
+                f"received at {row}: {_shown(dict(value))}"
+            )
+        parts = tuple(value[column] for column in columns)
+        value = parts if len(parts) > 1 else parts[0]
+    try:
+        return _plain(value)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"`{name}` must be UTF-8; received at {row}: {_shown(value)}: "
+            f"{error.reason} at byte {error.start}"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return strings for bytes, and lists for arrays and tensors."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, tuple | list):
+        parts = [_plain(part) for part in value]
+        return tuple(parts) if isinstance(value, tuple) else parts
+    inside = _unwrapped(value)
+    return value if inside is value else _plain(inside)
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return what a tensor, array, series or dataset holds; other values as they are.
+
+    Of no dimension it is a scalar.
+    """
+    # RaggedTensor and pandas; Arrow; tf.data; tensors; NumPy.
+    for way in ("to_list", "to_pylist", "as_numpy_iterator", "numpy", "tolist"):
+        method = getattr(value, way, None)
+        if callable(method):
+            inside = method()
+            return _unwrapped(inside) if way == "numpy" else inside
+    return value
+
+
+def _is_column(value: Any) -> bool:
+    return not isinstance(value, str | bytes | tuple | Mapping) and (
+        isinstance(value, list) or _unwrapped(value) is not value
+    )
+
+
+def _as_table(texts: Any) -> Mapping[str, Any] | None:
+    """Return the columns of a table by name, `None` for what is none."""
+    if isinstance(texts, Mapping):
+        return texts
+    if isinstance(texts, Columns):
+        return texts.cells
+    # DataFrames have `columns`, the tables of Arrow and `datasets` have `column_names`.
+    for attribute in ("columns", "column_names"):
+        names = getattr(texts, attribute, None)
+        if names is not None and not callable(names) and hasattr(texts, "__getitem__"):
+            return {str(column): texts[column] for column in names}
+    return None
+
+
+def _rows_of(table: Mapping[str, Any], forms: Forms, name: str) -> list[Any]:
+    columns = _chosen(table, forms)
+    if columns is None:
+        raise DataError(
+            f"`{name}` must have the columns {' and '.join(forms[0])}; received "
+            f"{', '.join(map(str, table))[:80] or 'none'}"
+        )
+    parts = [as_items(table[column], name=f"{name}[{column!r}]") for column in columns]
+    sizes = [len(part) for part in parts]
+    if len(set(sizes)) > 1:
+        raise DataError(
+            f"`{name}` must have columns of one length; received "
+            + ", ".join(f"{c} {n}" for c, n in zip(columns, sizes, strict=True))
+        )
+    return list(zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+
+
+def _chosen(table: Mapping[str, Any], forms: Forms) -> Sequence[str] | None:
+    return next((form for form in forms if all(c in table for c in form)), None)
+
+
+def _shown(value: Any) -> str:
+    return f"{str(value)[:80]!r} ({type(value).__name__})"

@@ -1,0 +1,262 @@
+"""Rows in memory: data frames, Arrow tables, data sets, dicts and lists.
+
+`rows_in_memory` turns each of them into `MemoryRows`, which the readers of files take
+in the place of a path. Libraries are known by what their objects can do; none is
+imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_keras.errors import ConfigError, DataError, NoRowsError
+
+Row = tuple[int, dict[str, Any]]  # number, from 1, and cells by column
+
+ACCEPTED = (
+    "a path, a DataFrame, an Arrow table, a dict of lists, a list of dicts, a "
+    "datasets.Dataset, or a finite tf.data.Dataset of dicts or (text, label) tuples"
+)
+_MISSING = ("NAType", "NaTType")  # what pandas has where a cell is empty
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryRows:
+    """A table in memory; its rows are as those of a JSONL file.
+
+    Args:
+        columns: the N cells of each: text, `None`, lists or dicts.
+    """
+
+    columns: dict[str, list[Any]]
+    path: ClassVar[str] = "rows in memory"
+
+    def rows(self) -> list[Row]:
+        """Return number and cells of each row."""
+        cells = zip(*self.columns.values(), strict=True)
+        return [
+            (number, dict(zip(self.columns, row, strict=True)))
+            for number, row in enumerate(cells, 1)
+        ]
+
+
+def is_path(data: Any) -> bool:
+    """Say whether data is given by its path."""
+    return isinstance(data, str | os.PathLike)
+
+
+def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
+    """Return the path of a file as a string, or the rows of a table in memory.
+
+    Raises:
+        ConfigError: it is something else; `name` is the argument, for errors.
+    """
+    return os.fspath(data) if is_path(data) else rows_in_memory(data, name=name)
+
+
+def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
+    """Return the rows of a table in memory.
+
+    Args:
+        data: what `ACCEPTED` lists, without a path. Columns of `datasets` whose values
+            are classes hold the names of these. In a `tf.data.Dataset` the parts of an
+            element are columns, those of a tuple `text`, or `text` and `text_pair`, and
+            `label`; elements whose parts all have a first dimension are batches.
+        name: the argument, for errors.
+
+    Raises:
+        ConfigError: it is something else.
+        NoRowsError: there are no rows.
+        DataError: columns differ in length, or share a name.
+    """
+    if isinstance(data, MemoryRows):
+        return data
+    if isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data):
+        names = dict.fromkeys(str(key) for row in data for key in row)
+        named = [{str(key): cell for key, cell in row.items()} for row in data]
+        table = {key: [row.get(key) for row in named] for key in names}
+        count = len(data)
+    else:
+        table = _table(data, name)
+        count = len(next(iter(table.values()), ()))
+    if not count or not table:
+        raise NoRowsError("hold no row", path=MemoryRows.path)
+    sizes = {key: len(cells) for key, cells in table.items()}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"`{key}` {size:,}" for key, size in list(sizes.items())[:12])
+        raise DataError(
+            f"columns must have equally many rows; received {told}",
+            path=MemoryRows.path,
+        )
+    return MemoryRows(
+        {
+            key: [_plain(cell, row) for row, cell in enumerate(cells, 1)]
+            for key, cells in table.items()
+        }
+    )
+
+
+def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
+    """Return a cell as JSONL gives it; numbers are strings, unless in a list.
+
+    Args:
+        cell: a value of Python, NumPy, pandas or TensorFlow; `None` and what these
+            libraries have in its place are `None`.
+        row: its number, for errors.
+        nested: whether it stands in a list or a dict.
+
+    Raises:
+        DataError: bytes are not UTF-8; a number is too long.
+    """
+    if isinstance(cell, str):
+        return str(cell)
+    if isinstance(cell, bytes):
+        try:
+            return cell.decode("utf-8")
+        except UnicodeDecodeError as error:
+            message = f"must be UTF-8; byte 0x{cell[error.start]:02x} is not"
+            raise DataError(message, path=MemoryRows.path, line=row) from None
+    if cell is None or type(cell).__name__ in _MISSING:
+        return None
+    if isinstance(cell, Mapping):
+        return {str(k): _plain(v, row, nested=True) for k, v in cell.items()}
+    if isinstance(cell, np.ndarray) and cell.ndim or isinstance(cell, list | tuple):
+        return [_plain(each, row, nested=True) for each in cell]
+    if isinstance(cell, np.ndarray):  # of no dimension
+        return _plain(cell[()], row, nested=nested)
+    if isinstance(cell, bool | np.bool_):
+        return bool(cell) if nested else json.dumps(bool(cell))
+    if isinstance(cell, int | float | np.number):
+        if cell != cell:
+            return None
+        if nested:
+            return cell.item() if isinstance(cell, np.number) else cell
+        try:
+            return str(cell)
+        except ValueError:  # Python writes no integer of more than 4,300 digits
+            message = "holds a number of too many digits"
+            raise DataError(message, path=MemoryRows.path, line=row) from None
+    return cell  # the reader says what it must be
+
+
+def _table(data: Any, name: str) -> dict[str, list[Any]]:
+    """Return the cells of each column."""
+    if isinstance(data, Mapping):
+        if data and all(is_column(cells) for cells in data.values()):
+            return {str(key): list(cells) for key, cells in data.items()}
+        if data and not any(is_column(cells) for cells in data.values()):
+            splits = ", ".join(map(str, list(data)[:12]))
+            raise ConfigError(
+                f"`{name}` must be one data set, or a dict of lists; received a dict "
+                f"of {splits}: choose one"
+            )
+    elif hasattr(data, "element_spec") and hasattr(data, "as_numpy_iterator"):
+        return _of_tensorflow(data, name)
+    elif isinstance(getattr(data, "column_names", None), list):
+        if hasattr(data, "to_pydict"):  # Arrow
+            return _unique(data.column_names, data.to_pydict())
+        if hasattr(data, "to_dict"):  # datasets
+            return _named_classes(data, _unique(data.column_names, data.to_dict()))
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas, polars
+        names = [str(column) for column in data.columns]
+        _check_unique(names)
+        pairs = zip(names, data.columns, strict=True)
+        return {key: list(data[column]) for key, column in pairs}
+    raise ConfigError(f"`{name}` must be {ACCEPTED}; received {_kind(data)}")
+
+
+def is_data(value: Any) -> bool:
+    """Say whether a value is a data set of its own, not a column of one."""
+    if is_path(value) or isinstance(value, Mapping):
+        return True
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(row, Mapping) for row in value)
+    return any(hasattr(value, a) for a in ("column_names", "columns", "element_spec"))
+
+
+def is_column(cells: Any) -> bool:
+    """Say whether a value is the cells of a column: a list, an array, a series."""
+    if isinstance(cells, str | bytes | Mapping) or not isinstance(cells, Iterable):
+        return False
+    return hasattr(cells, "__len__") and not hasattr(cells, "column_names")
+
+
+def _unique(names: list[str], table: Mapping[str, Any]) -> dict[str, list[Any]]:
+    _check_unique(names)
+    return {key: list(table[key]) for key in names}
+
+
+def _check_unique(names: list[str]) -> None:
+    for key in names:
+        if names.count(key) > 1:
+            message = f"must have one column `{key[:40]}`; have {names.count(key)}"
+            raise DataError(message, path=MemoryRows.path)
+
+
+def _named_classes(data: Any, table: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return columns of `datasets` with the names of classes for their numbers."""
+
+    def named(cell: Any, classes: list[str]) -> Any:
+        if isinstance(cell, list):
+            return [named(each, classes) for each in cell]
+        known = isinstance(cell, int) and 0 <= cell < len(classes)
+        return classes[cell] if known else cell
+
+    features = getattr(data, "features", None) or {}
+    for key, cells in table.items():
+        feature: Any = features.get(key)
+        while hasattr(feature, "feature"):  # of a list
+            feature = feature.feature
+        names = getattr(feature, "names", None)
+        if isinstance(names, list):
+            table[key] = [named(cell, names) for cell in cells]
+    return table
+
+
+def _of_tensorflow(data: Any, name: str) -> dict[str, list[Any]]:
+    """Return the columns of a `tf.data.Dataset`."""
+    if int(data.cardinality()) == -1:
+        raise ConfigError(f"`{name}` must be a finite tf.data.Dataset; it has no end")
+    parts = _named_parts(data.element_spec, name)
+    ranks = [getattr(spec, "shape", None) for spec in parts.values()]
+    if any(shape is None or shape.rank is None for shape in ranks):
+        raise ConfigError(f"`{name}` must have elements of a known rank")
+    batched = all(shape.rank for shape in ranks)  # type: ignore[union-attr]
+    table: dict[str, list[Any]] = {key: [] for key in parts}
+    for element in data:
+        for key, part in _named_parts(element, name).items():
+            cells = part.to_list() if hasattr(part, "to_list") else part.numpy()
+            table[key].extend(cells if batched else [cells])
+    return table
+
+
+def _named_parts(element: Any, name: str) -> dict[str, Any]:
+    """Return the parts of a data set's element, or of its spec, by column."""
+    if isinstance(element, Mapping):
+        return {str(key): part for key, part in element.items()}
+    if isinstance(element, tuple) and len(element) == 2:
+        texts, label = element
+        if isinstance(texts, Mapping):
+            return {**_named_parts(texts, name), "label": label}
+        if not isinstance(texts, tuple):
+            return {"text": texts, "label": label}
+        if len(texts) == 2:
+            return {"text": texts[0], "text_pair": texts[1], "label": label}
+    elif not isinstance(element, tuple):
+        return {"text": element}
+    raise ConfigError(
+        f"`{name}` must be a tf.data.Dataset of dicts, of (text, label), or of "
+        f"((text, text_pair), label); received tuples of {len(element)}"
+    )
+
+
+def _kind(data: Any) -> str:
+    kind = type(data)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"

@@ -1,0 +1,156 @@
+"""JSON that others wrote: one strict reader for every file of a model folder.
+
+Python's own `json` takes memory and time for what no model says: numbers of any length,
+nesting until the stack is full, NaN, half a surrogate pair, which no file can hold as
+text, and one key with two values, of which it drops one. Here each of these is an
+error. Imports nothing of ours but the errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any, NoReturn
+
+from bert_keras.errors import BertKerasError, CheckpointError, one_line
+
+_MOST_BYTES = 32 << 20  # a tokenizer.json of 250,000 tokens has 9 MB
+_MOST_DIGITS = 40  # Hugging Face writes 1e30 as an integer
+_DEEPEST = 32  # a preset of KerasHub has 7 levels
+
+
+class JSONError(ValueError):
+    """A text is not JSON, or not as this module reads it; one short line says why."""
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        JSONError: it is broken, a number has more than 40 digits or is not finite, a
+            key has two values, lists and objects stand more than 32 deep, or a string
+            is not Unicode text.
+    """
+    try:
+        value = json.loads(
+            text,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_object,
+        )
+    except JSONError:
+        raise
+    except RecursionError:
+        raise JSONError(_TOO_DEEP) from None
+    except ValueError as error:
+        raise JSONError(one_line(error)) from None
+    _check(value)
+    return value
+
+
+def read_json(
+    path: str | os.PathLike[str],
+    *,
+    kind: type[dict[str, Any]] | type[list[Any]] = dict,
+    error: type[BertKerasError] = CheckpointError,
+) -> Any:
+    """Return the JSON object in a file, or the list where `kind` says so.
+
+    Args:
+        path: a regular file of at most 32 MB, UTF-8.
+        kind: `dict` or `list`.
+        error: what is raised.
+
+    Raises:
+        CheckpointError: or `error`: the file is absent, too large, or holds no such
+            JSON; see `parse_json`.
+    """
+    place = os.fspath(path)
+    if not os.path.isfile(path):  # False, too, where permission is lacking
+        raise error(f"{place}: no such file")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise error(f"{place}: must hold at most {_MOST_BYTES:,} bytes")
+        value = parse_json(data.decode("utf-8"))
+    except OSError as reason:
+        raise error(f"{place}: cannot be read: {reason.strerror}") from None
+    except UnicodeDecodeError as reason:
+        raise error(
+            f"{place}: must be UTF-8 text; byte {reason.start} is not"
+        ) from None
+    except JSONError as reason:
+        raise error(f"{place}: not a JSON file: {reason}") from None
+    if not isinstance(value, kind):
+        wanted = "object" if kind is dict else "list"
+        raise error(
+            f"{place}: must hold a JSON {wanted}; received {type(value).__name__}"
+        )
+    return value
+
+
+_TOO_DEEP = f"lists and objects stand more than {_DEEPEST} deep"
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise JSONError(
+            f"a number must have at most {_MOST_DIGITS} digits; has {len(text):,}"
+        )
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise JSONError(f"a number is out of range: {one_line(text, longest=40)}")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise JSONError(f"{name} is not a JSON number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if seen.setdefault(key, value) != value:
+                raise JSONError(
+                    f"the key {one_line(repr(key), longest=80)} has two values"
+                )
+    return found
+
+
+def _check(value: Any) -> None:
+    """Raise where lists and objects are too deep, or a string is not Unicode text."""
+    level, depth = [value], 0
+    while level:
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, str):
+                _check_text(each)
+            elif isinstance(each, dict):
+                for key in each:
+                    _check_text(key)
+                below.extend(each.values())
+            elif isinstance(each, list):
+                below.extend(each)
+        depth += 1
+        if below and depth > _DEEPEST:
+            raise JSONError(_TOO_DEEP)
+        level = below
+
+
+def _check_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise JSONError(
+                f"a string holds half of a surrogate pair: {ascii(text)[:80]}"
+            ) from None

@@ -1,0 +1,283 @@
+"""A SavedModel that `export` wrote, asked as a model folder is: `load_saved_model`.
+
+Only its graph is run, none of its other files is code. The graph holds text handling,
+model and answers; `assets.extra` says which task they are of, so that answers become
+rows, and files of labelled rows can be read and scored.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
+from bert_keras.inference.export import (
+    ANSWERS,
+    EXTRA,
+    FORMAT,
+    refuse_unknown_ops,
+    versions,
+)
+from bert_keras.tasks import TASKS, find_task, name_of
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import one_or_all
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+_FILE = "saved_model.pb"
+# Ops that reach files of the machine; no export has them. (Those that save and restore
+# variables are in every SavedModel.)
+_FILE_OPS = frozenset(
+    ("ReadFile", "WriteFile", "MatchingFiles", "PrintV2", "SaveDataset", "LoadDataset")
+)
+
+
+def find_saved_model(path: str | os.PathLike[str]) -> Path | None:
+    """Return the SavedModel at a path, the newest of several versions; or `None`."""
+    folder = Path(path)
+    if (folder / _FILE).is_file():
+        return folder
+    found = [folder / str(number) for number in reversed(versions(folder))]
+    return next((version for version in found if (version / _FILE).is_file()), None)
+
+
+def is_exported(folder: Path) -> bool:
+    """Say whether a SavedModel says of which task its answers are."""
+    return (folder / EXTRA / ANSWERS).is_file()
+
+
+def load_saved_model(
+    folder: Path, *, task: str | type[Task] | Task | None = None
+) -> ServedModel:
+    """Return the model of a SavedModel that `export` wrote.
+
+    Args:
+        folder: the SavedModel, of which `is_exported` holds.
+        task: needed for a task of the user's own, as in `load_model`; a task itself
+            must be that of the export.
+
+    Raises:
+        CheckpointError: it is broken, holds an op that a stock server lacks or one that
+            reads or writes files, or its parts do not fit.
+        ConfigError: a task itself has other settings than the export.
+    """
+    found, preprocessor = _described(folder, task)
+    served = _loaded(folder)
+    model = ServedModel(folder, served, found, preprocessor)
+    model.check()
+    return model
+
+
+class ServedModel:
+    """What `Predictor` wants of a `TaskModel`, by the signatures of a SavedModel.
+
+    Call: the batch dict of texts in the padded layout; returns the model's outputs, or
+    the answers of a task that `answers_ids`, for `measure`.
+
+    Args:
+        folder: the SavedModel, for errors.
+        served: what `tf.saved_model.load` returned.
+        task: its task, with the settings that lie in the graph.
+        preprocessor: as in the graph; the lengths of texts and scores are found by it.
+    """
+
+    def __init__(
+        self, folder: Path, served: Any, task: Task, preprocessor: Preprocessor
+    ) -> None:
+        self.preprocessor = preprocessor
+        self._folder = folder
+        self._served = served  # holds the variables
+        self._task = task
+
+    @property
+    def task(self) -> Task:
+        """The task; its settings lie in the graph and stay."""
+        return self._task
+
+    @task.setter
+    def task(self, task: Task) -> None:
+        if task != self._task:
+            raise ConfigError(
+                f"{self._folder}: the settings of a SavedModel lie in its graph: "
+                "export the model folder with others"
+            )
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The specs of the answers to texts."""
+        return list(self._signature("serving_default").structured_outputs.values())
+
+    def __call__(self, batch: Mapping[str, Any], *, training: bool = False) -> Any:
+        signature = self._signature("ids")
+        names = signature.structured_input_signature[1]
+        outputs = signature(**{name: batch[name] for name in names})
+        if self._task.answers_ids:
+            return _Answers(outputs)
+        return outputs["logits"] if set(outputs) == {"logits"} else outputs
+
+    def answer(
+        self, texts: Any, *, preprocessor: Preprocessor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers for tf.string [B], or a tuple, one a role, in graph."""
+        parts = texts if isinstance(texts, tuple) else (texts,)
+        ranks = [part.shape.rank for part in parts]
+        for name, specs in self._signatures().items():
+            if [spec.shape.rank for spec in specs] == ranks:
+                given = {s.name: part for s, part in zip(specs, parts, strict=True)}
+                return self._signature(name)(**given)
+        raise CheckpointError(f"{self._folder}: no signature takes ranks {ranks}")
+
+    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
+        """Return what the task's `score` takes for texts, in graph."""
+        if not self._task.answers_ids:
+            return self._task.assess(texts, preprocessor, self)
+        task = copy.copy(self._task)
+        # The graph has answered by now; a frozen dataclass is set so.
+        object.__setattr__(task, "answer", lambda outputs, batch: outputs.answers)
+        try:
+            return task.assess(texts, preprocessor, self)
+        except (AttributeError, TypeError, ValueError, KeyError, IndexError):
+            raise BertKerasError(
+                f"{self._folder}: the scores of {task.name} need more of the model "
+                "than its answers, which are all that the SavedModel gives: evaluate "
+                "the model folder"
+            ) from None
+
+    def check(self) -> None:
+        """Raise a CheckpointError unless signatures and answers are the task's."""
+        for name, specs in {**self._signatures(), "ids": None}.items():
+            if name not in self._served.signatures:
+                raise CheckpointError(f"{self._folder}: has no signature `{name}`")
+            inputs = self._signature(name).structured_input_signature[1]
+            wanted = None if specs is None else {spec.name: spec for spec in specs}
+            if wanted is not None and (
+                set(inputs) != set(wanted)
+                or any(inputs[k].dtype != tf.string for k in inputs)
+                or any(inputs[k].shape.rank != wanted[k].shape.rank for k in inputs)
+            ):
+                raise CheckpointError(
+                    f"{self._folder}: `{name}` must take {', '.join(wanted)}, strings, "
+                    f"for {self._task.name}; it takes {', '.join(inputs)}"
+                )
+        # A record of other classes than the graph's does not fit its answers.
+        texts = tuple(tf.fill([1] * s.shape.rank, "a") for s in self._task.signature())
+        try:
+            found = self.answer(one_or_all(texts))
+            self._task.rows({key: value.numpy() for key, value in found.items()})
+        except (
+            *(KeyError, ValueError, TypeError, IndexError, AttributeError),
+            tf.errors.OpError,
+        ) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise CheckpointError(
+                f"{self._folder}: the answers of the graph are not those of "
+                f"{self._task.name} with the settings in {EXTRA}/{ANSWERS}: "
+                f"{type(error).__name__}: {reason}"
+            ) from None
+
+    def _signatures(self) -> dict[str, Any]:
+        task = self._task
+        return {"serving_default": task.signature(), **task.more_signatures()}
+
+    def _signature(self, name: str) -> Any:
+        return self._served.signatures[name]
+
+
+class _Answers:
+    """The answers in place of a model's outputs; `Task.answer` alone may open them."""
+
+    def __init__(self, answers: dict[str, tf.Tensor]) -> None:
+        self.answers = answers
+
+
+def _described(
+    folder: Path, given: str | type[Task] | Task | None
+) -> tuple[Task, Preprocessor]:
+    """Return task and preprocessor as `assets.extra` describes them."""
+    extra = folder / EXTRA
+    path = extra / ANSWERS
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is no JSON: {shown(str(error))}") from None
+    kinds = {"task": str, "settings": dict, "preprocessing": dict}
+    for key, kind in kinds.items():
+        value = said.get(key) if isinstance(said, dict) else None
+        if not isinstance(value, kind):
+            raise CheckpointError(
+                f"{path}: `{key}` must be {'a string' if kind is str else 'an object'}"
+                f"; received {shown(value)}"
+            )
+    if said.get("format", FORMAT) != FORMAT:
+        raise CheckpointError(
+            f"{path}: `format` must be {FORMAT}; received {shown(said['format'])}"
+        )
+    task_class = _class_of(path, said["task"], given)
+    try:
+        task = task_class(**said["settings"])
+        tokenizer = WordPieceTokenizer.from_folder(extra)
+        preprocessor = Preprocessor(tokenizer, **said["preprocessing"])
+    except (TypeError, ValueError) as error:  # of other names or values
+        raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
+    if isinstance(given, Task) and given != task:
+        raise ConfigError(
+            f"`task` must be that of {folder}, whose settings lie in its graph; "
+            f"received {shown(given)}"
+        )
+    return task, preprocessor
+
+
+def _class_of(
+    path: Path, held: str, given: str | type[Task] | Task | None
+) -> type[Task]:
+    if given is None:
+        if held in TASKS:
+            return find_task(held)
+        raise CheckpointError(
+            f"{path}: made by the task {shown(held)}, which is none of ours: pass it "
+            "as `task`, if you trust that code"
+        )
+    found = type(given) if isinstance(given, Task) else given
+    task_class = find_task(found) if isinstance(found, str) else found
+    name = name_of(task_class)
+    if name != held and (held in TASKS or name in TASKS):
+        raise CheckpointError(
+            f"{path}: holds answers of the task {shown(held)}; received `task` {name}"
+        )
+    return task_class
+
+
+def _loaded(folder: Path) -> Any:
+    """Return a SavedModel whose ops were looked at before any of them is loaded."""
+    try:
+        saved = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
+        graphs = [graph.graph_def for graph in saved.meta_graphs]
+        refuse_unknown_ops(graphs)
+        _refuse_file_ops(graphs)
+        return tf.saved_model.load(os.fspath(folder))
+    except BertKerasError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    except (
+        *(OSError, DecodeError, ValueError, TypeError, KeyError, AttributeError),
+        *(IndexError, RuntimeError, AssertionError, tf.errors.OpError),
+    ) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{folder}: a broken SavedModel: {reason}") from None
+
+
+def _refuse_file_ops(graphs: list[Any]) -> None:
+    for graph in graphs:
+        nodes = [graph.node, *(f.node_def for f in graph.library.function)]
+        names = {node.op for part in nodes for node in part} & _FILE_OPS
+        if names:
+            raise CheckpointError(
+                f"the graph must not reach files; it holds {', '.join(sorted(names))}"
+            )

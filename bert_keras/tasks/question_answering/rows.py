@@ -1,0 +1,130 @@
+"""Questions of a data set: where their answers stand, and which were answered wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bert_keras.data.squad import UNKNOWN, is_answers, place_of, stands_at
+from bert_keras.data.table import Columns
+from bert_keras.errors import received, shown
+from bert_keras.scoring.answers import question_score
+
+_MOST_SHOWN = 10
+
+
+def answer_places(columns: Columns) -> np.ndarray:
+    """Return first character and end of an answer of each question, int32 [N, 2].
+
+    Of several the first whose text stands where it is said to; -1 for no answer, -2
+    where no answer does.
+
+    Raises:
+        DataError: a cell of `answers` is of another form.
+    """
+    problems = [
+        (row, f"`answers` must be a list of (text, start); {received(answers)}")
+        for row, answers in enumerate(columns["answers"])
+        if not is_answers(answers)
+    ]
+    if problems:
+        raise columns.error(problems)
+    pairs = zip(columns["context"], columns["answers"], strict=True)
+    return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
+
+
+def misplaced(columns: Columns) -> list[str]:
+    """Return what is to be said of answers that do not stand where they say.
+
+    A line that counts and names the answers, one that names the questions none of whose
+    answers does; none if all do.
+    """
+    wrong = misplaced_answers(columns)
+    if not wrong:
+        return []
+    names = names_of(columns)
+    total = sum(map(len, columns["answers"]))
+    asked = len({row for row, _, _ in wrong})
+    told = [
+        f"{names[row]} ({shown(text, longest=40)} at {at})" for row, text, at in wrong
+    ]
+    lines = [
+        f"{columns.path}: {len(wrong):,} of {total:,} answers, of {asked:,} of "
+        f"{len(columns):,} questions, do not stand where `answer_start` says: "
+        f"{_first(told)}"
+    ]
+    lost = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
+    if len(lost):
+        lines.append(
+            f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
+            "trained on: none of their answers stands where `answer_start` says: "
+            f"{_first([str(names[row]) for row in lost])}"
+        )
+    return lines
+
+
+def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
+    """Return row, text and start of each answer that does not stand at its start."""
+    pairs = zip(columns["context"], columns["answers"], strict=True)
+    return [
+        (row, text, start)
+        for row, (context, answers) in enumerate(pairs)
+        for text, start in answers
+        if not stands_at(context, text, start)
+    ]
+
+
+def _first(told: list[str]) -> str:
+    more = len(told) - _MOST_SHOWN
+    return ", ".join(told[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def question_facts(columns: Columns) -> dict[str, Any]:
+    """Return how many questions there are, with and without an answer."""
+    answered = sum(bool(answers) for answers in columns["answers"])
+    return {
+        "rows": len(columns),
+        "contexts": len(set(columns["context"])),
+        "with_answer": answered,
+        "without_answer": len(columns) - answered,
+        "misplaced_answers": len(misplaced_answers(columns)),
+        "wrong_offsets": int((answer_places(columns) == UNKNOWN).any(1).sum()),
+    }
+
+
+def names_of(columns: Columns) -> list[Any]:
+    """Return the ids of questions, or their lines where they have none."""
+    return columns["id"] if "id" in columns else columns.lines
+
+
+def gold_texts(columns: Columns) -> list[list[str]]:
+    """Return the texts of each question's answers."""
+    return [[answer[0] for answer in given] for given in columns["answers"]]
+
+
+def wrong_answers(
+    columns: Columns, given: list[str], probabilities: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the questions that were answered wrong, most confident first.
+
+    Args:
+        columns: the questions.
+        given: the answer to each, "" for none.
+        probabilities: float [N], those of the answers.
+    """
+    golds, names = gold_texts(columns), names_of(columns)
+    scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]
+    wrong = [row for row, score in enumerate(scores) if score.exact < 1]
+    wrong.sort(key=lambda row: -probabilities[row])
+    return [
+        {
+            "id": names[row],
+            "text": columns["question"][row],
+            "answers": " | ".join(dict.fromkeys(golds[row])),
+            "prediction": given[row],
+            "f1": scores[row].f1,
+            "probability": float(probabilities[row]),
+        }
+        for row in wrong
+    ]

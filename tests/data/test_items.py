@@ -1,0 +1,220 @@
+"""What people pass as texts: the right answers, or one line, for every task."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import refused
+
+from bert_keras.data.items import as_items, as_strings
+from bert_keras.data.table import as_columns
+from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.search import Search, search
+from bert_keras.tasks import TASKS
+from bert_keras.training.finetune import evaluate
+
+CASES = {
+    name: next(
+        iter(
+            importlib.import_module(
+                f"task_cases.{name.replace('-', '_')}"
+            ).CASES.values()
+        )
+    )
+    for name in TASKS
+}
+PAIR = (("text", "text_pair"), ("text_a", "text_b"))
+
+
+class Series:
+    """What pandas.Series has of use here."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values = values
+
+    def to_list(self) -> list[Any]:
+        return self._values
+
+
+class Frame:
+    """What pandas.DataFrame has of use here."""
+
+    def __init__(self, table: dict[str, list[Any]]) -> None:
+        self._table = table
+        self.columns = Series(list(table)).to_list()
+
+    def __getitem__(self, column: str) -> Series:
+        return Series(self._table[column])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)  # the names: never to be taken for texts
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["a", "é"],
+        ("a", "é"),
+        (text for text in ("a", "é")),
+        iter(["a", "é"]),
+        {"a": 1, "é": 2}.keys(),
+        np.array(["a", "é"]),
+        np.array(["a", "é"], object),
+        np.array([b"a", "é".encode()]),
+        [np.str_("a"), np.str_("é")],
+        [b"a", "é".encode()],
+        [np.array("a"), tf.constant("é")],
+        tf.constant(["a", "é"]),
+        tf.data.Dataset.from_tensor_slices(["a", "é"]),
+        Series(["a", "é"]),
+        Frame({"label": ["x", "y"], "text": ["a", "é"]}),
+        {"text": ["a", "é"], "label": [0, 1]},
+        {"text": tf.constant(["a", "é"])},
+        [{"text": "a", "label": 0}, {"text": "é"}],
+        as_columns(text=["a", "é"]),
+    ],
+)
+def test_one_string_a_row(given: Any) -> None:
+    assert as_strings(given) == ["a", "é"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [("a", "b"), ["c", "d"]],
+        (("a", "b"), ("c", "d")),
+        zip(["a", "c"], ["b", "d"], strict=True),
+        np.array([["a", "b"], ["c", "d"]]),
+        tf.constant([["a", "b"], ["c", "d"]]),
+        tf.ragged.constant([["a", "b"], ["c", "d"]]),
+        tf.data.Dataset.from_tensor_slices((["a", "c"], ["b", "d"])),
+        {"text": ["a", "c"], "text_pair": ["b", "d"]},
+        {"text_b": ["b", "d"], "text_a": ["a", "c"]},
+        Frame({"text_pair": ["b", "d"], "text": ["a", "c"]}),
+        [{"text": "a", "text_pair": "b"}, {"text_a": "c", "text_b": "d"}],
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_pairs(given: Any) -> None:
+    assert [tuple(row) for row in as_items(given, PAIR)] == [("a", "b"), ("c", "d")]
+
+
+def test_two_columns_are_not_two_rows() -> None:
+    for column in (list, np.array, tf.constant):
+        columns = (column(["a", "b"]), column(["c", "d"]))
+        refused(lambda columns=columns: as_items(columns, PAIR), "zip(*texts)")
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ("one text", "a list of strings; received 'one text' (str)"),
+        (np.str_("one text"), "(str_)"),
+        (b"bytes", "(bytes)"),
+        (np.array("one text"), "a list of strings"),
+        (tf.constant("one text"), "a list of strings"),
+        (None, "received 'None' (NoneType)"),
+        (7, "received '7' (int)"),
+        ({"a", "b"}, "(set)"),
+        ({"text": "a"}, "`texts['text']` must be a list of strings; received 'a'"),
+        ({"texts": ["a"]}, "the columns text; received texts"),
+        ({}, "the columns text; received none"),
+        ([{"words": "a"}], "must have text in each place; received at 0"),
+        ([b"\xff"], "must be UTF-8; received at 0"),
+        (["a", None], "received at 1: 'None' (NoneType)"),
+        (["a", float("nan")], "received at 1: 'nan' (float)"),
+        (np.array([1, 2]), "received at 0: '1' (int)"),
+        ([["a"]], "received at 0"),
+        ({"text": [None]}, "received at 0"),
+    ],
+)
+def test_what_is_refused(given: Any, part: str) -> None:
+    refused(lambda: as_strings(given), "`texts", part)
+
+
+def test_columns_of_two_lengths() -> None:
+    table = {"text": ["a"], "text_pair": ["b", "c"]}
+    refused(lambda: as_items(table, PAIR), "one length", "text 1, text_pair 2")
+
+
+# Every task.
+
+
+@functools.cache
+def predictor_of(make_model: Callable[..., Any], name: str) -> Predictor:
+    return Predictor(make_model(CASES[name].task))
+
+
+@pytest.fixture(params=TASKS)
+def asked(
+    request: pytest.FixtureRequest, make_model: Callable[..., Any]
+) -> tuple[Predictor, tuple[list[Any], ...]]:
+    """Return the predictor of a task, untrained, and a list of texts for each role."""
+    case = CASES[request.param]
+    parts = tuple(part[:3] for part in case.task.texts(case.columns))
+    return predictor_of(make_model, request.param), parts
+
+
+def test_every_task_takes_what_people_pass(asked: Any) -> None:
+    predictor, parts = asked
+    roles = predictor.model.task.roles
+    names = [spec.name for spec in predictor.model.task.signature()]
+    items = list(zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+    wanted = predictor.predict(items)
+    assert len(wanted) == 3
+    table = dict(zip(roles, parts, strict=True))
+    for given in (
+        (item for item in items),
+        table,
+        Frame(table),
+        dict(zip(names, parts, strict=True)),
+        [dict(zip(roles, row, strict=True)) for row in zip(*parts, strict=True)],
+        tuple(items),
+    ):
+        assert predictor.predict(given) == wanted
+    encoded = tf.nest.map_structure(lambda text: text.encode(), items)
+    assert predictor.predict(encoded) == wanted
+    assert predictor.predict([]) == predictor.predict(iter([])) == []
+
+
+def test_every_task_refuses_in_one_line_what_is_no_text(asked: Any) -> None:
+    predictor, parts = asked
+    roles = predictor.model.task.roles
+    for given in ("a", b"a", None, 3, [None], [3], {roles[0]: "a"}, [{}], {"a"}):
+        refused(lambda given=given: predictor.predict(given), "`texts", "received")
+
+
+def test_embed_and_search_take_the_same(encoder_folder: Any) -> None:
+    predictor = load_embedder(encoder_folder)
+    vectors = embed(predictor, ["win cash", "lunch"])
+    again = embed(predictor, (text for text in ("win cash", "lunch")))
+    np.testing.assert_array_equal(vectors, again)
+    made = Search.of(predictor, iter(["win cash", "lunch"]), lines=np.array([4, 7]))
+    assert [row["line"] for row in made(iter(["lunch"]))[0]] == [7, 4]
+    refused(lambda: embed(predictor, "win"), "`texts`", "'win'")
+    refused(lambda: Search.of(predictor, "win"), "`texts`", "'win'")
+    refused(lambda: made([None]), "`queries`", "received at 0")
+    refused(lambda: search(predictor, ["win"], ["a"]), "`query`", "received at 0")  # type: ignore[arg-type]
+    refused(lambda: Search(predictor, ["a"], vectors[:1], lines=[1, 2]), "`lines`")
+
+
+def test_evaluate_says_what_it_takes(spam_model: Any, spam_folder: Any) -> None:
+    columns = as_columns(text=["a"], label=["ham"])
+    wrong: Any
+    for wrong in ("spam.tsv", [("a", "ham")], None):
+        refused(lambda wrong=wrong: evaluate(Predictor(spam_model), wrong), "`columns`")
+    refused(lambda: evaluate(spam_folder, columns), "`predictor` must be what `load`")
+
+
+@pytest.mark.parametrize("size", [0, 2.5, "8", None, True])
+def test_a_batch_size_is_a_whole_number(spam_model: Any, size: Any) -> None:
+    refused(
+        lambda: Predictor(spam_model).predict(["a"], batch_size=size), "`batch_size`"
+    )

@@ -1,0 +1,179 @@
+"""Keras's `fit` and `evaluate` on strings: rows set aside, labels that are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROWS, refused
+
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.given_labels import told
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.next_sentence import NextSentence
+from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.task_model import TaskModel
+
+TEXTS, LABELS = (list(column) for column in zip(*sorted(ROWS), strict=True))
+CLASSES = ("ham", "promo", "spam")
+
+
+def compiled(make_model: Callable[..., Any], task: Any) -> TaskModel:
+    model: TaskModel = make_model(task)
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss=task.loss())
+    return model
+
+
+@pytest.fixture(scope="module")
+def classifier(make_model: Callable[..., Any]) -> TaskModel:
+    """Return a classifier that learns nothing."""
+    return compiled(make_model, Classification(CLASSES))
+
+
+def parts(model: TaskModel, x: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+    """Return the rows that `fit` trains on and those that it sets aside, sorted."""
+    seen: list[Any] = []
+
+    class Seen(Exception):
+        """What Keras was given."""
+
+    class Base:
+        def fit(self, *data: Any, validation_data: Any = None, **kwargs: Any) -> None:
+            seen.extend([data, validation_data])
+            raise Seen
+
+    keras.utils.set_random_seed(options.pop("seed", 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model).__mro__[1], "fit", Base.fit)
+        with pytest.raises(Seen):
+            model.fit(x, y, **options)
+    (x, y, *_), held = seen
+    if isinstance(x, tf.data.Dataset):
+        kept = [row for row in x.unbatch().as_numpy_iterator()]
+    else:
+        kept = list(zip(x, y, strict=True))
+    aside = list(held.unbatch().as_numpy_iterator())
+    return kept, aside
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_set_aside_are_of_all_classes(classifier: TaskModel, seed: int) -> None:
+    order = np.argsort(LABELS, kind="stable")
+    texts, labels = np.array(TEXTS)[order], np.array(LABELS)[order]
+    kept, aside = parts(classifier, texts, labels, validation_split=0.5, seed=seed)
+    assert len(kept) == len(aside) == 6
+    # The last six rows are of two classes, and the first six of two others.
+    assert {label for _, label in aside} | {b"ham"} != {b"spam", b"ham"}
+    assert {label for _, label in kept} == {b"ham", b"promo", b"spam"}
+    assert sorted(x for x, _ in kept + aside) == sorted(t.encode() for t in TEXTS)
+    again = parts(classifier, texts, labels, validation_split=0.5, seed=seed)
+    assert again[1] == aside
+
+
+def test_a_class_of_one_row_is_trained_on(classifier: TaskModel) -> None:
+    labels = ["ham"] * 11 + ["spam"]
+    for seed in range(8):
+        kept, aside = parts(classifier, TEXTS, labels, validation_split=0.4, seed=seed)
+        assert b"spam" in {label for _, label in kept}
+        assert len(aside) == 5
+    numbers = parts(classifier, TEXTS, [0] * 11 + [2], validation_split=0.9)[0]
+    assert 2 in {label for _, label in numbers}
+
+
+def test_without_shuffling_the_last_rows_are_set_aside(classifier: TaskModel) -> None:
+    _, aside = parts(classifier, TEXTS, LABELS, validation_split=0.25, shuffle=False)
+    assert [text.decode() for text, _ in aside] == TEXTS[9:]
+
+
+def test_other_forms_of_rows_are_split(make_model: Callable[..., Any]) -> None:
+    model = compiled(make_model, NextSentence())
+    pairs = (TEXTS, tf.constant(TEXTS[::-1]))
+    weights = np.arange(12.0)
+    options = {"validation_split": 0.25, "sample_weight": weights}
+    _, aside = parts(model, pairs, np.arange(12) % 2, **options)
+    for (text, other), label, weight in aside:
+        row = TEXTS.index(text.decode())
+        assert (TEXTS[11 - row].encode(), row % 2, row) == (other, label, weight)
+    # Numbers that are no classes may all go.
+    number = compiled(make_model, Regression())
+    assert len(parts(number, TEXTS, np.arange(12), validation_split=0.25)[1]) == 3
+
+
+def test_a_split_is_trained_and_scored(make_model: Callable[..., Any]) -> None:
+    model = compiled(make_model, MultiLabel(CLASSES))
+    labels = [f"{label},ham" for label in LABELS]
+    found = model.fit(TEXTS, labels, validation_split=0.25, verbose=0).history
+    assert set(found) >= {"loss", "val_loss"}
+
+
+@pytest.mark.parametrize("split", [1.5, -0.1, 1.0, 0.01])
+def test_a_split_that_is_none(classifier: TaskModel, split: float) -> None:
+    action = lambda: classifier.fit(TEXTS[:2], ["ham", "spam"], validation_split=split)  # noqa: E731
+    refused(action, "`validation_split`")
+
+
+def test_what_cannot_be_split(classifier: TaskModel) -> None:
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
+    refused(lambda: classifier.fit(data, validation_split=0.5), "`validation_data`")
+    action = lambda: classifier.fit(TEXTS, LABELS[1:], validation_split=0.5)  # noqa: E731
+    refused(action, "equally many rows", "11, 12")
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "rule"),
+    [
+        (Classification(CLASSES), ["eggs"] + LABELS[1:], "one of ham, promo"),
+        (Classification(CLASSES), ["é" * 5000] + LABELS[1:], "éé…'"),
+        (Classification(CLASSES), [3] * 12, "from 0 to 2"),
+        (Classification(CLASSES), [-1] * 12, "received '-1'"),
+        (MultiLabel(CLASSES), ["ham,eggs"] * 12, "received 'eggs'"),
+        (NextSentence(), ["maybe"] * 12, "received 'maybe'"),
+        (Regression(), ["1", "two"] * 6, "a number; received 'two'"),
+        (
+            MultipleChoice(),
+            ["0", "x"] * 6,
+            "a whole number from 0; received 'x'",
+        ),
+    ],
+)
+def test_an_unknown_label_is_one_line(task: Any, labels: Any, rule: str) -> None:
+    def in_graph() -> None:
+        data = tf.data.Dataset.from_tensor_slices(labels).batch(4)
+        with told():
+            list(data.map(task.encode_targets))
+
+    for action in (in_graph, lambda: task.encode_targets(tf.constant(labels))):
+        line = refused(action, "`label` must be", rule)
+        assert len(line) < 200
+
+
+def test_known_labels_pass() -> None:
+    for task, labels, wanted in (
+        (Classification(CLASSES), ["spam", "ham"], [2, 0]),
+        (Classification(CLASSES), [2, 0], [2, 0]),
+        (Classification(CLASSES), [[0.5, 0.5, 0.0]], [[0.5, 0.5, 0.0]]),
+        (MultiLabel(CLASSES), ["spam , ham", ""], [[1, 0, 1], [0, 0, 0]]),
+        (Regression(), ["-1.5", " 2e1 ", ".5"], [-1.5, 20, 0.5]),
+        (MultipleChoice(), ["0", "12"], [0, 12]),
+    ):
+        assert task.encode_targets(tf.constant(labels)).numpy().tolist() == wanted
+
+
+def test_fit_and_evaluate_tell_an_unknown_label(classifier: TaskModel) -> None:
+    known = tf.data.Dataset.from_tensor_slices((TEXTS[:4], ["eggs"] * 4)).batch(4)
+    for action in (
+        lambda: classifier.fit(TEXTS, ["ham", "eggs"] * 6, verbose=0),
+        lambda: classifier.evaluate(known, verbose=0),
+    ):
+        line = refused(action, "`label` must be one of ham, promo, spam")
+        assert line.endswith("received 'eggs'")
+
+
+def test_other_errors_of_tensorflow_stay_theirs() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError), told():
+        tf.reshape(tf.zeros([4]), [3])

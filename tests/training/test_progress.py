@@ -1,0 +1,100 @@
+"""What is said of a run while it goes on."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bert_keras.training import progress as training_progress
+from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.updates import Update
+
+
+class Clock:
+    """Stands for `time`; only what is done takes time."""
+
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(training_progress, "time", made)
+    return made
+
+
+def progress(**changes: Any) -> TrainingProgress:
+    """Return that of 2 epochs of 4 updates of 10 rows, with 30 rows of dev."""
+    rows: Any = SimpleNamespace(
+        steps_per_epoch=4, steps=8, epochs=2, batch_size=10, size=lambda step: 10
+    )
+    return TrainingProgress(rows, **{"dev_rows": 30, "final_rows": 60, **changes})
+
+
+def seconds_left(line: str) -> str:
+    found = re.search(r"  ((?:at most )?[0-9,]+ s) left$", line)
+    assert found is not None, line
+    return found[1]
+
+
+def test_time_left_counts_scoring(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = progress()
+    for _ in range(4):
+        clock.now += 6.0
+        shown.add(Update(0.5, True, 10, 10, []))
+    lines = capsys.readouterr().err.splitlines()
+    # 7 updates of 6 s; 2 * 30 + 60 rows, each a third of 0.6 s.
+    assert seconds_left(lines[0]) == "66 s"
+    assert seconds_left(lines[-1]) == "48 s"
+    seen = shown.scoring("dev", 30)
+    for _ in range(3):
+        clock.now += 10.0
+        seen(10)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("scoring dev: 10 of 30  1.0 examples/s")
+    # 20 rows at 1 s here, 24 s of updates, 30 rows of dev and 60 of test.
+    assert seconds_left(lines[0]) == "134 s"
+    assert seconds_left(lines[-1]) == "114 s"
+    shown.end_epoch({"dev_accuracy": 0.5})
+    capsys.readouterr()
+    shown.end_training()
+    seen = shown.scoring("test", 60)
+    clock.now += 10.0
+    seen(20)
+    assert seconds_left(capsys.readouterr().err.strip()) == "20 s"
+
+
+def test_scoring_that_is_quick_is_not_told(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = progress().scoring("dev", 20)
+    for _ in range(2):
+        clock.now += 1.0
+        seen(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_may_end_early_tells_the_most(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = progress(may_end_early=True, dev_rows=0, final_rows=0)
+    clock.now += 6.0
+    shown.add(Update(0.5, True, 10, 10, []))
+    assert seconds_left(capsys.readouterr().err.strip()) == "at most 42 s"
+
+
+def test_another_worker_tells_nothing(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = progress(is_shown=False).scoring("dev", 20)
+    clock.now += 10.0
+    seen(20)
+    assert capsys.readouterr().err == ""

@@ -30,9 +30,14 @@ from bert_keras.corpus.documents import (
 from bert_keras.errors import BertKerasError, DataError
 from bert_keras.files import filesystems
 from bert_keras.files.streams import Replaced
+from bert_keras.pretraining.blocks import (
+    Block,
+    block_of,
+    check_documents,
+    shares_of,
+)
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
-from bert_keras.pretraining.shards import Block, block_of, check_documents, shares_of
 
 # In the folder of the run: the names of the files, what is planned, what was made.
 FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"

@@ -19,16 +19,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from bert_keras.pretraining.blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.pretraining.journal import Journal
 from bert_keras.pretraining.manifest import job_of
-from bert_keras.pretraining.shards import (
-    Block,
-    ShardWriter,
-    blocks_of,
-    check_documents,
-    totals_of,
-)
+from bert_keras.pretraining.shards import ShardWriter, totals_of
 from bert_keras.runs.process_pool import map_unordered
 from bert_keras.settings import check_whole_number
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -1,0 +1,135 @@
+"""Documents in blocks of about a fixed number of characters, each of which is a shard.
+
+Without TensorFlow, so that Beam's workers that only read do not load it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from bert_keras.errors import ConfigError, DataError
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Documents that become one shard.
+
+    Args:
+        number: of the block, from 0.
+        documents: the documents in order, as `to_sentences` takes them.
+        characters: of their texts.
+        text_blake2b: a hash of their texts.
+    """
+
+    number: int
+    documents: list[Any]
+    characters: int
+    text_blake2b: str
+
+
+def blocks_of(documents: Iterable[Any], characters: int) -> Iterator[Block]:
+    """Yield documents in blocks of at least so many characters and two documents.
+
+    A rest that is less than half a block, or one document, goes with the last block.
+
+    Raises:
+        ConfigError: a document is no string and has no `text`.
+    """
+    sized = ((len(_text_of(document)), document) for document in documents)
+    for number, group in enumerate(_groups(sized, characters)):
+        yield block_of(number, [document for _, document in group])
+
+
+def block_of(number: int, documents: list[Any]) -> Block:
+    """Return the block of some documents.
+
+    Raises:
+        ConfigError: a document is no string and has no `text`.
+    """
+    texts = [_text_of(document) for document in documents]
+    found = hashlib.blake2b(digest_size=16)
+    for document, text in zip(documents, texts, strict=True):
+        # The same text in another form has other sentences.
+        for part in (str(getattr(document, "form", "")), text):
+            data = part.encode("utf-8", "surrogatepass")
+            found.update(len(data).to_bytes(8, "little"))
+            found.update(data)
+    return Block(number, documents, sum(map(len, texts)), found.hexdigest())
+
+
+def shares_of(
+    lengths: Iterable[tuple[int, int]], characters: int
+) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """Yield what each file gives to which block, by the lengths of its documents.
+
+    Args:
+        lengths: for each document its characters and the number of its file, in the
+            order of the files and of their documents.
+        characters: as of `blocks_of`.
+
+    Yields:
+        The number of a file, and for each block that has documents of it: the block's
+        number, how many documents of the file, and how many in all.
+    """
+    file = -1
+    shares: list[tuple[int, int, int]] = []
+    for number, group in enumerate(_groups(lengths, characters)):
+        for name, some in itertools.groupby(group, key=operator.itemgetter(1)):
+            if name != file and shares:
+                yield file, shares
+                shares = []
+            file = name
+            shares.append((number, sum(1 for _ in some), len(group)))
+    if shares:
+        yield file, shares
+
+
+def check_documents(count: int, next_sentence: str) -> None:
+    """Raise unless there are documents enough; those of the first block tell, too.
+
+    Raises:
+        DataError: there is none, or one alone where next sentences are asked for.
+    """
+    if not count:
+        raise DataError("`documents` must hold one at least; the corpus is empty")
+    if next_sentence == "next" and count == 1:
+        raise DataError(
+            "`next_sentence` next needs two documents at least, as half of the texts B "
+            "come from another one; received one: give more, or ask for order or none"
+        )
+
+
+def _groups(
+    sized: Iterable[tuple[int, T]], characters: int
+) -> Iterator[list[tuple[int, T]]]:
+    """Yield items with their sizes in groups; see `blocks_of`."""
+    held: list[tuple[int, T]] = []
+    some: list[tuple[int, T]] = []
+    size = 0
+    for item in sized:
+        some.append(item)
+        size += item[0]
+        if size >= characters and len(some) > 1:
+            if held:
+                yield held
+            held, some, size = some, [], 0
+    if len(some) < 2 or 2 * size < characters:
+        held, some = held + some, []
+    yield from filter(None, (held, some))
+
+
+def _text_of(document: Any) -> str:
+    text = document if isinstance(document, str) else getattr(document, "text", None)
+    if not isinstance(text, str):
+        raise ConfigError(
+            "`documents` must be strings or have a `text` that is one; "
+            f"received a {type(document).__name__}"
+        )
+    return text

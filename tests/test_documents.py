@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pkgutil
 import re
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from conftest import ROOT
 
 from bert_keras.cli.arguments import parser
+from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.confidence import Confidence
 
 PAGES = sorted(
     path
@@ -110,3 +113,28 @@ def test_a_wrong_option_is_found() -> None:
     assert wrong_options("`bert-keras pretrain --beam x`")
     assert wrong_options("`bert-keras go`")
     assert not wrong_options("`bert-keras pretraining-data --beam '--runner=x'`")
+
+
+def settings_of(heading: str) -> dict[str, tuple[str, bool]]:
+    """Return default and `can change later` of each setting below a heading."""
+    text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    _, _, text = text.partition(f"\n{heading}\n")
+    text = text.partition("\n## ")[0].partition("\n### ")[0]
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    return {row[0][2:].strip("`"): (row[1], row[2].strip() == "yes") for row in rows}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_settings_of_a_task_are_those_of_its_class(name: str) -> None:
+    task = find_task(name)
+    told = settings_of(f"## {name}")
+    if issubclass(task, Confidence):
+        told |= settings_of("### Settings of calibration and abstention")
+    fields = {field.name: field.default for field in dataclasses.fields(task)}  # type: ignore[arg-type]
+    assert set(told) == set(fields)
+    assert {name for name, (_, free) in told.items() if free} == set(task.free_settings)
+    for setting, (default, _) in told.items():
+        value = fields[setting]
+        if re.fullmatch(r"`[^`]*`", default) and not isinstance(value, tuple):
+            word = str(value).lower() if isinstance(value, bool) else str(value)
+            assert default == f"`{word}`", setting

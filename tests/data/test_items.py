@@ -208,8 +208,8 @@ def test_embed_and_search_take_the_same(encoder_folder: Any) -> None:
 def test_evaluate_says_what_it_takes(spam_model: Any, spam_folder: Any) -> None:
     columns = as_columns(text=["a"], label=["ham"])
     wrong: Any
-    for wrong in ("spam.tsv", [("a", "ham")], None):
-        refused(lambda wrong=wrong: evaluate(Predictor(spam_model), wrong), "`columns`")
+    for wrong, part in (("no.tsv", "no.tsv"), (None, "`data`"), (7, "`data`")):
+        refused(lambda wrong=wrong: evaluate(Predictor(spam_model), wrong), part)
     refused(lambda: evaluate(spam_folder, columns), "`predictor` must be what `load`")
 
 

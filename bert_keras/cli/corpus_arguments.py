@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from bert_keras.cli.argument_types import field_adder, path, positive
-from bert_keras.corpus.reader import FORMS
+from bert_keras.corpus.documents import FORMS
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.settings import MASKING, NEXT_SENTENCE, UNITS
 
@@ -26,7 +26,7 @@ def add_vocab(vocab: argparse.ArgumentParser) -> None:
         "--min-count",
         type=positive,
         metavar="N",
-        help="times that a character or pair of pieces stands in the corpus at least; "
+        help="least occurrences of a character or of a pair of pieces; "
         "default: 2, or one for each ten million characters",
     )
     add(
@@ -34,7 +34,7 @@ def add_vocab(vocab: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TOKEN",
-        help="a further token that must be there; may be repeated",
+        help="a further token to include; may be repeated",
     )
     add(
         "--max-words",
@@ -47,8 +47,8 @@ def add_vocab(vocab: argparse.ArgumentParser) -> None:
         "--learner",
         choices=("merges", "tf-text"),
         default="merges",
-        help="merges: seconds, exactly so many tokens (default); tf-text: its trainer, "
-        "minutes, mostly some percent fewer",
+        help="merges: exactly --size tokens, in seconds (default); tf-text: "
+        "usually a few percent fewer, in minutes",
     )
 
 
@@ -64,14 +64,14 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="DIR",
         type=path,
-        help="folder with vocab.txt: of `bert-keras vocab`, or of any BERT",
+        help="folder with vocab.txt, of `bert-keras vocab` or of any BERT",
     )
     add(
         "--output",
         required=True,
         metavar="DIR",
         type=path,
-        help="folder for the shards; a run that was killed goes on there",
+        help="folder for the shards; an interrupted run resumes there",
     )
     add(
         "--workers", type=positive, default=1, metavar="N", help="processes; default: 1"
@@ -79,8 +79,8 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
     add(
         "--beam",
         metavar="FLAGS",
-        help="run on Apache Beam with its own flags in one word, such as "
-        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in its buckets",
+        help="run on Apache Beam with its own flags in one argument, such as "
+        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
     )
 
     setting = field_adder(parser, _DEFAULTS)
@@ -104,7 +104,11 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         **count,
     )
     setting("next_sentence", "what the second text of a row is", choices=NEXT_SENTENCE)
-    setting("masking", "write masks out, or draw them in training", choices=MASKING)
+    setting(
+        "masking",
+        "write masks to the shards, or draw them in training",
+        choices=MASKING,
+    )
     setting("seed", "same seed, same bytes", type=int, metavar="N")
     setting("block_characters", "text of a shard", **count)
 
@@ -123,29 +127,29 @@ def _corpus(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="CORPUS",
         type=path,
-        help="files, folders or globs, packed too",
+        help="files, folders or globs, compressed or not, local or such as s3://…",
     )
     add(
         "--form",
         choices=("auto", *FORMS),
         default="auto",
-        help="what the files hold; default: auto, what their start shows",
+        help="form of the files; default: auto, recognized by their start",
     )
     add(
         "--text-field",
         default="text",
         metavar="NAME",
-        help="field of jsonl with the text; default: text",
+        help="field of jsonl that holds the text; default: text",
     )
     add(
         "--errors",
         choices=("strict", "replace"),
         default="strict",
-        help="refuse what is not UTF-8, or replace it; default: strict",
+        help="reject bytes that are not UTF-8, or replace them; default: strict",
     )
     add(
         "--language",
         default="en",
         metavar="CODE",
-        help="whose rules part sentences, such as en or zh; default: en",
+        help="language of the sentence rules, such as en or zh; default: en",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import configparser
 import dataclasses
 import pkgutil
 import re
@@ -104,6 +105,16 @@ def test_each_path_and_name_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", OURS, ids=name_of)
 def test_each_option_is_known(page: Path) -> None:
     assert not wrong_options(page.read_text(encoding="utf-8"))
+
+
+def test_extras_are_those_of_the_package() -> None:
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    text = "".join(page.read_text(encoding="utf-8") for page in LASTING)
+    named = set(re.findall(r"'?\.\[([a-z-]+)\]", text))
+    named |= set(re.findall(r"`\[([a-z-]+)\]`", text))
+    assert len(named) > 5
+    assert named <= set(config["options.extras_require"])
 
 
 def test_a_wrong_option_is_found() -> None:

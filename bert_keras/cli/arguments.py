@@ -164,7 +164,13 @@ def _predict(parser: argparse.ArgumentParser) -> None:
 
 def _features(parser: argparse.ArgumentParser) -> None:
     _add_encoder_and_texts(parser)
-    add_path(parser, "output", "FILE", "file to write: .npz or .parquet", required=True)
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "file to write: .npz, or .parquet of any size",
+        required=True,
+    )
     levels = ("text", "token")
     add_word(
         parser, "level", "text", "a vector for each text, or for each token", levels

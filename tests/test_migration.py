@@ -18,7 +18,7 @@ from bert_keras.cli.arguments import parser
 from bert_keras.cli.main import main
 from bert_keras.training.config import TrainConfig
 
-PAGE = (ROOT / "MIGRATION.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|bash|text)\n(.*?)^```", PAGE, flags=re.M | re.S)
 CLASSES = (
     *("Model", "ForPreTraining", "LMHeadModel", "ForMaskedLM"),
@@ -60,7 +60,7 @@ def test_every_block_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> No
     names: dict[str, object] = {}
     for kind, block in BLOCKS:
         if kind == "python":
-            exec(compile(block, "MIGRATION.md", "exec"), names)  # noqa: S102
+            exec(compile(block, "docs/migration.md", "exec"), names)  # noqa: S102
         if kind == "bash":
             for line in block.splitlines():
                 program, *arguments = shlex.split(line)
@@ -99,4 +99,4 @@ def test_the_options_are_there() -> None:
 
 
 def test_the_readme_leads_there() -> None:
-    assert "(MIGRATION.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(docs/migration.md)" in (ROOT / "README.md").read_text(encoding="utf-8")

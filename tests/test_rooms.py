@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "runs": {"files"},
     "report": {"files"},
     "corpus": {"files", "text"},
-    "data": {"runs", "scoring", "text"},
+    "data": {"files", "runs", "scoring", "text"},
     "distribution": {"runs"},
     "tasks": {"runs", *_BELOW_TASKS},
     "inference": _BELOW_INFERENCE,

@@ -23,7 +23,7 @@ from bert_keras.cli.options import (
     path,
 )
 from bert_keras.config import PRESETS, BertConfig
-from bert_keras.corpus.reader import FORMS
+from bert_keras.corpus.documents import FORMS
 from bert_keras.data.column_names import HEADER
 from bert_keras.errors import ConfigError
 from bert_keras.model.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
@@ -273,7 +273,7 @@ def _vocab(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TOKEN",
-        help="a further token that the vocabulary must hold; may be repeated",
+        help="a further token to include; may be repeated",
     )
     add_count(
         parser,
@@ -312,8 +312,8 @@ def _pretraining_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beam",
         metavar="FLAGS",
-        help="run on Apache Beam with its own flags in one word, such as "
-        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in its buckets",
+        help="run on Apache Beam with its own flags in one argument, such as "
+        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
     )
     group = parser.add_argument_group("settings of the data")
     add_options(group, PretrainingDataConfig)
@@ -452,7 +452,7 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="CORPUS",
         type=path,
-        help="files, folders or globs; may be compressed",
+        help="files, folders or globs, compressed or not, local or such as s3://…",
     )
     add_word(
         parser,
@@ -465,20 +465,20 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         "--text-field",
         default="text",
         metavar="NAME",
-        help="field of JSONL with the text; default: text",
+        help="field of jsonl that holds the text; default: text",
     )
     add_word(
         parser,
         "errors",
         "strict",
-        "strict rejects what is not UTF-8, replace reads U+FFFD for it",
+        "reject bytes that are not UTF-8, or replace them",
         ("strict", "replace"),
     )
     parser.add_argument(
         "--language",
         default="en",
         metavar="CODE",
-        help="language whose rules split sentences, such as en or zh; default: en",
+        help="language of the sentence rules, such as en or zh; default: en",
     )
 
 

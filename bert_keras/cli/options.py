@@ -1,8 +1,8 @@
 """Options on the command line and in the documentation, from their declarations.
 
 `add_options` makes an argument of argparse from each field of a config, `config_of`
-makes the config from what was parsed. `python -m bert_keras.cli.options` prints the
-tables of the documentation.
+makes the config from what was parsed. `python -m bert_keras.cli.options` prints
+`docs/options.md`.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def options_table(config: type) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print the tables of all configs."""
+def options_page() -> str:
+    """Return the page of the documentation that lists the options of all configs."""
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.data_config import PretrainingDataConfig
     from bert_keras.training.config import TrainConfig
@@ -206,9 +206,12 @@ def main() -> None:
         "pretraining-data": PretrainingDataConfig,
         "pretrain": PretrainConfig,
     }
+    parts = ["# Options", "Written by `python -m bert_keras.cli.options`."]
     for verb, config in verbs.items():
-        print(f"## `bert-keras {verb}`\n\n{options_table(config)}\n")
+        parts += [f"## `bert-keras {verb}`", f"Fields of `{config.__name__}`."]
+        parts.append(options_table(config))
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":
-    main()
+    print(options_page())

@@ -1,49 +1,108 @@
-"""Documents of a corpus as a stream, and their sentences: for learning a new BERT.
+"""The documents of a corpus as a stream, and their sentences.
 
-`raw_documents` reads; it is quick, and its order is that of the files. `sentences_of`
-is the slow part and is made for worker processes: a `RawDocument` can be pickled. The
-forms are those in which corpora for BERT come: Google's own (one sentence a line, blank
+`raw_documents` reads the documents of all files in order. `sentences_of` does the slow
+part, and is made for worker processes: a `RawDocument` can be pickled. The forms are
+those in which corpora for BERT are published: Google's own (one sentence a line, blank
 lines between documents; google-research/bert `create_pretraining_data.py`), plain text,
 JSONL, the output of WikiExtractor, and Wikipedia's XML dumps.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import glob
+import html
+import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_keras.corpus.reader import (
-    CorpusReader,
-    CorpusReport,
-    RawDocument,
-    check_form,
-    corpus_files,
-    form_of,
-)
 from bert_keras.corpus.sentence_rules import paragraphs_of, sentence_splitter
-from bert_keras.corpus.wikipedia import plain_paragraphs
-from bert_keras.errors import DataError
-from bert_keras.files.streams import check_errors, head_of
+from bert_keras.corpus.wikipedia import pages_of, plain_paragraphs
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.files.filesystems import is_remote, matching
+from bert_keras.files.streams import (
+    MOST_BYTES,
+    Replaced,
+    check_errors,
+    head_of,
+    lines_of,
+)
 
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return a function's name, with what `functools.partial` gave it."""
-    if isinstance(function, functools.partial):
-        given = [*map(repr, function.args)]
-        given += [
-            f"{key}={value!r}" for key, value in sorted(function.keywords.items())
-        ]
-        return f"{name_of(function.func)}({', '.join(given)})"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
-
-
-__all__ = ["CorpusReport", "RawDocument", "raw_documents", "sentences_of"]
+FORMS = ("text", "file", "lines", "jsonl", "wikiextractor", "wikipedia")
+_DOC = re.compile(r"<doc id=.*>")  # begins a document of WikiExtractor
+_TITLE = re.compile(r' title="(.*)">')
 # Lines that some versions of WikiExtractor write for headers and list items.
 _NO_PARAGRAPH = re.compile(r"(?:Section::::|[A-Z]+::::)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LINES_SEEN = 1000
+_SENTENCE_END = re.compile(r"[.!?…。！？؟।۔]+[\"'”’»)\]」』]*\s*$")
+_INNER_END = re.compile(r"[.!?…؟।۔]+[\"'”’»)\]]*\s+\S|[。！？]+[」』”]*\s*\w")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RawDocument:
+    """A document as it stands in its file, for `sentences_of`; it can be pickled.
+
+    Args:
+        text: the text, or the wikitext of a page; a WikiExtractor document without its
+            title.
+        form: one of `FORMS`.
+        source: `path:line`, where the document begins.
+        silent: for `wikipedia`, names of the namespaces whose links show no text.
+    """
+
+    text: str
+    form: str
+    source: str
+    silent: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ConfigError(
+                f"`form` must be one of {', '.join(FORMS)}; received {self.form!r}"
+            )
+
+
+@dataclasses.dataclass
+class CorpusReport:
+    """What `raw_documents` has read so far.
+
+    Attributes:
+        forms: the form of each file, in order.
+        documents: number of documents with text.
+        characters: of their texts.
+        empty: documents without text, which were left out.
+        cut: documents of more than 32 Mi characters, cut into several.
+        replaced: lines with invalid bytes, counted and named.
+    """
+
+    forms: dict[str, str] = dataclasses.field(default_factory=dict)
+    documents: int = 0
+    characters: int = 0
+    empty: int = 0
+    cut: int = 0
+    replaced: Replaced = dataclasses.field(default_factory=Replaced)
+
+    def lines(self) -> list[str]:
+        """Return the report in short lines."""
+        kinds = Counter(self.forms.values())
+        files = ", ".join(f"{count} {form}" for form, count in kinds.items())
+        said = [
+            f"{self.documents:,} documents, {self.characters:,} characters; "
+            f"files: {files or 'none'}"
+        ]
+        if self.empty:
+            said.append(f"{self.empty:,} documents without text left out")
+        if self.cut:
+            said.append(f"{self.cut:,} documents of more than {MOST_BYTES:,} cut")
+        if self.replaced.lines:
+            places = ", ".join(self.replaced.places)
+            said.append(f"{self.replaced.lines:,} lines not UTF-8, first: {places}")
+        return said
 
 
 def raw_documents(
@@ -54,27 +113,28 @@ def raw_documents(
     errors: str = "strict",
     report: CorpusReport | None = None,
 ) -> Iterator[RawDocument]:
-    """Yield the documents of a corpus, in the order of the files and of their lines.
+    """Yield the documents of a corpus, in the order of its files and their lines.
 
-    Files may be packed with gzip, bzip2, xz or zstd. The memory is that of a document;
-    a text document of more than 32 Mi characters comes as several.
+    Files may be compressed (see `files.streams`). One document is in memory at a time;
+    a text document of more than 32 Mi characters is cut into several.
 
     Args:
-        paths: files, folders and globs, also of a bucket; see `corpus_files`.
-        form: what all files hold, or `auto`, each what its start shows (`form_of`).
-            `text`: documents with blank lines between them. `file`: one document.
-            `lines`: as `text`, and each line is a sentence. `jsonl`: a document in a
+        paths: files, folders and globs, local or of another file system; see
+            `corpus_files`.
+        form: the form of all files, or `auto`: each file's start tells (`form_of`).
+            `text`: documents separated by blank lines. `file`: one document.
+            `lines`: like `text`, with one sentence a line. `jsonl`: a document in a
             field of each line's object. `wikiextractor`: `<doc …>` to `</doc>`.
             `wikipedia`: the articles of an XML dump.
         text_field: the field of `jsonl`.
-        errors: `strict` refuses what is not UTF-8, and NUL; `replace` puts U+FFFD,
-            which the tokenizer drops.
+        errors: `strict` raises at bytes that are not UTF-8 and at NUL characters;
+            `replace` replaces them by U+FFFD, which the tokenizer drops.
         report: is filled while documents are read.
 
     Raises:
         ConfigError: an argument is wrong.
-        DataError: a file is missing, binary, broken or not of the form, named with its
-            line; or the corpus holds no text at all.
+        DataError: a file is missing, binary, corrupt or not of the form, named with its
+            line; or the corpus holds no text.
 
     Example:
         >>> for document in raw_documents("corpus/**/*.txt.gz"):
@@ -102,17 +162,17 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
 
     Args:
         path: the file.
-        form: as of `raw_documents`.
-        reader: reads it.
+        form: as in `raw_documents`.
+        reader: reads the file.
 
     Raises:
-        DataError: as of `raw_documents`; a file without any text is none.
+        DataError: as in `raw_documents`; a file without text is no error.
     """
     report = reader.report
     if form == "auto":
         form = form_of(path)
     else:
-        head_of(path)  # refuses what is binary
+        head_of(path)  # rejects binary files
     report.forms[path] = form
     for document in getattr(reader, form)(path):
         if not document.text.strip():
@@ -124,23 +184,23 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
 
 
 def no_text(files: int) -> DataError:
-    """Return what is to be said of so many files without any text."""
+    """Return the error for a number of files without text."""
     return DataError(f"the corpus holds no text; files read: {files}")
 
 
 def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
-    """Return the sentences of a document, stripped, none of them empty.
+    """Return the sentences of a document, stripped and not empty.
 
-    Those of `lines` are its lines. All others are split by rule (`sentence_rules`):
-    paragraph by paragraph for WikiExtractor and Wikipedia, and for text and JSONL with
-    lines that were wrapped by hand put together again.
+    The sentences of `lines` are its lines. Other forms are split by rule
+    (`sentence_rules`): WikiExtractor and Wikipedia by paragraph; text and JSONL after
+    lines that were wrapped by hand have been joined.
 
     Args:
         document: of `raw_documents`.
-        language: its code, such as `en` or `zh`.
+        language: a language code, such as `en` or `zh`.
 
     Raises:
-        ConfigError: the code of the language, or a package is missing.
+        ConfigError: the language code is wrong, or a package is missing.
     """
     text = document.text
     if document.form == "lines":
@@ -156,8 +216,252 @@ def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
 
 
 def _extracted_paragraphs(text: str) -> list[str]:
-    """Return the lines that are paragraphs; some versions write HTML's entities."""
+    """Return the paragraphs, one a line; some versions escape characters as in HTML."""
     for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
         text = text.replace(entity, character)
     lines = (line.strip() for line in text.split("\n"))
     return [line for line in lines if line and not _NO_PARAGRAPH.match(line)]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name, with the arguments that `functools.partial` binds."""
+    if isinstance(function, functools.partial):
+        given = [*map(repr, function.args)]
+        given += [
+            f"{key}={value!r}" for key, value in sorted(function.keywords.items())
+        ]
+        return f"{name_of(function.func)}({', '.join(given)})"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
+
+
+def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
+    """Return the files of a corpus in the order in which they are read.
+
+    Args:
+        paths: a file, a folder or a glob (`**` for any depth), or several of them. A
+            folder stands for all files below it, sorted by name, without hidden files
+            and folders. A file that is named twice counts once. A name with a scheme,
+            such as `gs://bucket/text/*`, belongs to a file system of fsspec.
+
+    Raises:
+        DataError: a path does not exist, or a folder or glob holds no file.
+    """
+    single = isinstance(paths, str | os.PathLike)
+    found: dict[str, str] = {}  # the file behind links: the path
+    for given in [paths] if single else paths:  # type: ignore[union-attr,list-item]
+        path = os.fspath(given)  # type: ignore[arg-type]
+        files = _remote_files(path) if is_remote(path) else _local_files(path)
+        if not files:
+            raise DataError("holds no file for the corpus", path=path)
+        for file in files:
+            found.setdefault(file if is_remote(file) else os.path.realpath(file), file)
+    if not found:
+        raise DataError("`paths` must name a file, a folder or a glob; received none")
+    return list(found.values())
+
+
+def _remote_files(path: str) -> list[str]:
+    try:
+        return matching(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot be read: {reason}", path=path) from None
+
+
+def _local_files(path: str) -> list[str]:
+    """Return the files that a local path, folder or glob stands for."""
+    found = [path]
+    if glob.has_magic(path) and not os.path.exists(path):
+        found = sorted(glob.glob(path, recursive=True))
+    files = [
+        file
+        for each in found
+        for file in (_files_below(each) if os.path.isdir(each) else [each])
+    ]
+    for file in files:
+        if not os.path.isfile(file):
+            known = "must be a file or a folder"
+            reason = known if os.path.exists(file) else "no such file"
+            raise DataError(reason, path=file)
+    return files
+
+
+def _files_below(folder: str) -> list[str]:
+    files = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [
+            os.path.join(place, name)
+            for name in sorted(names)
+            if not name.startswith(".")
+        ]
+    return files
+
+
+def check_form(form: str) -> None:
+    """Raise ConfigError unless a form is `auto` or one of `FORMS`."""
+    if form != "auto" and form not in FORMS:
+        forms = ", ".join(("auto", *FORMS))
+        raise ConfigError(f"`form` must be one of {forms}; received {form!r}")
+
+
+def form_of(path: str | os.PathLike[str]) -> str:
+    """Return the form that the start of a file shows: one of `FORMS`, never `file`.
+
+    Text is taken for `lines` if nearly every line ends like a sentence and hardly any
+    has the end of a sentence inside.
+
+    Raises:
+        DataError: the file cannot be read, is binary, or looks like XML or JSON that is
+            no corpus.
+    """
+    path = os.fspath(path)
+    head = head_of(path)
+    start = head.lstrip()
+    if start.startswith(("<mediawiki", "<?xml")):
+        if "<mediawiki" not in start:
+            raise DataError("is XML, but no MediaWiki dump; name its form", path=path)
+        return "wikipedia"
+    first = start.partition("\n")[0].rstrip()
+    if _DOC.match(first):
+        return "wikiextractor"
+    if re.match(r'\{\s*("|\})', start):
+        return "jsonl"
+    if re.match(r'\[\s*[{"\]]', start):
+        raise DataError("must hold one JSON object a line, not an array", path=path)
+    lines = [line for line in head.split("\n")[:_LINES_SEEN] if line.strip()]
+    ends = sum(1 for line in lines if _SENTENCE_END.search(line))
+    inner = sum(1 for line in lines if _INNER_END.search(line))
+    one_each = ends >= 0.8 * len(lines) and inner <= 0.3 * len(lines)
+    return "lines" if len(lines) > 1 and one_each else "text"
+
+
+class CorpusReader:
+    """Reads the documents of one file; the methods have the names of the forms.
+
+    Args:
+        text_field, errors: as in `raw_documents`.
+        report: is filled.
+    """
+
+    def __init__(self, text_field: str, errors: str, report: CorpusReport) -> None:
+        self._field = text_field
+        self._errors = errors
+        self.report = report
+
+    def text(self, path: str, kind: str = "text") -> Iterator[RawDocument]:
+        """Yield the texts between blank lines."""
+        lines: list[str] = []
+        first, size = 1, 0
+        for number, line in self._lines(path):
+            blank = kind != "file" and line.isspace()
+            if lines and (blank or size + len(line) > MOST_BYTES):
+                self.report.cut += not blank
+                yield RawDocument("".join(lines), kind, f"{path}:{first}")
+                lines, size = [], 0
+            if blank:
+                continue
+            if not lines:
+                first = number
+            lines.append(line)
+            size += len(line)
+        if lines:
+            yield RawDocument("".join(lines), kind, f"{path}:{first}")
+
+    def file(self, path: str) -> Iterator[RawDocument]:
+        """Yield the whole file."""
+        return self.text(path, "file")
+
+    def lines(self, path: str) -> Iterator[RawDocument]:
+        """Yield the texts between blank lines; each line is a sentence."""
+        return self.text(path, "lines")
+
+    def jsonl(self, path: str) -> Iterator[RawDocument]:
+        """Yield the text field of each object."""
+        for number, line in self._lines(path):
+            if not line.strip():
+                continue
+            cut = len(line) >= MOST_BYTES // 4 and not line.endswith("\n")
+            if cut and len(line.encode()) > MOST_BYTES - 4:
+                message = f"is a line of more than {MOST_BYTES:,} bytes"
+                raise DataError(message, path=path, line=number)
+            text = self._value(path, number, line)
+            yield RawDocument(text, "jsonl", f"{path}:{number}")
+
+    def wikiextractor(self, path: str) -> Iterator[RawDocument]:
+        """Yield the texts between `<doc …>` and `</doc>`, without the title."""
+        lines: list[str] | None = None
+        first, title, size = 0, "", 0
+        for number, line in self._lines(path):
+            if lines is None:
+                if not line.strip():
+                    continue
+                if not _DOC.match(line):
+                    raise DataError(
+                        "must begin a document, <doc id=…>", path=path, line=number
+                    )
+                named = _TITLE.search(line)
+                title = html.unescape(named[1]) if named else ""
+                lines, first, size = [], number, 0
+            elif line.rstrip() == "</doc>":
+                yield self._extracted(path, first, title, lines)
+                lines = None
+            elif _DOC.match(line):
+                break
+            else:
+                lines.append(line)
+                size += len(line)
+                if size > MOST_BYTES:
+                    raise DataError(
+                        f"has a <doc> of more than {MOST_BYTES:,} characters",
+                        path=path,
+                        line=first,
+                    )
+        if lines is not None:
+            raise DataError("this <doc> has no </doc>", path=path, line=first)
+
+    def wikipedia(self, path: str) -> Iterator[RawDocument]:
+        """Yield the articles of a dump."""
+        pages = pages_of(path, errors=self._errors, replaced=self.report.replaced)
+        for page in pages:
+            place = f"{path}:{page.line}"
+            yield RawDocument(page.text, "wikipedia", place, page.silent)
+
+    def _lines(self, path: str) -> Iterator[tuple[int, str]]:
+        replaced = self.report.replaced
+        return lines_of(path, errors=self._errors, replaced=replaced)
+
+    def _value(self, path: str, number: int, line: str) -> str:
+        try:
+            row = json.loads(line, parse_int=float)  # `int` rejects very long ones
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "") or error
+            raise DataError(f"is not JSON: {reason}", path=path, line=number) from None
+        if not isinstance(row, dict) or self._field not in row:
+            have = ", ".join(list(row)[:5]) if isinstance(row, dict) else "no object"
+            raise DataError(
+                f"must have the field {self._field!r}; has {have or 'none'}",
+                path=path,
+                line=number,
+            )
+        text = row[self._field]
+        if not isinstance(text, str):
+            message = f"{self._field!r} must be text; received {json.dumps(text)[:40]}"
+            raise DataError(message, path=path, line=number)
+        if _SURROGATE.search(text):
+            if self._errors == "strict":
+                raise DataError(
+                    f"{self._field!r} holds half of a surrogate pair",
+                    path=path,
+                    line=number,
+                )
+            self.report.replaced.add(path, number)
+            text = _SURROGATE.sub("\ufffd", text)
+        return text
+
+    @staticmethod
+    def _extracted(path: str, first: int, title: str, lines: list[str]) -> RawDocument:
+        if lines and title in (lines[0].strip(), html.unescape(lines[0].strip())):
+            lines = lines[1:]
+        return RawDocument("".join(lines), "wikiextractor", f"{path}:{first}")

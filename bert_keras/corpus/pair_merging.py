@@ -2,13 +2,14 @@
 
 Byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909, section 3.2) over counted
 words, with WordPiece's marks: a piece inside a word begins with `##`. Every word starts
-as characters; again and again the pair of neighbours that is most frequent in the
-corpus becomes one piece. The `tokenizers` library trains its WordPiece vocabularies in
-the same way; where pairs are equally frequent the order of a hash table decides there,
-and here that of their characters.
+as characters; then the most frequent pair of neighbours in the corpus becomes one
+piece, again and again. The `tokenizers` library trains its WordPiece vocabularies in
+the same way. Ties between equally frequent pairs are broken by their characters; there
+the order of a hash table breaks them.
 
-The words lie behind each other in arrays; a piece stands where its first character
-does, and knows its neighbours. So a merge is a few operations on all places of a pair.
+All words are stored one after the other in arrays. A piece is stored at the place of
+its first character, with links to its neighbours, so a merge is a few array operations
+on all places of a pair.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 MARK = "##"
-_MOST_CHARACTERS = 64  # of a piece: tf-text takes 256 bytes
+_MOST_CHARACTERS = 64  # of a piece; tf-text takes 256 bytes
 _NONE = -1  # between words
 _GONE = -2  # inside a piece
 _SHIFT = 32  # a pair is one number: first piece << 32 | second piece
@@ -34,14 +35,14 @@ def merge_pairs(
     min_count: int = 1,
     known: Iterable[str] = (),
 ) -> list[str]:
-    """Return new pieces in the order in which they were merged, all different.
+    """Return new pieces, all different, in the order in which they were merged.
 
     Args:
         words: W different words, in any order.
-        counts: how often each one stands in the corpus.
-        pieces: how many to find at most.
-        min_count: how often a pair must stand in the corpus.
-        known: pieces, besides the characters of the words, that count as found before.
+        counts: occurrences of each word in the corpus.
+        pieces: most pieces to find.
+        min_count: occurrences that a pair needs.
+        known: pieces, besides the characters of the words, that are not new.
 
     Example:
         >>> merge_pairs(["low", "lower", "new"], [5, 2, 6], pieces=3)
@@ -56,14 +57,15 @@ def merge_pairs(
 
 
 class _Merger:
-    """The words as pieces, and where each pair of pieces stands.
+    """The words as pieces, and the places of each pair of pieces.
 
     Attributes:
-        names: the pieces; their numbers are the places in this list.
-        piece: int32 [N], the piece that begins at each place, or _NONE, _GONE.
+        names: the pieces; a piece's number is its index in this list.
+        piece: int32 [N], the number of the piece that begins at each place, or _NONE,
+            _GONE.
         before, after: int32 [N], places of the neighbours.
-        weight: int64 [N], how often the word of each place stands in the corpus.
-        counts: pair to how often it stands in the corpus.
+        weight: int64 [N], occurrences of the word at each place.
+        counts: pair to its occurrences.
         places: pair to arrays of the places where it began at some time.
     """
 
@@ -76,7 +78,7 @@ class _Merger:
         self.names = starts + others
         self.numbers = {name: number for number, name in enumerate(self.names)}
         sizes = np.array([len(word) for word in words], np.int64)
-        ends = np.cumsum(sizes + 1)  # after each word there is a place between words
+        ends = np.cumsum(sizes + 1)  # each word is followed by a separator
         size = int(ends[-1]) + 1
         self.piece = np.full(size, _NONE, np.int32)
         self.piece[1:] = self._characters(words, ends, sizes)
@@ -104,12 +106,12 @@ class _Merger:
         return pieces
 
     def merge(self, pieces: int, min_count: int) -> list[str]:
-        """Merge until so many new pieces are found or no pair is frequent enough."""
+        """Merge until enough new pieces are found or no pair is frequent enough."""
         found: list[str] = []
         while self.queue and len(found) < pieces:
             least, _, _, pair = heapq.heappop(self.queue)
             count = self.counts.get(pair, 0)
-            if count < -least:  # it has become rarer since it was put in
+            if count < -least:  # it has become rarer since it was queued
                 if count:
                     self._put(pair, count)
                 continue
@@ -129,7 +131,7 @@ class _Merger:
         return first + second.removeprefix(MARK)
 
     def _merge(self, pair: int, number: int) -> None:
-        """Put a piece in the place of a pair wherever it stands."""
+        """Replace all occurrences of a pair by a piece."""
         first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
         places = np.concatenate(self.places.pop(pair))
         del self.counts[pair]
@@ -148,9 +150,9 @@ class _Merger:
         self._add(np.concatenate([self.before[places], places]))
 
     def _pairs_at(self, places: Any) -> tuple[Any, Any]:
-        """Return those of the places at which a pair begins, each once, and the pairs.
+        """Return the distinct places at which a pair begins, and the pairs.
 
-        Sorted by pair, and by place where pairs are equal.
+        Sorted by pair, then by place.
         """
         places = np.sort(places)
         places = places[_changes(places)]
@@ -162,7 +164,7 @@ class _Merger:
         return places[order], pairs[order]
 
     def _grouped(self, places: Any) -> tuple[Any, list[int], list[int], list[int]]:
-        """Return places by pair, the pairs, where each one begins, and their counts."""
+        """Return places sorted by pair, and each pair with first index and count."""
         places, pairs = self._pairs_at(places)
         if not len(pairs):
             return places, [], [], []
@@ -171,14 +173,14 @@ class _Merger:
         return places, pairs[begins].tolist(), begins.tolist(), counts.tolist()
 
     def _remove(self, places: Any, merged: int) -> None:
-        """Take what begins at these places off the counts, before it changes."""
+        """Subtract the pairs at these places from the counts, before they change."""
         _, pairs, _, counts = self._grouped(places)
         for pair, count in zip(pairs, counts, strict=True):
             if pair != merged:
                 self.counts[pair] -= count
 
     def _add(self, places: Any) -> None:
-        """Count what begins at these places."""
+        """Count the pairs that begin at these places."""
         places, pairs, begins, counts = self._grouped(places)
         ends = [*begins[1:], len(places)]
         for pair, begin, end, count in zip(pairs, begins, ends, counts, strict=False):
@@ -194,7 +196,8 @@ class _Merger:
 
 
 def _changes(values: Any) -> Any:
-    """Return where a value differs from the one before, as the first one does."""
+    """Return bool [N], true for the first value and where a value differs from its
+    predecessor."""
     changes = np.empty(len(values), bool)
     changes[:1] = True
     np.not_equal(values[1:], values[:-1], out=changes[1:])
@@ -202,7 +205,7 @@ def _changes(values: Any) -> Any:
 
 
 def _apart(places: Any, after: Any) -> Any:
-    """Return every second of places that follow each other: `aaa` holds one `aa`."""
+    """Return every second one of adjacent places: `aaa` holds one `aa`."""
     follows = np.concatenate([[False], after[places[:-1]] == places[1:]])
     index = np.arange(len(places))
     begin = np.maximum.accumulate(np.where(follows, 0, index))

@@ -1,12 +1,11 @@
 """Plain text to paragraphs and sentences, outside the graph: for corpora of any size.
 
-Sentences are told by the rules of `sentencex` (Wikimedia's, some 300 languages), which
-is compiled and splits tens of millions of characters a second. Its time grows with the
-square of a text's length (a line of 200,000 Chinese characters takes it 43 seconds), so
-that a paragraph of more than 4,096 characters goes through it in windows; a quotation
-that lies across two of them may be split inside. `bert_keras.text.sentences` splits in
-the TensorFlow graph, for tasks; here nothing has to be exported, and more languages
-count.
+Sentences follow the rules of `sentencex` (by Wikimedia, some 300 languages), which is
+compiled and splits tens of millions of characters a second. Its time grows with the
+square of a text's length (a line of 200,000 Chinese characters takes 43 seconds), so a
+paragraph of more than 4,096 characters is split in windows; a quotation across two
+windows may be cut. `bert_keras.text.sentences` splits in the TensorFlow graph, for
+tasks that are exported; here more languages matter.
 """
 
 from __future__ import annotations
@@ -16,27 +15,26 @@ from collections.abc import Callable
 
 from bert_keras.errors import ConfigError
 
-MOST_SENTENCE = 8192  # characters; far beyond what a row of 512 tokens holds
-_WINDOW = 2048  # characters that are split together, or twice as many
+MOST_SENTENCE = 8192  # characters; far more than a row of 512 tokens holds
+_WINDOW = 2048  # characters split at once, or up to twice as many
 _MOST_WAITING = MOST_SENTENCE - 2 * _WINDOW  # characters before the next window
-_WRAPPED = 120  # characters; lines of text that was wrapped by hand are shorter
+_WRAPPED = 120  # characters; most lines of text wrapped by hand are shorter
 _INSTALL = "pip install 'bert_keras[corpus]'"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
-    """Return the function that splits a paragraph of a language into sentences.
+    """Return a function that splits a paragraph into sentences.
 
-    A sentence has no white space around it, none is empty, and none has more than
-    `MOST_SENTENCE` characters: what goes on without an end is cut at a space, or
-    anywhere where there is none.
+    Sentences are stripped and not empty, and have at most `MOST_SENTENCE` characters: a
+    longer one is cut at a space if it has one.
 
     Args:
         language: a code such as `en` or `zh`. Languages that `sentencex` does not know
-            are split like English, or like one that is near.
+            are split like English or a related language.
 
     Raises:
-        ConfigError: it is no code of a language, or the package is missing.
+        ConfigError: the language code is wrong, or the package is missing.
     """
     if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
         raise ConfigError(
@@ -68,7 +66,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 
 
 def _cut(sentence: str) -> list[str]:
-    """Cut what is too long to wait at a space, or anywhere where there is none."""
+    """Cut a sentence that is too long, at a space if it has one."""
     if len(sentence) <= _MOST_WAITING:
         return [sentence]
     end = sentence.rfind(" ", 0, _MOST_WAITING) + 1 or _MOST_WAITING
@@ -76,10 +74,10 @@ def _cut(sentence: str) -> list[str]:
 
 
 def _complete(found: list[str]) -> int:
-    """Return how many sentences of a window are whole: the last one may go on.
+    """Return how many sentences of a window are complete: the last may continue.
 
-    Nor those after a quotation mark that is not closed, since the next one would be
-    taken to open; unless they are long, as after the mark of 5" for inches.
+    Sentences after an open quotation mark are not complete, since its end would be
+    taken for a beginning; unless they are long, as after 5" for five inches.
     """
     complete = quotes = 0
     for count, sentence in enumerate(found[:-1], 1):
@@ -91,7 +89,7 @@ def _complete(found: list[str]) -> int:
 
 
 def _windows(paragraph: str) -> list[str]:
-    """Cut a long paragraph at spaces, or anywhere where there is none."""
+    """Cut a long paragraph into windows, at spaces if it has any."""
     windows, start = [], 0
     while len(paragraph) - start > 2 * _WINDOW:
         end = paragraph.rfind(" ", start, start + _WINDOW) + 1 or start + _WINDOW
@@ -101,11 +99,11 @@ def _windows(paragraph: str) -> list[str]:
 
 
 def paragraphs_of(text: str) -> list[str]:
-    """Return the paragraphs of a text, without line breaks and space around them.
+    """Return the paragraphs of a text, stripped and without line breaks.
 
-    Blank lines part paragraphs. Between them each line is one, too, unless the text was
-    wrapped by hand: nine of ten lines have at most 120 characters. There a line goes on
-    in the next one if the next one's first word would not have fitted into the width.
+    Blank lines separate paragraphs. Each line is a paragraph, too, unless the text was
+    wrapped by hand (nine of ten lines have at most 120 characters): then a line
+    continues in the next one if the next one's first word would not have fitted.
     """
     lines = [line.rstrip() for line in text.split("\n")]
     sizes = sorted(len(line) for line in lines if line)

@@ -1,18 +1,10 @@
 """A WordPiece vocabulary learned from a corpus: `learn_vocabulary`, `write_vocabulary`.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 3, has 30,000 pieces (Wu et al. 2016,
-arXiv:1609.08144) and does not ship what learned them. Two learners are to be had.
-Measured with the 86,438 words of 15 MB of Wikipedia, on one core that was not idle:
-
-* tf-text's `wordpiece_tokenizer_learner_lib` was stopped after 70 seconds of processor
-  time at 8,000 pieces, still without a result. It learns anew for each step of a search
-  for the size, ends up to 5% below it, and holds every substring of every word.
-* `tokenizers` needs 12 seconds for 30,000 pieces and finds exactly as many. It takes
-  texts, not counts (a corpus that was counted would have to be written out again), and
-  the order of its pieces changed from run to run.
-
-So the pieces come from `pair_merging`, in the manner of `tokenizers`: exact in number,
-from counts, equal for equal counts. `learner="tf-text"` takes those of tf-text.
+Devlin et al. 2018 (arXiv:1810.04805), section 3, uses 30,000 pieces (Wu et al. 2016,
+arXiv:1609.08144); the code that learned them was not released. The pieces come from
+`pair_merging`, which trains like `tokenizers`: exactly as many as asked for, learned
+from word counts, the same for the same counts. `learner="tf-text"` takes those of
+tf-text's trainer. CONTRIBUTING.md says why neither library's trainer is the default.
 """
 
 from __future__ import annotations
@@ -26,8 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.corpus.pair_merging import MARK, merge_pairs
-from bert_keras.corpus.word_counter import WordCounts
-from bert_keras.corpus.word_counts import count_words
+from bert_keras.corpus.word_counts import WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.files.places import check_path
 from bert_keras.settings import check_choice
@@ -38,9 +29,9 @@ from bert_keras.text.vocabulary import SPECIAL_TOKENS, check_tokens
 LEARNERS = ("merges", "tf-text")
 _CHARACTERS_A_COUNT = 10_000_000
 _LEAST_COUNT = 2
-# A folder with one of these holds a model, which stands on its own vocabulary.
+# A folder with one of these holds a model, which depends on its vocabulary.
 _OF_A_MODEL = ("model.safetensors", "config.json", "tokenizer.json")
-_COUNTS = "unfinished-counts"  # what is kept in the folder until there is a vocabulary
+_COUNTS = "unfinished-counts"  # kept in the folder until the vocabulary is written
 
 
 def learn_vocabulary(
@@ -61,37 +52,37 @@ def learn_vocabulary(
     """Return the tokens of a new vocabulary, in the order of their ids.
 
     First `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`, then `reserved`, then the
-    characters (as the start of a word, and with `##` if they can stand inside one),
-    each group in the order of the code points, then pieces as they were found, frequent
-    ones first. Equal counts of words give equal vocabularies.
+    characters (those that start a word, then those inside a word with `##`), each group
+    in the order of code points, then the learned pieces, frequent ones first. Equal
+    word counts give equal vocabularies.
 
     Args:
-        texts: the corpus, read once: strings, or what `to_sentences` takes, objects
-            whose `text` is one (`corpus.raw_documents`).
-        to_sentences: the texts of a document (`corpus.sentences_of`); `None`: itself.
-        folder: that of `write_vocabulary`, which removes what is kept there until
-            then: the words that were counted. A run that was killed, or that failed for
-            its `size` or the like, then goes on where it was; the texts are read again
-            and compared.
-        size: tokens in all. There are fewer only if no more pairs of pieces stand
+        texts: the corpus, read once: strings, or the documents that `to_sentences`
+            takes, objects with a string `text` (`corpus.raw_documents`).
+        to_sentences: returns the texts of a document (`corpus.sentences_of`); `None`:
+            each document is one text.
+        folder: where the word counts are kept until `write_vocabulary`, called with the
+            same folder, removes them. A run that was killed, or whose `size` was wrong,
+            then resumes; the texts are read again and compared.
+        size: number of tokens. There are fewer only if no other pair of pieces occurs
             `min_count` times in the corpus.
-        lowercase, strip_accents, tokenize_chinese_chars: as of `WordPieceTokenizer`.
-        min_count: how often a character, or a pair of pieces, must stand in the corpus
-            to get a token; words with another character are `[UNK]`. `None`: 2, or
-            one for each ten million characters of the corpus where that is more.
-        reserved: further tokens that must be there, such as words or `[unused0]`.
-        max_words: distinct words that are kept; the rarest others are forgotten, see
+        lowercase, strip_accents, tokenize_chinese_chars: as in `WordPieceTokenizer`.
+        min_count: occurrences that a character or a pair of pieces needs to get a
+            token; words with other characters become `[UNK]`. `None`: 2, or one for
+            every ten million characters of the corpus if that is more.
+        reserved: further tokens to include, such as words or `[unused0]`.
+        max_words: most distinct words to keep; the rarest others are forgotten, see
             `word_counts`.
-        learner: `merges`, or `tf-text` for the pieces that tf-text's trainer finds:
-            fewer than asked for, mostly by some percent, and minutes, not seconds.
-        say: is called with lines on what was read, left out and found.
+        learner: `merges`, or `tf-text` for the pieces of tf-text's trainer: usually a
+            few percent fewer than asked for, in minutes rather than seconds.
+        say: is called with lines about what was read, left out and found.
 
     Raises:
         ConfigError: an argument is wrong, such as a `size` that is too small for the
             characters.
         CheckpointError: `folder` holds a model.
-        DataError: the corpus holds no word; `folder` has the words of other texts or of
-            other settings, or cannot be written.
+        DataError: the corpus holds no word; `folder` holds the counts of other texts or
+            settings, or cannot be written.
 
     Example:
         >>> learn_vocabulary(["low lower lowest"] * 2, size=25)[-2:]
@@ -139,14 +130,14 @@ def _learned(
     if not covered:
         raise ConfigError(
             "`min_count` must be at most that of the most frequent character; no "
-            f"character of the corpus stands in it {min_count} times"
+            f"character of the corpus occurs {min_count} times"
         )
     tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *sorted(covered))))
     tokens = list(dict.fromkeys((*tokens, *_inner(sorted(covered), words.splitter))))
     if len(tokens) > size:
         raise ConfigError(
             f"`size` must hold the special and reserved tokens and the {len(covered):,}"
-            f" characters that stand in the corpus {min_count:,} times or more, "
+            f" characters that occur {min_count:,} times or more, "
             f"{len(tokens):,} tokens in all; received {size:,}"
         )
     whole = {word: n for word, n in words.counts.items() if covered.issuperset(word)}
@@ -164,12 +155,12 @@ def _learned(
     if say is not None:
         said = _facts(words, sum(whole.values()))
         said.append(
-            f"{len(vocabulary):,} tokens; {len(covered):,} characters stand in the "
-            f"corpus {min_count:,} times or more, {len(characters) - len(covered):,} "
-            "less often"
+            f"{len(vocabulary):,} tokens; {len(covered):,} characters occur "
+            f"{min_count:,} times or more, {len(characters) - len(covered):,} less "
+            "often"
         )
         if len(vocabulary) < size:
-            why = f"no other pair of pieces stands {min_count:,} times in the corpus"
+            why = f"no other pair of pieces occurs {min_count:,} times"
             if learner == "tf-text":
                 why = "its search ends there"
             said.append(
@@ -183,7 +174,7 @@ def _learned(
 def _tf_text_pieces(
     words: dict[str, int], size: int, min_count: int, known: list[str]
 ) -> list[str]:
-    """Return the pieces that tf-text's trainer finds beside the known tokens."""
+    """Return the pieces that tf-text's trainer finds besides the known tokens."""
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
     found = wordpiece_tokenizer_learner_lib.learn(
@@ -200,7 +191,7 @@ def _tf_text_pieces(
 
 
 def _facts(words: WordCounts, whole: int) -> list[str]:
-    """Return what there is to say of the words, of which so many have their letters."""
+    """Return facts about the words, `whole` of which consist of known characters."""
     kept = sum(words.counts.values())
     unknown = (kept - whole + words.too_long) / (kept + words.too_long)
     facts = [
@@ -209,14 +200,14 @@ def _facts(words: WordCounts, whole: int) -> list[str]:
     ]
     if words.forgotten:
         facts.append(
-            f"{words.forgotten:,} rare words were forgotten, to hold few; counts are "
+            f"{words.forgotten:,} rare words were forgotten to save memory; counts are "
             f"too small by {words.missed:,} at most"
         )
     return facts
 
 
 def _inner(characters: list[str], splitter: WordSplitter) -> list[str]:
-    """Return with `##` the characters that can go on a word: not `,` and not `中`."""
+    """Return with `##` the characters that can continue a word: not `,`, not `中`."""
     words = splitter(tf.constant([f"a{character}" for character in characters]))
     counts = words.row_splits[1:] - words.row_splits[:-1]
     joined = counts.numpy().tolist()
@@ -233,13 +224,13 @@ def write_vocabulary(
 ) -> WordPieceTokenizer:
     """Write vocab.txt and tokenizer_config.json and return the tokenizer of the folder.
 
-    `WordPieceTokenizer.from_folder` opens it, and so does Hugging Face's
-    `BertTokenizer`. Each file is written beside and renamed.
+    `WordPieceTokenizer.from_folder` and Hugging Face's `BertTokenizer` open it. Each
+    file is written whole or not at all.
 
     Args:
-        folder: is made if it is not there. A vocabulary in it is replaced.
-        vocabulary: of `learn_vocabulary`, with the same other arguments. What that kept
-            here is removed at the end.
+        folder: is created if necessary. A vocabulary in it is replaced, and the counts
+            that `learn_vocabulary` kept there are removed.
+        vocabulary: of `learn_vocabulary`, called with the same other arguments.
 
     Raises:
         ConfigError: the vocabulary is not usable.

@@ -1,13 +1,13 @@
-"""Wikipedia's own forms: the pages of an XML dump, and wikitext to plain text.
+"""Wikipedia: the pages of an XML dump, and plain text from wikitext.
 
 A dump is `<wiki>-<date>-pages-articles*.xml`, usually in bzip2, of the schema at
-https://www.mediawiki.org/xml/export-0.11.xsd. Devlin et al. 2018 (arXiv:1810.04805),
-section 3.1: of Wikipedia "only the text passages" are taken; lists, tables and headers
-are left out. `mwparserfromhell` parses the wikitext; what a template would have written
-is not in the dump and is missing from the text.
+https://www.mediawiki.org/xml/export-0.11.xsd. As in Devlin et al. 2018
+(arXiv:1810.04805), section 3.1, only the text passages are kept; lists, tables and
+headers are left out. `mwparserfromhell` parses the wikitext. A dump does not hold the
+output of templates, so it is missing from the text.
 
-The XML of strangers is read by expat as a stream. A dump has no document type, so one
-that has is refused: no entity but the five of XML is ever expanded.
+The XML may be hostile. It is parsed by expat as a stream, and a document type is an
+error (dumps have none), so no entity is expanded besides the five of XML.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bert_keras.files.streams import (
     whole_characters,
 )
 
-_AT_ONCE = 1 << 20  # bytes that are parsed together
+_AT_ONCE = 1 << 20  # bytes parsed at once
 _INSTALL = "pip install 'bert_keras[corpus]'"
 # Numbers of the namespaces whose links show no text: media, files, categories.
 _SILENT = ("-2", "6", "14")
 SILENT_NAMES = ("media", "file", "image", "category")
-# Tags whose content is running text; of all others it is left out.
+# Tags whose content is running text; the content of others is left out.
 _TEXT_TAGS = frozenset(
     "abbr b bdi bdo big blockquote center cite code del dfn div em font i ins kbd mark"
     " noinclude nowiki onlyinclude p poem q s samp section small span strike strong sub"
@@ -41,7 +41,7 @@ _BREAKS = frozenset(("br", "p", "div", "blockquote", "center", "poem", "hr"))
 _LIST = "\0"  # stands for the mark of a list item; wikitext itself has no NUL
 _LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(-[a-z-]+)?:\S")
 _NO_TEXT = re.compile(r"__[^\W\d_]+__|-\{|\}-")
-# What a template or a reference in brackets left behind.
+# Brackets that are empty without their template or reference.
 _EMPTY_BRACKETS = re.compile(r"[ \t]*(?:\([\s,;:–—-]*\)|\[[\s,;:–—-]*\])")
 _SPACES = re.compile(r"[^\S\n]+")
 _SPACE_BEFORE = re.compile(r"(?<=\w) (?=[,;.](?:\s|$))")
@@ -52,10 +52,10 @@ class Page(NamedTuple):
     """A page of the dump.
 
     Args:
-        title: its name.
+        title: the name of the page.
         text: its wikitext.
-        line: where it begins in the file.
-        silent: names of the namespaces whose links show no text, in small letters.
+        line: the line of the file at which it begins.
+        silent: names of the namespaces whose links show no text, in lower case.
     """
 
     title: str
@@ -67,24 +67,24 @@ class Page(NamedTuple):
 def pages_of(
     path: str, *, errors: str = "strict", replaced: Replaced | None = None
 ) -> Iterator[Page]:
-    """Yield the articles of a dump, packed or not: namespace 0, no redirects.
+    """Yield the articles of a dump, compressed or not: namespace 0, no redirects.
 
-    Of a page with several revisions the last in the file is taken. The memory is that
-    of a page.
+    Of several revisions of a page, the last in the file is taken. One page is in memory
+    at a time.
 
     Args:
-        path, errors, replaced: as in `text_streams.lines_of`.
+        path, errors, replaced: as in `files.streams.lines_of`.
 
     Raises:
-        DataError: the file cannot be read, is not XML, is cut short, is no MediaWiki
-            dump or declares a document type; with the line.
+        DataError: the file cannot be read, is not XML, is truncated, is no MediaWiki
+            dump or declares a document type; the line is named.
     """
     reader = _DumpReader(path)
     line, rest = 1, b""
     with open_unpacked(path) as stream:
         while data := stream.read(_AT_ONCE):
             data = rest + data
-            # Whole lines, so that a wrong byte has its line; or all of a longer line.
+            # Whole lines, so that an invalid byte is found by line, unless one is long.
             end = data.rfind(b"\n") + 1
             if not end and len(data) < MOST_BYTES:
                 rest = data
@@ -99,7 +99,7 @@ def pages_of(
 def _as_text(
     path: str, line: int, data: bytes, errors: str, replaced: Replaced | None
 ) -> str:
-    """Decode whole lines at once, or, where a byte is wrong, one by one."""
+    """Decode whole lines at once, or one by one if a byte is invalid."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -109,7 +109,7 @@ def _as_text(
 
 
 class _DumpReader:
-    """Hands out the pages that end in the XML parsed so far."""
+    """Parses the XML of a dump and returns its articles."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -128,7 +128,7 @@ class _DumpReader:
         self._parser.StartDoctypeDeclHandler = self._refuse
 
     def read(self, text: str, *, last: bool = False) -> list[Page]:
-        """Return the articles that end in the next part of the file."""
+        """Parse the next part of the file; returns the articles that end in it."""
         try:
             self._parser.Parse(text, last)
         except expat.ExpatError as error:
@@ -193,18 +193,18 @@ class _DumpReader:
 def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
     """Return the paragraphs of running text of a page.
 
-    Left out: templates, tables, lists and indented lines, headers, references, images,
-    categories, formulas, galleries, code, comments, bare addresses. Links and emphasis
-    leave the text that is seen.
+    Left out are templates, tables, lists and indented lines, headers, references,
+    images, categories, formulas, galleries, code, comments and bare URLs. Links and
+    emphasis become the text that a reader sees.
 
     Args:
         wikitext: of a page.
-        silent: names of the namespaces whose links show no text, in small letters;
-            English ones count always.
+        silent: names of the namespaces whose links show no text, in lower case, besides
+            the English ones.
 
     Returns:
-        Paragraphs without line breaks, each with a letter or digit. None of a page that
-        the parser itself gives up on.
+        Paragraphs without line breaks, each with a letter or digit; none if the parser
+        fails on the page.
 
     Raises:
         ConfigError: the package is missing.
@@ -233,7 +233,7 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
 
 
 def _tidy(line: str) -> str:
-    """Return a line without what the parts left out have left behind, or nothing."""
+    """Return a line without the traces of removed parts; empty if no text is left."""
     line = _EMPTY_BRACKETS.sub("", line)
     line = _OPENED.sub("(", _SPACES.sub(" ", line))
     line = _SPACE_BEFORE.sub("", line).strip()
@@ -241,7 +241,7 @@ def _tidy(line: str) -> str:
 
 
 def _add_text(code: Any, silent: frozenset[str], parts: list[str]) -> None:
-    """Append the text that a piece of parsed wikitext shows."""
+    """Append the visible text of parsed wikitext."""
     for node in code.nodes:
         kind = type(node).__name__
         if kind == "Text":
@@ -287,7 +287,7 @@ def _add_tag(node: Any, silent: frozenset[str], parts: list[str]) -> None:
 
 
 def _character(node: Any) -> str:
-    """Return what an HTML entity stands for."""
+    """Return the character of an HTML entity."""
     try:
         character = node.normalize()
     except (ValueError, OverflowError):

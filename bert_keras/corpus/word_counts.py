@@ -1,22 +1,79 @@
-"""How often each word of a corpus stands in it: `count_words`, in one pass.
+"""The words of a corpus and how often each occurs: `count_words`, in bounded memory.
 
-From time to time, after a fixed number of characters, all that waits is counted. What
-was counted until then can be kept in a file, so that a run that was killed goes on
-there and finds the same counts as one that was not.
+Words are those of `WordPieceTokenizer`, found by its own `WordSplitter`. White space
+always separates words, so texts are split there first and the strings are counted: in
+most languages few different strings make up most of a text. Strings of plain ASCII are
+letters, digits and single marks, as in the tokenizer; all others go through the
+splitter.
+
+When there are too many words, the rarest are forgotten, as in lossy counting (Manku &
+Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
+then too small by at most `WordCounts.missed`.
+
+After a fixed number of characters the counts so far can be written to a file, so that
+an interrupted run resumes there and finds the same counts as one that ran through.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from bert_keras.corpus.counts_file import CountsFile, Seen
-from bert_keras.corpus.documents import name_of
-from bert_keras.corpus.word_counter import WordCounter, WordCounts, splitter_of
-from bert_keras.errors import ConfigError
+import numpy as np
+import tensorflow as tf
 
-_STAGE = 1 << 28  # characters, after which all is counted, and kept
+from bert_keras import __version__
+from bert_keras.corpus.documents import name_of
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.files.atomic import written_beside
+from bert_keras.text.normalization import WordSplitter
+from bert_keras.text.ragged import segment_ids
+
+_STAGE = 1 << 28  # characters after which everything is counted, and kept
+_TEXT_BYTES = 4 << 20  # split together
+_STRINGS = 1 << 19  # most distinct strings that wait for the splitter, and ...
+_STRING_BYTES = 32 << 20  # ... their bytes
+_BATCH_BYTES = 1 << 19  # go through the splitter together
+_PLAIN = re.compile(rb"[!-~]+")
+_PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+|[!-~]")
+_FORMAT = "bert_keras word counts 1"
+
+
+@dataclasses.dataclass(frozen=True)
+class WordCounts:
+    """The words of a corpus.
+
+    Args:
+        counts: word to number of occurrences, most frequent first, equal counts in the
+            order of code points.
+        words: number of words in the corpus.
+        characters: of all words together.
+        texts: number of texts read.
+        too_long: words of more than `max_word_characters`, which are not in `counts`;
+            the tokenizer maps them to `[UNK]`.
+        forgotten: rare words dropped to keep at most `max_words`; a word that occurred
+            again later may count twice.
+        missed: the most by which any count can be too small.
+        splitter: what split the texts into words.
+    """
+
+    counts: Mapping[str, int]
+    words: int
+    characters: int
+    texts: int
+    too_long: int
+    forgotten: int
+    missed: int
+    splitter: WordSplitter
 
 
 def count_words(
@@ -30,29 +87,28 @@ def count_words(
     max_word_characters: int = 100,
     max_words: int = 2_000_000,
 ) -> WordCounts:
-    """Count the words of documents in one pass; the same ones give the same counts.
+    """Count the words of documents in one pass; equal documents give equal counts.
 
     Args:
         documents: strings, or objects whose `text` is one.
-        to_sentences: the texts of a document; `None`: it is one, a string. Those that
-            an earlier run has counted are not split again.
-        keep: a file for what was counted so far. If it is there, those documents are
-            only compared, by their text and `form`, and the count goes on.
-        lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as of
+        to_sentences: returns the texts of a document; `None`: each document is a
+            string. Documents that an earlier run has counted are not split again.
+        keep: a file for the counts so far. If it exists, the documents that it counts
+            are only compared, by their text and `form`, and counting resumes there.
+        lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as in
             the tokenizer.
-        max_words: distinct words that are kept at most. While counting there may be
-            twice as many.
+        max_words: most distinct words to keep. While counting there may be twice as
+            many.
 
     Raises:
-        ConfigError: `max_words` is less than 1,000, or a text is no string.
-        DataError: `keep` was counted of other documents or with other settings, or
-            cannot be written.
+        ConfigError: `max_words` is less than 1,000, or a text is not a string.
+        DataError: `keep` belongs to other documents or settings, or cannot be written.
     """
     if max_words < 1000:
         raise ConfigError(f"`max_words` must be at least 1,000; received {max_words}")
     accents = lowercase if strip_accents is None else strip_accents
     counter = WordCounter(
-        splitter_of(lowercase, accents, tokenize_chinese_chars, max_word_characters),
+        _splitter_of(lowercase, accents, tokenize_chinese_chars, max_word_characters),
         lowercase,
         max_word_characters,
         max_words,
@@ -80,7 +136,7 @@ def _count(
     to_sentences: Callable[[Any], Iterable[str]],
     file: CountsFile | None,
 ) -> None:
-    """Count the words of documents, but for those that a file has."""
+    """Count the words of documents, except those that a file has counted."""
     kept = None if file is None else file.read()
     seen, stage = Seen(), 0
     for document in documents:
@@ -105,3 +161,325 @@ def _count(
     counter.count()
     if file is not None and seen.documents:
         file.write(counter.kept(seen, whole=True))
+
+
+class WordCounter:
+    """Strings that wait for the splitter, and the words found so far."""
+
+    def __init__(
+        self, splitter: WordSplitter, lowercase: bool, most: int, max_words: int
+    ) -> None:
+        self._splitter = splitter
+        self._split = _split_function(splitter)
+        self._lowercase = lowercase
+        self._most_characters = most
+        self._max_words = max_words
+        self._texts: list[bytes] = []
+        self._bytes = self._count = 0
+        self._strings: Counter[bytes] = Counter()
+        self._words: dict[bytes, int] = {}
+        self._too_long = self._forgotten = self._missed = 0
+
+    def add(self, text: str) -> None:
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise ConfigError(f"`texts` must hold strings; received a {kind}")
+        # A lone surrogate cannot be encoded; the tokenizer drops it, too.
+        data = text.encode("utf-8", "ignore")
+        self._count += 1
+        self._texts.append(data)
+        self._bytes += len(data)
+        if self._bytes >= _TEXT_BYTES:
+            self._cut()
+
+    def _cut(self) -> None:
+        # `bytes.split` takes these two for space, but the tokenizer drops them.
+        data = b" ".join(self._texts).translate(None, b"\x0b\x0c")
+        # Lowers ASCII alone; the splitter does the rest.
+        self._strings.update((data.lower() if self._lowercase else data).split())
+        self._texts, self._bytes = [], 0
+        many = len(self._strings) >= _STRINGS
+        if many or sum(map(len, self._strings)) >= _STRING_BYTES:
+            self._count_words()
+
+    def count(self) -> None:
+        """Count all strings that wait."""
+        self._cut()
+        self._count_words()
+
+    def kept(self, seen: Seen, *, whole: bool) -> Kept:
+        """Return the counts so far, for `restore`; call `count` before."""
+        return Kept(
+            documents=seen.documents,
+            blake2b=seen.blake2b,
+            whole=whole,
+            texts=self._count,
+            too_long=self._too_long,
+            forgotten=self._forgotten,
+            missed=self._missed,
+            words=self._words,
+        )
+
+    def restore(self, kept: Kept) -> None:
+        """Resume where an earlier run stopped."""
+        self._count, self._too_long = kept.texts, kept.too_long
+        self._forgotten, self._missed = kept.forgotten, kept.missed
+        self._words = dict(kept.words)
+
+    def _count_words(self) -> None:
+        """Add the words of the strings that wait."""
+        batch: list[bytes] = []
+        size = 0
+        for string, count in self._strings.items():
+            if string.isalnum():  # for bytes: ASCII alone
+                self._add_word(string, count)
+            elif _PLAIN.fullmatch(string):
+                for word in _PLAIN_WORD.findall(string):
+                    self._add_word(word, count)
+            else:
+                batch.append(string)
+                size += len(string)
+                if size >= _BATCH_BYTES:
+                    self._count_batch(batch)
+                    batch, size = [], 0
+        self._count_batch(batch)
+        self._strings = Counter()
+        self._forget(2 * self._max_words)
+
+    def _add_word(self, word: bytes, count: int) -> None:
+        if len(word) > self._most_characters:
+            self._too_long += count
+        else:
+            self._words[word] = self._words.get(word, 0) + count
+
+    def _count_batch(self, batch: list[bytes]) -> None:
+        if not batch:
+            return
+        times = np.array([self._strings[string] for string in batch], np.int64)
+        with tf.device("CPU:0"):  # strings live there
+            parts = self._split(tf.constant(batch), tf.constant(times))
+        words, counts, too_long = parts
+        known = self._words
+        for word, count in zip(
+            words.numpy().tolist(), counts.numpy().tolist(), strict=True
+        ):
+            known[word] = known.get(word, 0) + count
+        self._too_long += int(too_long)
+
+    def _forget(self, most: int) -> None:
+        """Keep at most `max_words` if there are more than `most`; drops the rarest."""
+        if len(self._words) <= most:
+            return
+        counts = np.fromiter(self._words.values(), np.int64, len(self._words))
+        # All words of one count go or stay, so that their order does not matter.
+        least = int(np.partition(counts, -self._max_words - 1)[-self._max_words - 1])
+        kept = {word: count for word, count in self._words.items() if count > least}
+        self._forgotten += len(self._words) - len(kept)
+        self._missed += least
+        self._words = kept
+
+    def result(self) -> WordCounts:
+        self.count()
+        total = sum(self._words.values())
+        self._forget(self._max_words)
+        # UTF-8 sorts like code points.
+        order = sorted(self._words.items(), key=lambda item: (-item[1], item[0]))
+        counts = {word.decode("utf-8"): count for word, count in order}
+        return WordCounts(
+            counts=counts,
+            words=total + self._too_long,
+            characters=sum(len(word) * count for word, count in counts.items()),
+            texts=self._count,
+            too_long=self._too_long,
+            forgotten=self._forgotten,
+            missed=self._missed,
+            splitter=self._splitter,
+        )
+
+
+@functools.lru_cache(maxsize=4)  # its tables and graph take a second
+def _splitter_of(lowercase: bool, accents: bool, chinese: bool, most: int) -> Any:
+    return WordSplitter(
+        lowercase=lowercase,
+        strip_accents=accents,
+        tokenize_chinese_chars=chinese,
+        max_word_characters=most,
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _split_function(splitter: WordSplitter) -> Callable:
+    """Return a compiled function: strings [S], times [S] to words, counts, too long."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([None], tf.int64),
+        ]
+    )
+    def split(strings, times):  # type: ignore[no-untyped-def]
+        words = splitter(strings)
+        times = tf.gather(times, segment_ids(words.row_splits))
+        # The splitter returns private characters in place of a word that is too long.
+        too_long = tf.strings.regex_full_match(words.strings, "\uf8ff.*")
+        kept = tf.boolean_mask(words.strings, ~too_long)
+        unique, index = tf.unique(kept)
+        counts = tf.math.unsorted_segment_sum(
+            tf.boolean_mask(times, ~too_long), index, tf.size(unique)
+        )
+        return unique, counts, tf.reduce_sum(tf.where(too_long, times, 0))
+
+    return split
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """The counts after some of the documents.
+
+    Args:
+        documents: number of documents read.
+        blake2b: a hash of the documents.
+        whole: whether these were all documents.
+        texts, too_long, forgotten, missed: as in `WordCounts`.
+        words: UTF-8 word to number of occurrences.
+    """
+
+    documents: int
+    blake2b: str
+    whole: bool
+    texts: int
+    too_long: int
+    forgotten: int
+    missed: int
+    words: Mapping[bytes, int]
+
+
+class Seen:
+    """Counts and hashes the documents read so far.
+
+    Attributes:
+        documents: number of documents.
+    """
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, document: Any, *, compared: bool = True) -> str:
+        """Add a document, to the hash only if `compared`; returns its text.
+
+        Raises:
+            ConfigError: the document is no string and has no `text` that is one.
+        """
+        text = document
+        if not isinstance(document, str):
+            text = getattr(document, "text", None)
+        if not isinstance(text, str):
+            kind = type(document).__name__
+            raise ConfigError(f"`texts` must hold strings; received a {kind}")
+        self.documents += 1
+        if compared:
+            # The same text in another form has other sentences.
+            for part in (str(getattr(document, "form", "")), text):
+                data = part.encode("utf-8", "surrogatepass")
+                self._hash.update(len(data).to_bytes(8, "little"))
+                self._hash.update(data)
+        return text
+
+    @property
+    def blake2b(self) -> str:
+        """Return the hash so far."""
+        return self._hash.hexdigest()
+
+
+class CountsFile:
+    """The counts of an unfinished run: a JSON object, then `count word` in each line.
+
+    The file is written whole or not at all.
+
+    Args:
+        path: the file; its folder is created.
+        settings: everything besides the texts that the counts depend on.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], settings: Mapping[str, Any]
+    ) -> None:
+        self.path = Path(path)
+        self.settings = {
+            "format": _FORMAT,
+            "bert_keras": __version__,
+            **settings,
+        }
+
+    def read(self) -> Kept | None:
+        """Return the counts of an earlier run; `None` if there was none.
+
+        Raises:
+            DataError: the run had other settings, or the file is corrupt.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                head = json.loads(file.readline())
+                found = {key: head.pop(key) for key in _FIELDS}
+                number = head.pop("words")
+                words = {}
+                for line in file:
+                    count, _, word = line.removesuffix(b"\n").partition(b" ")
+                    words[word] = int(count)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DataError(
+                f"cannot be read: {error.strerror}", path=self.path
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self.error("is not a file of word counts") from None
+        for key, value in self.settings.items():
+            if head.get(key) != value:
+                raise self.error(
+                    f"was counted with `{key}` {head.get(key)!r}; received {value!r}"
+                )
+        if len(words) != number:
+            raise self.error("is truncated")
+        return Kept(**found, words=words)
+
+    def write(self, kept: Kept) -> None:
+        """Replace the kept counts by those so far.
+
+        Raises:
+            DataError: the file cannot be written; the old one is unchanged.
+        """
+        head = {key: getattr(kept, key) for key in _FIELDS}
+        line = json.dumps({**self.settings, **head, "words": len(kept.words)})
+        rows = (b"%d %b\n" % (count, word) for word, count in kept.words.items())
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with written_beside(self.path) as beside, open(beside, "wb") as file:
+                file.writelines(itertools.chain([f"{line}\n".encode()], rows))
+        except OSError as error:
+            reason = error.strerror or error
+            raise DataError(f"cannot be written: {reason}", path=self.path) from None
+
+    def fitting(self, kept: Kept, seen: Seen, *, more: bool) -> Kept:
+        """Return the kept counts if they belong to the documents given now.
+
+        Args:
+            kept: the counts of this file.
+            seen: the first documents, as many as were counted if there are so many.
+            more: whether there are more documents.
+
+        Raises:
+            DataError: the counts belong to other documents.
+        """
+        same = (seen.documents, seen.blake2b) == (kept.documents, kept.blake2b)
+        if not same or (kept.whole and more):
+            raise self.error("holds the counts of other texts than those given now")
+        return kept
+
+    def error(self, reason: str) -> DataError:
+        """Return an error that tells how to start over."""
+        return DataError(f"{reason}; delete it to start over", path=self.path)
+
+
+_FIELDS = tuple(f.name for f in dataclasses.fields(Kept) if f.name != "words")

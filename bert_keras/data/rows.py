@@ -1,6 +1,7 @@
 """The numbered rows of a user's TSV, CSV or JSONL file.
 
-Formats, by the ending of the file (each also gzipped, which is seen by its bytes):
+A file is a local path or a name such as `hf://datasets/owner/name/train.csv`, and may
+be compressed; see `files.streams`. Its ending tells the format:
 
 * `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
   the GLUE files (CoLA and MRPC hold unbalanced quotes).
@@ -16,15 +17,15 @@ lines at the end of a file are passed over.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
+import itertools
 import json
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from bert_keras.errors import DataError, NoRowsError
+from bert_keras.files.streams import COMPRESSED, lines_of, text_of
 
 FORMATS = {
     ".tsv": "tsv",
@@ -45,32 +46,7 @@ def read_text(path: str) -> str:
         DataError: the file is missing, a folder, unreadable, empty, not UTF-8, or holds
             a NUL character.
     """
-    if os.path.isdir(path):
-        raise DataError("is a folder, not a file", path=path)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-        if data.startswith(b"\x1f\x8b"):  # never the start of UTF-8 text
-            data = gzip.decompress(data)
-    except FileNotFoundError:
-        raise DataError("no such file", path=path) from None
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot be read: {reason}", path=path) from None
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        message = f"must be UTF-8; byte 0x{data[error.start]:02x} is not"
-        raise DataError(message, path=path, line=line) from None
-    nul = text.find("\0")
-    if nul >= 0:
-        line = text.count("\n", 0, nul) + 1
-        raise DataError("holds a NUL character", path=path, line=line)
-    text = text.rstrip("\r\n")
+    text = text_of(path).rstrip("\r\n")
     if not text.strip():
         raise NoRowsError("is empty", path=path)
     return text
@@ -79,54 +55,39 @@ def read_text(path: str) -> str:
 def stream_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file one by one, each with its line break.
 
-    What `read_text` passes over or refuses is passed over or refused here, where it
-    stands; a file of any size takes the memory of its longest line.
+    Empty lines at the end of the file are passed over. A file of any size takes the
+    memory of its longest line.
 
     Raises:
-        DataError: as for `read_text`.
+        DataError: as for `read_text`; a bad line when it is reached.
     """
-    if os.path.isdir(path):
-        raise DataError("is a folder, not a file", path=path)
     blank: list[str] = []  # passed over at the end of the file
+    parts: list[str] = []  # of a very long line
     found = False
-    try:
-        with open(path, "rb") as file:
-            packed = file.peek(2).startswith(b"\x1f\x8b")
-            lines = gzip.GzipFile(fileobj=file) if packed else file
-            for number, data in enumerate(lines, 1):
-                line = _decoded(path, number, data)
-                blank.append(line)
-                if line.strip("\r\n"):
-                    found = found or bool(line.strip())
-                    yield from blank
-                    blank.clear()
-    except FileNotFoundError:
-        raise DataError("no such file", path=path) from None
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot be read: {reason}", path=path) from None
+    for _, part in itertools.chain(lines_of(path), [(0, "\n")]):
+        parts.append(part)
+        if not part.endswith("\n"):
+            continue
+        line = "".join(parts)
+        parts.clear()
+        blank.append(line)
+        if line.strip("\r\n"):
+            found = found or bool(line.strip())
+            yield from blank
+            blank.clear()
     if not found:
         raise NoRowsError("is empty", path=path)
 
 
-def _decoded(path: str, line: int, data: bytes) -> str:
-    """Return the text of a line, without the byte order mark of the first."""
-    if line == 1:
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
-        data = data.removeprefix(b"\xef\xbb\xbf")
-    if b"\0" in data:
-        raise DataError("holds a NUL character", path=path, line=line)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"must be UTF-8; byte 0x{data[error.start]:02x} is not"
-        raise DataError(message, path=path, line=line) from None
+def ending_of(path: str) -> str:
+    """Return the ending of a file's name in lower case, before that of compression."""
+    stem, ending = os.path.splitext(path.lower())
+    return os.path.splitext(stem)[1] if ending in COMPRESSED else ending
 
 
 def format_of(path: str, text: str) -> str:
     """Return `tsv`, `csv` or `jsonl`: by the file's ending, else by its first line."""
-    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    ending = ending_of(path)
     if ending in FORMATS:
         return FORMATS[ending]
     first = text.partition("\n")[0]

@@ -34,6 +34,7 @@ from bert_keras.data.memory import (
 from bert_keras.data.rows import (
     bad_lines,
     csv_rows,
+    ending_of,
     format_of,
     is_one_object,
     json_cell,
@@ -163,7 +164,7 @@ def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Column
     if kind == "jsonl" and is_one_object(text):
         found = read_squad(path)
         return found.select(columns) if columns else found
-    if path.lower().removesuffix(".gz").endswith(ENDINGS):
+    if ending_of(path) in ENDINGS:
         return read_tagged(path, columns=columns, header=header)
     if not columns:
         columns = {name: name for name in column_names(path, text)}

@@ -21,7 +21,14 @@ import numpy as np
 
 from bert_keras.data.column_names import existing, quote
 from bert_keras.data.memory import MemoryRows, source_of
-from bert_keras.data.rows import bad_lines, format_of, json_cell, json_rows, read_text
+from bert_keras.data.rows import (
+    bad_lines,
+    ending_of,
+    format_of,
+    json_cell,
+    json_rows,
+    read_text,
+)
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.runs.progress import say
@@ -90,8 +97,7 @@ def read_words(
     text = read_text(place)
     if format_of(place, text) == "jsonl":
         return None
-    ending = os.path.splitext(place.lower().removesuffix(".gz"))[1]
-    if ending not in ENDINGS and not re.search(r"\n[ \t\r]*\n", text):
+    if ending_of(place) not in ENDINGS and not re.search(r"\n[ \t\r]*\n", text):
         return None
     chosen = {"text": (columns or {}).get("text"), "label": None}
     return _read_conll(place, text, chosen, header)

@@ -1,7 +1,7 @@
 """A folder that is written whole or not at all: `replaced_folder`.
 
-The new folder is made beside the old one, and then they change places in one step, so
-that a run that is killed, at any moment, leaves the old folder or the new one.
+The new folder is created beside the old one and takes its place in one step, so that a
+reader finds, and a killed run leaves, the old folder or the new one at any moment.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bert_keras.files.unfinished import new_folder
 
 @contextlib.contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """Give a path beside `path` to write to; it takes its place when all went well.
+    """Yield a temporary path to write to; without an error it is renamed to `path`.
 
     Raises:
-        OSError: the disk refuses; what stood at `path` stands as it did.
+        OSError: the file cannot be written; an old file is unchanged.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -35,7 +35,7 @@ def written_beside(path: Path) -> Iterator[Path]:
 
 
 CONFIG = "config.json"  # without which a folder is no model
-# What a model folder of ours holds; a folder with anything else is never replaced.
+# The files of a model folder; a folder with any other file is never replaced.
 FILES = frozenset(
     (
         CONFIG,
@@ -53,7 +53,7 @@ FILES = frozenset(
 )
 _AT_FDCWD = -100  # of Linux's <fcntl.h>
 _RENAME_EXCHANGE = 2
-# What a kernel or a file system says that cannot exchange two folders.
+# Errors of kernels and file systems that cannot exchange two folders.
 _CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
@@ -64,16 +64,16 @@ def replaced_folder(
     files: frozenset[str] = FILES,
     needed: str = CONFIG,
 ) -> Iterator[Path]:
-    """Give a new folder beside `folder`; it takes its place when all went well.
+    """Yield a new folder beside `folder`; without an error it replaces `folder`.
 
     Args:
         folder: absent, empty, or to be replaced.
-        files: what may stand in a folder that is replaced, by relative path.
-        needed: the one of them that must stand there.
+        files: the files that a folder may hold to be replaced, by relative path.
+        needed: the one of them that it must hold.
 
     Raises:
-        CheckpointError: `folder` is a file or holds something else than a model, or
-            the disk refuses. The old folder stands as it did.
+        CheckpointError: `folder` is a file or holds other files, or the new folder
+            cannot be written. The old folder is unchanged.
     """
     check_path("folder", folder)
     target = Path(os.path.realpath(folder))  # what a link points to, not the link
@@ -92,7 +92,7 @@ def replaced_folder(
         check_replaceable(target, files=files, needed=needed)  # writing took a while
         _swap(new, target)
     except CheckpointError as error:
-        # The new folder has a name that the user never gave.
+        # The user did not choose the new folder's name.
         error.args = (str(error).replace(str(new), str(target)),)
         raise
     except OSError as error:
@@ -130,7 +130,7 @@ def check_replaceable(
 
 
 def _entries(target: Path, files: frozenset[str]) -> Iterator[Path]:
-    """Yield what stands in a folder, and what in the folders that may be in it."""
+    """Yield the entries of a folder and of the subfolders that it may have."""
     inner = {parent for name in files for parent in Path(name).parents}
     waiting = [target]
     while waiting:
@@ -143,11 +143,11 @@ def _entries(target: Path, files: frozenset[str]) -> Iterator[Path]:
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Put `new` in the place of `target`; an old target ends up elsewhere, deleted."""
+    """Rename `new` to `target`; an old target is deleted."""
     if not target.exists():
         new.rename(target)
     elif not _exchange(new, target):
-        # Where folders cannot be exchanged there is a moment without any.
+        # Without an exchange there is a moment without a folder.
         old = new.with_name(f"{new.name}-old")
         target.rename(old)
         try:
@@ -159,7 +159,7 @@ def _swap(new: Path, target: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Let two folders change names in one step; says if the system can."""
+    """Exchange the names of two folders; returns false if the system cannot."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):  # not Linux, or an old C library

@@ -1,4 +1,4 @@
-"""Where a command writes is no place that it reads: `check_output_place`."""
+"""Paths of outputs, which must not overwrite or contain inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bert_keras.errors import ConfigError
 
 
 def check_path(name: str, path: str | os.PathLike[str]) -> None:
-    """Raise ConfigError where a path is empty: to Python the current folder."""
+    """Raise ConfigError if a path is empty: Python takes it for the current folder."""
     if not os.fspath(path):
         raise ConfigError(f"`{name}` must be a path; received ''")
 
@@ -24,23 +24,23 @@ def check_output_place(
     around: bool = False,
     inside: bool = False,
 ) -> None:
-    """Raise where writing an output would destroy, or mix with, what is read.
+    """Raise if writing an output would overwrite an input or mix with it.
 
-    An output must not be an input, through whatever links; hold an input; or stand in
-    the folder of one already.
+    The output must not be an input, also not through links, contain an input, or
+    already exist inside the folder of one.
 
     Args:
-        name: of the output's argument.
-        output: the file or folder to write; may be absent.
-        inputs: name of the argument to its value, or to several. What is no path of
-            this machine, as a hub name or a model in memory, is passed over.
-        around: whether the output may be a folder that holds an input, since what
-            stands there stays.
-        inside: whether all of an input's folder is read, so that even a new output
-            would be an input of the next time.
+        name: the output's argument, for errors.
+        output: the file or folder to write; need not exist.
+        inputs: argument to its value or values. Values that are no local path, such as
+            a hub name or a model in memory, are ignored.
+        around: whether the output may be a folder that contains an input, since other
+            files in it stay.
+        inside: whether all of an input's folder is read, so that even a new output in
+            it would be an input of the next run.
 
     Raises:
-        ConfigError: it is such a place, or empty.
+        ConfigError: the output is such a place, or empty.
     """
     check_path(name, output)
     if "://" in os.fspath(output):
@@ -67,7 +67,7 @@ def check_output_place(
 
 
 def _is_same(first: Path, second: Path) -> bool:
-    """Say whether two paths are one place, be it absent."""
+    """Return whether two paths are the same place, even if nothing exists there."""
     try:
         return os.path.samefile(first, second)
     except OSError:

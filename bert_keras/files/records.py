@@ -1,7 +1,7 @@
 """Files of `tf.train.Example` records (TFRecord), plain or gzipped.
 
-`serialize` writes the bytes of many examples at once, about seven times as fast as the
-protobuf library builds them one by one.
+`serialize` encodes many examples at once, about seven times as fast as the protobuf
+library encodes them one by one.
 
 Source: the Protocol Buffers encoding guide; tensorflow `core/example/feature.proto`.
 """
@@ -28,14 +28,14 @@ _FLOATS, _INTEGERS = 2, 3
 
 
 def serialize(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Return M examples, equal to those of `tf.train.Example` but for the map's order.
+    """Return M encoded examples, equal to `tf.train.Example` up to the map's order.
 
     Args:
-        features: name to integers from 0 on [M, L], which become an `Int64List`, or to
-            float32 [M, L], a `FloatList`.
+        features: name to non-negative integers [M, L], which become an `Int64List`, or
+            to float32 [M, L], which become a `FloatList`.
 
     Raises:
-        ValueError: a number is negative, which this encoding would need ten bytes for.
+        ValueError: a number is negative; it would need another encoding.
     """
     columns = [
         [_entry(name, kind, len(data)) + data for data in payloads]
@@ -48,7 +48,7 @@ def serialize(features: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 def _payloads(values: np.ndarray) -> tuple[int, list[bytes]]:
-    """Return the field that values [M, L] belong in, and the bytes of each row."""
+    """Return the field number for values [M, L], and the bytes of each row."""
     if values.dtype.kind == "f":
         data = values.astype("<f4").tobytes()
         width = 4 * values.shape[1]
@@ -65,9 +65,9 @@ def _payloads(values: np.ndarray) -> tuple[int, list[bytes]]:
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of integers from 0 on, and how many each of them has.
+    """Return non-negative integers as varints, and the bytes of each.
 
-    Seven bits a byte, the lowest first; the top bit says that another one follows.
+    Seven bits a byte, lowest first; the top bit is set if another byte follows.
     """
     sizes = np.ones(len(values), "int64")
     limit = 128
@@ -78,7 +78,7 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     octets = np.empty(int(sizes.sum()), "uint8")
     rest = values
     while len(rest):
-        # Those with a byte more to come, of which fewer are left each time.
+        # Numbers with another byte to come; fewer in each round.
         more = rest >= 128
         octets[starts] = (rest & 127) | (more.astype("uint8") << 7)
         rest, starts = rest[more] >> 7, starts[more] + 1
@@ -88,7 +88,7 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _split(
     octets: np.ndarray, sizes: np.ndarray, shape: tuple[int, ...]
 ) -> list[bytes]:
-    """Return the bytes of each row of numbers of a shape [M, L]."""
+    """Return the bytes of each row of numbers [M, L]."""
     data = octets.tobytes()
     ends = np.cumsum(sizes.reshape(shape).sum(axis=1)).tolist()
     return [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
@@ -96,7 +96,7 @@ def _split(
 
 @functools.lru_cache(maxsize=4096)
 def _entry(name: str, kind: int, size: int) -> bytes:
-    """Return what stands before a feature's numbers, of `size` bytes, in an example."""
+    """Return the bytes before a feature's numbers, which have `size` bytes."""
     numbers = _field(1, size)
     values = _field(kind, len(numbers) + size) + numbers
     key = name.encode()
@@ -115,10 +115,10 @@ def _field(number: int, size: int) -> bytes:
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
-    """Write a gzipped TFRecord file, which appears whole or not; returns its bytes.
+    """Write a gzipped TFRecord file, whole or not at all; returns its size in bytes.
 
     Raises:
-        DataError: the file cannot be written; an old one of the name stands as it did.
+        DataError: the file cannot be written; an old file is unchanged.
     """
     path = Path(path)
     options = tf.io.TFRecordOptions(
@@ -138,7 +138,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
 
 
 def compression_of(path: str | os.PathLike[str]) -> str:
-    """Return `GZIP` or an empty string, by the first bytes of a file.
+    """Return `GZIP` or an empty string, from the first bytes of a file.
 
     Raises:
         DataError: the file is missing or cannot be read.
@@ -146,17 +146,17 @@ def compression_of(path: str | os.PathLike[str]) -> str:
     try:
         with open(path, "rb") as file:
             # A plain file begins with the length of its first record; these bytes
-            # would be one of 559,903 bytes, as no pretraining example is.
+            # would mean 559,903 bytes, more than any pretraining example.
             return "GZIP" if file.read(3) == b"\x1f\x8b\x08" else ""
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from None
 
 
 def first_example(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the features of a file's first record, name to a list; `None` if empty.
+    """Return the features of a file's first record, name to list; `None` if empty.
 
     Raises:
-        DataError: the file is missing, cut off, or not of such records.
+        DataError: the file is missing, truncated, or holds other records.
     """
     try:
         dataset = tf.data.TFRecordDataset(os.fspath(path), compression_of(path))

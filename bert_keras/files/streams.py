@@ -1,40 +1,42 @@
-"""The bytes and lines of a large text file, packed or not: `open_unpacked`, `lines_of`.
+"""Text files of any size, compressed or not: bytes, lines, or the whole text.
 
-What a file is packed with is told by its first bytes, not by its name: gzip (RFC 1952),
-bzip2, xz, and Zstandard (RFC 8878) where Python 3.14 or `backports.zstd` reads it. A
-file of any size takes the memory of one line, and a line has `MOST_BYTES` at most.
+The compression is recognized by the first bytes of a file, not by its name: gzip
+(RFC 1952), bzip2, xz, zip with one file, Zstandard (RFC 8878) where Python 3.14 or
+`backports.zstd` is installed, and LZ4 where `lz4` is. Text is UTF-8, with or without a
+byte order mark. `lines_of` needs the memory of one line, and a line has `MOST_BYTES` at
+most.
 """
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import gzip
 import importlib
 import io
-import lzma
-import os
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.files.beam_files import is_remote, opened
+from bert_keras.files.filesystems import guarded, opened
 
 ERRORS = ("strict", "replace")
-HEAD_BYTES = 64 << 10  # what is looked at before a file is read
+# Endings of compressed files, after the one that tells what is inside.
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+HEAD_BYTES = 64 << 10  # read to recognize what a file holds
 MOST_BYTES = 32 << 20  # of a line, and characters of a document
-_PACKED_BYTES = 1 << 18  # that are read or unpacked together
-_MOST_STRANGE = 0.1  # share of the first characters that text may have broken
+_PACKED_BYTES = 1 << 18  # read or decompressed at once
+_MOST_STRANGE = 0.1  # share of invalid characters that the start of a text may have
 _TEXT_CONTROLS = "\t\n\v\f\r\x1b"
 _PLACES_KEPT = 10
 
 
 class Replaced:
-    """Counts the lines whose broken bytes became U+FFFD, and keeps the first places.
+    """Counts the lines whose invalid bytes became U+FFFD, and keeps the first places.
 
     Attributes:
-        lines: how many.
+        lines: number of such lines.
         places: the first ten, as `file:line`.
     """
 
@@ -49,7 +51,7 @@ class Replaced:
             self.places.append(f"{path}:{line}")
 
     def extend(self, other: Replaced) -> None:
-        """Count the lines of another count, too."""
+        """Add the lines of another count."""
         self.lines += other.lines
         self.places = [*self.places, *other.places][:_PLACES_KEPT]
 
@@ -62,75 +64,131 @@ def check_errors(errors: str) -> None:
 
 @contextlib.contextmanager
 def open_unpacked(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading its bytes as they were before it was packed.
+    """Open a file for reading its decompressed bytes.
 
-    A name such as `gs://bucket/file` is of a file system of Apache Beam.
+    Args:
+        path: a local path, or a name such as `gs://bucket/file`; see `filesystems`.
 
     Raises:
-        DataError: no such file, or, also while it is read, it is cut short or broken.
+        DataError: the file does not exist, or is truncated or corrupt; also raised
+            while the file is read.
     """
     try:
-        if not is_remote(path) and not os.path.isfile(path):
-            kind = "must be a file" if os.path.exists(path) else "no such file"
-            raise DataError(kind, path=path)
         with opened(path) as file, _unpacked(path, file) as stream:
             yield stream
+    except FileNotFoundError:
+        raise DataError("no such file", path=path) from None
+    except IsADirectoryError:
+        raise DataError("is a folder, not a file", path=path) from None
     except EOFError:
         raise DataError("is cut short: its packed data has no end", path=path) from None
-    except (OSError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot be read: {reason}", path=path) from None
+
+
+class _Codec(NamedTuple):
+    """A format of compressed streams.
+
+    Args:
+        start: the first bytes of a file.
+        name: of the format.
+        modules: where its decompressor may be; the first that can be imported is used.
+        decompressor: its name in the module.
+        package: what to install if there is none.
+    """
+
+    start: bytes
+    name: str
+    modules: tuple[str, ...]
+    decompressor: str
+    package: str = ""
+
+
+_CODECS = (
+    _Codec(b"BZh", "bzip2", ("bz2",), "BZ2Decompressor"),
+    _Codec(b"\xfd7zXZ\0", "xz", ("lzma",), "LZMADecompressor"),
+    _Codec(
+        b"\x28\xb5\x2f\xfd",
+        "zstd",
+        ("compression.zstd", "backports.zstd"),
+        "ZstdDecompressor",
+        "backports.zstd",
+    ),
+    _Codec(b"\x04\x22\x4d\x18", "lz4", ("lz4.frame",), "LZ4FrameDecompressor", "lz4"),
+)
 
 
 def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
     start = file.peek(6)
     if start.startswith(b"\x1f\x8b"):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if start.startswith(b"BZh"):
-        return _Streams.buffered(file, bz2.BZ2Decompressor, OSError)
-    if start.startswith(b"\xfd7zXZ\0"):
-        return _Streams.buffered(file, lzma.LZMADecompressor, lzma.LZMAError)
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        for module in ("compression.zstd", "backports.zstd"):
-            with contextlib.suppress(ImportError):
-                zstd = importlib.import_module(module)
-                return _Streams.buffered(file, zstd.ZstdDecompressor, zstd.ZstdError)
-        raise DataError(
-            "is packed with zstd, which needs Python 3.14 or a package: "
-            "pip install backports.zstd",
-            path=path,
-        )
+    if start.startswith(b"PK\x03\x04"):
+        return _unzipped(path, file)
+    for codec in _CODECS:
+        if start.startswith(codec.start):
+            return _Streams.buffered(file, _decompressor(path, codec))
     return file
 
 
-class _Streams(io.RawIOBase):
-    """Unpacks streams that follow each other in a file; zeros may lie between them.
+def _unzipped(path: str, file: BinaryIO) -> BinaryIO:
+    """Open the one file of a zip archive."""
+    try:
+        archive = zipfile.ZipFile(file)
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(names) == 1:
+            return guarded(archive.open(names[0]))
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise OSError(f"broken zip archive: {error}") from None
+    example = f"; name one of them, such as zip://{names[0]}::{path}" if names else ""
+    raise DataError(
+        f"must hold one file; this zip archive holds {len(names)}{example}", path=path
+    )
 
-    Not `bz2.open` and `lzma.open`: they take a stream that is broken at its start for
-    the end of the file, and a dump of Wikipedia is thousands of streams.
+
+def _decompressor(path: str, codec: _Codec) -> Callable[[], Any]:
+    """Return what makes a decompressor of a format."""
+    for name in codec.modules:
+        with contextlib.suppress(ImportError):
+            make: Callable[[], Any] = getattr(
+                importlib.import_module(name), codec.decompressor
+            )
+            return make
+    raise DataError(
+        f"is packed with {codec.name}, which needs a package: "
+        f"pip install {codec.package}",
+        path=path,
+    )
+
+
+class _Streams(io.RawIOBase):
+    """Decompresses the streams of a file, one after the other, or raises an error.
+
+    Not `bz2.open`, `lzma.open` or fsspec's compression, which returns the same readers:
+    they take a stream with a broken start, or zeros between two streams, for the end of
+    the file. A Wikipedia dump has thousands of streams, and the rest would be lost
+    without an error.
     """
 
-    def __init__(
-        self, file: BinaryIO, make: Callable[[], Any], error: type[Exception]
-    ) -> None:
+    def __init__(self, file: BinaryIO, make: Callable[[], Any]) -> None:
         super().__init__()
-        self._file, self._make, self._error = file, make, error
+        self._file, self._make = file, make
         self._decoder = make()
 
     @classmethod
     def buffered(cls, *arguments: Any) -> BinaryIO:
-        """Return the reader with a buffer."""
+        """Return a buffered reader."""
         return io.BufferedReader(cls(*arguments), _PACKED_BYTES)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a part of the buffer; 0 at the end of the last stream."""
+        """Fill a part of the buffer; returns 0 at the end of the last stream."""
         while True:
             data = b""
             if self._decoder.eof:
-                data = self._decoder.unused_data.lstrip(b"\0")
+                data = (self._decoder.unused_data or b"").lstrip(b"\0")
                 while not data:
                     more = self._file.read(_PACKED_BYTES)
                     if not more:
@@ -143,7 +201,7 @@ class _Streams(io.RawIOBase):
                     raise EOFError
             try:
                 unpacked = self._decoder.decompress(data, len(buffer))
-            except self._error as error:
+            except Exception as error:
                 raise OSError(f"broken packed data: {error}") from None
             if unpacked:
                 buffer[: len(unpacked)] = unpacked
@@ -154,22 +212,42 @@ def head_of(path: str) -> str:
     """Return the first characters of a text file, without a byte order mark.
 
     Raises:
-        DataError: it cannot be read, or is no text but a binary file, UTF-16 or another
-            encoding: more than a tenth of what it begins with cannot be UTF-8 text.
+        DataError: the file cannot be read, is binary, or is in another encoding: more
+            than a tenth of its start cannot be UTF-8 text.
     """
     with open_unpacked(path) as stream:
-        data = stream.read(HEAD_BYTES)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError("must be UTF-8; this is UTF-16", path=path)
-    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+        data = _without_mark(path, stream.read(HEAD_BYTES))
+    text = data.decode("utf-8", "replace")
     controls = sum(text.count(chr(code)) for code in range(32))
     controls -= sum(map(text.count, _TEXT_CONTROLS))
     if "\0" in text or controls > _MOST_STRANGE * len(text):
         raise DataError("is a binary file, not text", path=path)
-    # At the cut a character may be in two.
+    # The end may cut a character in two.
     if text[:-1].count("\ufffd") > _MOST_STRANGE * len(text):
         raise DataError("must be UTF-8 text; it is binary or not UTF-8", path=path)
     return text
+
+
+def _without_mark(path: str, data: bytes) -> bytes:
+    """Return the start of a file without its byte order mark.
+
+    Raises:
+        DataError: the mark is that of UTF-16.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def text_of(path: str) -> str:
+    """Return the whole text of a file, without a byte order mark.
+
+    Raises:
+        DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL
+            character; the line is named.
+    """
+    with open_unpacked(path) as stream:
+        return decoded(path, 1, _without_mark(path, stream.read()))
 
 
 def lines_of(
@@ -177,25 +255,25 @@ def lines_of(
 ) -> Iterator[tuple[int, str]]:
     """Yield the number, from 1, and the text of each line, with its line break.
 
-    A line of more than `MOST_BYTES` comes in parts of that size, all of one number;
-    all but the last have no line break.
+    A line of more than `MOST_BYTES` comes in parts of that size, all with the same
+    number; all but the last have no line break.
 
     Args:
-        path: the file, packed or not.
-        errors: `strict` refuses bytes that are not UTF-8 and the character NUL;
-            `replace` puts U+FFFD, which the tokenizer drops, in their place.
+        path: the file, compressed or not.
+        errors: `strict` raises at bytes that are not UTF-8 and at NUL characters;
+            `replace` replaces them by U+FFFD, which the tokenizer drops.
         replaced: counts the lines in which something was replaced.
 
     Raises:
-        DataError: the file cannot be read, or a line is refused, which is named.
+        DataError: the file cannot be read, or a line is rejected; the line is named.
     """
     with open_unpacked(path) as stream:
         number, rest, begins = 0, b"", True
         while data := stream.readline(MOST_BYTES):
+            if not number:
+                data = _without_mark(path, data)
             number += begins
             begins = data.endswith(b"\n")
-            if number == 1 and not rest:
-                data = data.removeprefix(b"\xef\xbb\xbf")
             data, rest = rest + data, b""
             if not begins:  # not in the middle of a character
                 end = whole_characters(data)
@@ -218,22 +296,26 @@ def whole_characters(data: bytes) -> int:
 
 
 def decoded(
-    path: str, line: int, data: bytes, errors: str, replaced: Replaced | None
+    path: str,
+    line: int,
+    data: bytes,
+    errors: str = "strict",
+    replaced: Replaced | None = None,
 ) -> str:
-    """Return the text of some bytes that begin in a line; see `lines_of`."""
+    """Return the text of bytes that begin in a line; see `lines_of`."""
     try:
         text = data.decode("utf-8")
-        place, strange = text.find("\0"), "holds a NUL character"
+        place, strange = data.find(b"\0"), "holds a NUL character"
         if place < 0:
             return text
     except UnicodeDecodeError as error:
         text, place = data.decode("utf-8", "replace"), error.start
         strange = f"must be UTF-8; byte 0x{data[place]:02x} is not"
     if errors == "strict":
-        # Bytes and characters before the place have the same line breaks.
-        raise DataError(
-            f"{strange} (`errors` replace would read on)", path=path, line=line
-        )
+        # Only a caller that counts replaced lines offers the choice.
+        hint = "" if replaced is None else " (`errors` replace would read on)"
+        line += data.count(b"\n", 0, place)
+        raise DataError(f"{strange}{hint}", path=path, line=line)
     if replaced is not None:
         replaced.add(path, line)
     return text.replace("\0", "\ufffd")

@@ -1,7 +1,7 @@
-"""A folder that is being written, and those that killed processes left: `new_folder`.
+"""Folders that are being written, and those that killed processes left: `new_folder`.
 
-The kernel drops the lock of a process that ends, however it ends, so that a folder
-whose lock is free is nobody's. A folder without a lock file is left alone.
+The kernel releases the lock of a process that ends, however it ends, so a folder with a
+free lock belongs to no process. Folders without a lock file are left alone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LOCK = ".writing"
 
 @contextlib.contextmanager
 def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Give a new folder, locked while it is written; what is left of it is removed.
+    """Yield a new folder, locked while it is written; it is removed at the end.
 
     Folders of the same prefix that killed processes left are removed first. The lock
-    file lies beside the folder, so that the folder holds nothing of it.
+    file lies beside the folder, not in it.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the folder cannot be created.
     """
     _clear(parent, prefix)
     with _locked(parent, prefix) as lock:
@@ -41,7 +41,7 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(parent: Path, prefix: str) -> Iterator[Path]:
-    """Give a new lock file that this process holds."""
+    """Yield a new lock file that this process holds."""
     while True:
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=LOCK, dir=parent)
         try:

@@ -23,11 +23,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_keras.corpus.documents import CorpusReport
-from bert_keras.corpus.reader import check_form, corpus_files
+from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.files import beam_files
-from bert_keras.files.beam_files import INSTALL
+from bert_keras.files import filesystems
 from bert_keras.files.places import check_output_place
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
@@ -47,6 +45,7 @@ from bert_keras.pretraining.manifest import (
 )
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
+INSTALL = "pip install 'bert_keras[beam]'"
 # Runners of this process; others know flags of which Beam's own parser does not.
 _LOCAL = re.compile(
     r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
@@ -54,7 +53,7 @@ _LOCAL = re.compile(
 
 
 def pipeline_of(flags: Sequence[str]) -> Any:
-    """Return a new pipeline, whose flags hold for Beam's file systems, too.
+    """Return a new pipeline.
 
     Args:
         flags: Beam's own, such as `--runner=FlinkRunner`.
@@ -64,7 +63,6 @@ def pipeline_of(flags: Sequence[str]) -> Any:
     """
     try:
         import apache_beam as beam
-        from apache_beam.io.filesystems import FileSystems
     except ImportError:
         raise ConfigError(f"Apache Beam needs a package: {INSTALL}") from None
     if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
@@ -75,7 +73,6 @@ def pipeline_of(flags: Sequence[str]) -> Any:
     except (ValueError, ImportError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"`pipeline_args`: {reason}") from None
-    FileSystems.set_options(options)
     return pipeline
 
 
@@ -134,10 +131,11 @@ def run_beam_pretraining_data(
       with the folder `unfinished-beam` in it.
 
     Args:
-        inputs: files, folders and globs, here or of a file system of Beam, such as
-            `gs://bucket/text/*.gz`. Workers of other machines must see them, too.
-        output: a new folder, or that of a run that did not finish; here, seen by all
-            workers, or of a file system of Beam. `pretraining_dataset` reads it here.
+        inputs: files, folders and globs, local or of a file system of fsspec, such as
+            `gs://bucket/text/*.gz`. All workers must be able to read them.
+        output: a new folder, or that of a run that did not finish; local and visible
+            to all workers, or of a file system of fsspec. `pretraining_dataset` reads
+            a local copy.
         tokenizer, config: as of `write_pretraining_data`.
         form, text_field, errors, report: as of `raw_documents`; the report is filled
             at the end.
@@ -181,7 +179,7 @@ def run_beam_pretraining_data(
         if done is not None:
             return done
         files = [
-            path if beam_files.is_remote(path) else os.path.abspath(path)
+            path if filesystems.is_remote(path) else os.path.abspath(path)
             for path in corpus_files(inputs)
         ]
         work = f"{folder}/{WORK}"
@@ -201,7 +199,7 @@ def _folder(output: str | os.PathLike[str]) -> str:
         raise ConfigError(
             f"`output` must have none of the characters *?[] on Beam; received {folder}"
         )
-    if beam_files.is_remote(folder):
+    if filesystems.is_remote(folder):
         return folder.rstrip("/")
     return os.path.abspath(folder)
 
@@ -223,12 +221,12 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
         DataError: it is of another job, or a shard is not there or not whole; the
             folder holds something else.
     """
-    sizes = beam_files.sizes_in(folder)
+    sizes = filesystems.sizes_in(folder)
     check_names(folder, sizes)
     if MANIFEST not in sizes:
         return None
     path = f"{folder}/{MANIFEST}"
-    manifest = manifest_of(path, beam_files.read(path) or b"")
+    manifest = manifest_of(path, filesystems.read(path) or b"")
     check_job(folder, manifest, job)
     for shard in manifest["shards"]:
         if sizes.get(shard["file"]) != shard["bytes"]:
@@ -247,14 +245,14 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
         DataError: the earlier run was of another job.
     """
     journal = f"{folder}/{JOURNAL}"
-    lines = whole_lines(beam_files.read(journal) or b"")
+    lines = whole_lines(filesystems.read(journal) or b"")
     if lines:
         check_journal(journal, lines)
         check_job(folder, lines[0], job)
     else:
-        beam_files.write(journal, (json.dumps(job) + "\n").encode())
-    beam_files.remove([f"{work}/{name}" for name in (steps.PLAN, steps.SHARDS)])
-    beam_files.write(f"{work}/{steps.FILES}", json.dumps(files).encode())
+        filesystems.write(journal, (json.dumps(job) + "\n").encode())
+    filesystems.remove([f"{work}/{name}" for name in (steps.PLAN, steps.SHARDS)])
+    filesystems.write(f"{work}/{steps.FILES}", json.dumps(files).encode())
 
 
 def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
@@ -305,8 +303,8 @@ def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:
     Raises:
         BertKerasError: a worker met a mistake.
     """
-    plan = json.loads(beam_files.read(f"{work}/{steps.PLAN}") or b"null")
-    shards = json.loads(beam_files.read(f"{work}/{steps.SHARDS}") or b"null")
+    plan = json.loads(filesystems.read(f"{work}/{steps.PLAN}") or b"null")
+    shards = json.loads(filesystems.read(f"{work}/{steps.SHARDS}") or b"null")
     if plan is not None and plan["mistake"] is not None:
         steps.raise_mistake(plan["mistake"])
     for shard in shards or ():
@@ -329,17 +327,17 @@ def _finish(
     from bert_keras.pretraining.shards import totals_of
 
     totals = totals_of(shards, config)
-    sizes = beam_files.sizes_in(folder)
+    sizes = filesystems.sizes_in(folder)
     parts = [name for name in sizes if name.startswith("part-")]
     check_none_left(folder, parts, len(shards))
     manifest = {**job, **totals, "shards": shards}
-    beam_files.write(f"{folder}/{MANIFEST}", as_text(manifest).encode())
+    filesystems.write(f"{folder}/{MANIFEST}", as_text(manifest).encode())
     _tidy(folder, sizes)
     return manifest
 
 
 def _tidy(folder: str, names: Iterable[str]) -> None:
     """Remove from a finished folder what only a run needs, the journal last."""
-    beam_files.remove([f"{folder}/{name}" for name in names if is_partial(name)])
-    beam_files.remove_folder(f"{folder}/{WORK}")
-    beam_files.remove([f"{folder}/{JOURNAL}"])
+    filesystems.remove([f"{folder}/{name}" for name in names if is_partial(name)])
+    filesystems.remove_folder(f"{folder}/{WORK}")
+    filesystems.remove([f"{folder}/{JOURNAL}"])

@@ -19,10 +19,16 @@ from typing import Any
 import numpy as np
 
 from bert_keras import errors
-from bert_keras.corpus.documents import documents_of, no_text, sentences_of
-from bert_keras.corpus.reader import CorpusReader, CorpusReport, RawDocument
+from bert_keras.corpus.documents import (
+    CorpusReader,
+    CorpusReport,
+    RawDocument,
+    documents_of,
+    no_text,
+    sentences_of,
+)
 from bert_keras.errors import BertKerasError, DataError
-from bert_keras.files import beam_files
+from bert_keras.files import filesystems
 from bert_keras.files.streams import Replaced
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
@@ -49,7 +55,7 @@ def raise_mistake(mistake: list[str]) -> None:
 
 def listed(work: str) -> list[tuple[int, str]]:
     """Return the files of the corpus with their numbers."""
-    return list(enumerate(json.loads(beam_files.read(f"{work}/{FILES}") or b"[]")))
+    return list(enumerate(json.loads(filesystems.read(f"{work}/{FILES}") or b"[]")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +123,7 @@ def keep_lengths(
     name, found = group
     files = sorted(found, key=lambda file: file[0])
     data = b"".join(lengths for _, _, lengths in files)
-    beam_files.write(_lengths_name(work, name), data)
+    filesystems.write(_lengths_name(work, name), data)
     return [told for _, told, _ in files]
 
 
@@ -154,7 +160,7 @@ class Plan:
         except BertKerasError as error:
             mistake = mistake_of(error)
         plan = {"blocks": blocks, "mistake": mistake, "files": files}
-        beam_files.write(f"{self.work}/{PLAN}", json.dumps(plan).encode())
+        filesystems.write(f"{self.work}/{PLAN}", json.dumps(plan).encode())
 
     def _check(self, files: list[dict[str, Any]]) -> None:
         for told in files:
@@ -169,7 +175,7 @@ class Plan:
         """Yield the length and the file of each document."""
         for start in range(0, len(files), _FILES_TOGETHER):
             name = _lengths_name(self.work, start // _FILES_TOGETHER)
-            lengths = np.frombuffer(beam_files.read(name) or b"", _LENGTHS)
+            lengths = np.frombuffer(filesystems.read(name) or b"", _LENGTHS)
             for told in files[start : start + _FILES_TOGETHER]:
                 some, lengths = np.split(lengths, [told["documents"]])
                 yield from ((int(length), told["number"]) for length in some)
@@ -249,14 +255,14 @@ class WriteShard:
         name = shard_name(block.number)
         path, note = f"{self.output}/{name}", f"{self.work}/{name}.json"
         try:
-            known = json.loads(beam_files.read(note) or b"null")
+            known = json.loads(filesystems.read(note) or b"null")
             if known is not None:
                 check_shard(note, known)
-            if known is not None and beam_files.size_of(path) == known["bytes"]:
+            if known is not None and filesystems.size_of(path) == known["bytes"]:
                 check_text(self.output, known, block.text_blake2b)
                 return known
             shard = self._made(block, path)
-            beam_files.write(note, json.dumps(shard).encode())
+            filesystems.write(note, json.dumps(shard).encode())
         except OSError as error:
             reason = error.strerror or error
             raise DataError(f"cannot be written: {reason}", path=path) from None
@@ -278,7 +284,7 @@ class WriteShard:
             )
             shard = writer(block)
             with open(f"{folder}/{shard['file']}", "rb") as file:
-                beam_files.put(file, path)
+                filesystems.put(file, path)
         return shard
 
 
@@ -297,4 +303,4 @@ def _tokenizer(settings: str) -> Any:
 def keep_shards(work: str, shards: list[dict[str, Any]]) -> None:
     """Write down what was made, in the order of the blocks."""
     ordered = sorted(shards, key=lambda shard: shard["number"])
-    beam_files.write(f"{work}/{SHARDS}", json.dumps(ordered).encode())
+    filesystems.write(f"{work}/{SHARDS}", json.dumps(ordered).encode())

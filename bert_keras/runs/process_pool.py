@@ -1,17 +1,16 @@
-"""Work for several processes, whose results come as they are ready: `map_unordered`.
+"""Work for several processes, with results as they become ready: `map_unordered`.
 
-The processes are new ones (`spawn`): TensorFlow does not outlive a fork. Each loads it
-once, without its notes, with one thread and no GPU, and ends when its parent does, even
-when that one was killed.
-
-Each worker has a pipe of its own, and asks for what it is to do next. So workers start
-side by side, and the end of one is seen at once (`concurrent.futures`, in Python 3.11,
-waits for ever if one is killed while another one starts).
+`concurrent.futures.ProcessPoolExecutor` with new processes (`spawn`), since TensorFlow
+does not survive a fork. What it lacks is added here: at most one item more than there
+are workers is taken from the source, and workers end at once when the parent breaks
+off or is killed. For this each worker holds the reading end of a pipe; when the parent
+closes the other end, or dies, the worker sends itself SIGTERM.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -19,35 +18,32 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 
-_READY, _RESULT, _ERROR = range(3)  # what a worker's message is
 _SECONDS_TO_END = 10.0
-_NOTHING = object()
 
 
 def map_unordered(
     make: Callable[[], Callable[[Any], Any]], items: Iterable[Any], *, workers: int
 ) -> Iterator[Any]:
-    """Yield what a function gives for each item, in the order in which they are ready.
-
-    Besides those that are worked on, one item is held at a time.
+    """Yield the result of a function for each item, in the order in which they finish.
 
     Args:
-        make: makes the function, in each process; it, the items and the results can
-            be pickled.
-        items: what the function takes.
-        workers: processes.
+        make: makes the function, once in each process; it, the items and the results
+            must be picklable.
+        items: the function's arguments.
+        workers: number of processes.
 
     Raises:
         ConfigError: `make` cannot be pickled.
-        DataError: a process was killed.
-        Exception: what the function raises; the others' work is broken off.
+        DataError: a process died.
+        Exception: whatever the function raises; the other processes are stopped.
     """
     try:
         data = pickle.dumps(make)
@@ -56,81 +52,67 @@ def map_unordered(
             "what other processes run must be a function at the top of a module; "
             f"received one that cannot be pickled: {error}"
         ) from None
-    waiting = iter(items)
-    item = next(waiting, _NOTHING)
-    pool: dict[Connection, BaseProcess] = {}
-    new: set[Connection] = set()  # which do not have the function yet
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_begin, initargs=(theirs,)
+    )
+    running: set[Future[Any]] = set()
     try:
-        for _ in range(workers if item is not _NOTHING else 0):
-            pipe, process = _started()
-            pool[pipe] = process
-            new.add(pipe)
-        open_ = set(pool)
-        while open_:
-            ready = wait(list(open_))
-            for pipe in [each for each in open_ if each in ready]:
-                kind, value = pipe.recv()
-                if kind == _ERROR:
-                    raise value
-                if pipe in new:
-                    new.remove(pipe)
-                    pipe.send_bytes(data)
-                elif item is _NOTHING:
-                    open_.remove(pipe)
-                else:
-                    pipe.send(item)
-                    item = next(waiting, _NOTHING)
-                if kind == _RESULT:
-                    yield value
-    except (EOFError, ConnectionError):
+        for item in items:
+            running.add(pool.submit(_run, data, item))
+            if len(running) > workers:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    except BrokenProcessPool:
+        if sys.version_info < (3, 11, 5):  # whose executor waits forever (gh-94777)
+            pool._call_queue._reader.close()  # type: ignore[attr-defined]
         raise DataError(
             "a worker process ended before its work was done; it may have been out of "
             'memory, or the script lacks `if __name__ == "__main__":`'
         ) from None
     finally:
-        _end(pool)
+        ours.close()
+        pool.shutdown(cancel_futures=True)
+        theirs.close()
 
 
-def _started() -> tuple[Connection, BaseProcess]:
-    """Return a new worker and the pipe to it."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_work, args=(there,), daemon=True)
-    process.start()
-    there.close()  # so that the pipe ends with the process
-    return here, process
+def _begin(pipe: Connection) -> None:
+    """Prepare a new worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
 
 
-def _end(pool: dict[Connection, BaseProcess]) -> None:
-    """End the workers, whatever they do; what they began to write is removed."""
-    for pipe, process in pool.items():
-        pipe.close()
-        process.terminate()
-    for process in pool.values():
-        process.join(_SECONDS_TO_END)
-        process.kill()
-        process.join()
+def _end_with_parent(pipe: Connection) -> None:
+    """End this process when the other end of a pipe is closed."""
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv_bytes()
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_SECONDS_TO_END)
+    os._exit(1)
 
 
-def _work(pipe: Connection) -> None:
-    """Do what the parent says, until there is no more."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells when to stop
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and files are tidied up
+def _run(make: bytes, item: Any) -> Any:
+    """Call the function for one item; SIGTERM lets it remove its partial files."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
-        pipe.send((_READY, None))
-        function = _function(pipe.recv_bytes())
-        pipe.send((_READY, None))
-        while True:
-            pipe.send((_RESULT, function(pipe.recv())))
-    except Exception as error:
-        try:
-            pipe.send((_ERROR, error))
-        except OSError:  # there is no parent who would hear it
-            sys.exit(1)
+        return _function(make)(item)
+    except SystemExit:  # the executor would take it for a result and go on
+        os._exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _function(data: bytes) -> Callable[[Any], Any]:
+def _stop(*_: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second would break cleaning
+    sys.exit(1)
+
+
+@functools.lru_cache(maxsize=1)
+def _function(make: bytes) -> Callable[[Any], Any]:
     load_tensorflow()
     import tensorflow as tf
 
@@ -139,11 +121,4 @@ def _function(data: bytes) -> Callable[[Any], Any]:
         tf.config.set_visible_devices([], "GPU")
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-    return pickle.loads(data)()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    return pickle.loads(make)()

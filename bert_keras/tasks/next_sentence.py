@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import read_text
+from bert_keras.data.rows import ending_of, read_text
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -86,7 +86,7 @@ class NextSentence(Confidence, PooledTask):
         between documents; see `pairs_of_documents`.
         """
         place = os.fspath(path) if is_path(path) else ""
-        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
+        if not columns and ending_of(place) == ".txt":
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)

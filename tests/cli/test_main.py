@@ -128,9 +128,9 @@ def test_train_by_column_numbers_without_header(
         *("--label", 0, "--text", 1, "--header", "no", "--output", tmp_path / "model"),
     ]
     assert main([str(word) for word in words]) == 2
-    assert seen["train"]["text"] == [text for text, _ in ROWS]
-    assert seen["train"]["label"] == [label for _, label in ROWS]
-    assert seen["dev"] is None
+    assert seen["train"] == str(path)
+    assert seen["columns"] == {"text": "1", "label": "0"}
+    assert (seen["header"], seen["dev"]) == ("no", None)
 
 
 def test_every_setting_of_training_has_an_option() -> None:

@@ -7,9 +7,16 @@ import dataclasses
 import re
 
 import pytest
+from conftest import ROOT
 
 from bert_keras.cli import arguments
-from bert_keras.cli.options import add_options, config_of, nearest, options_table
+from bert_keras.cli.options import (
+    add_options,
+    config_of,
+    nearest,
+    options_page,
+    options_table,
+)
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.settings import option, options_of, with_options_documented
@@ -134,6 +141,11 @@ def test_the_table_of_an_example() -> None:
         "| `--switch` | a switch | no | on or off |",
         "| `--place` | a path |  | a folder |",
     ]
+
+
+def test_the_page_of_the_documentation_is_as_it_is_written() -> None:
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert page == f"{options_page()}\n", "python -m bert_keras.cli.options writes it"
 
 
 def test_the_nearest_word() -> None:

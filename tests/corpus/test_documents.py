@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
 import pickle
-import random
 import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import sentencex
 from conftest import SHARED, refused
 
-from bert_keras.corpus import reader as corpus_reader
+from bert_keras.corpus import documents as corpus_documents
 from bert_keras.corpus.documents import (
     CorpusReport,
     RawDocument,
+    corpus_files,
+    form_of,
     raw_documents,
     sentences_of,
 )
-from bert_keras.corpus.reader import corpus_files, form_of
 from bert_keras.corpus.sentence_rules import (
     MOST_SENTENCE,
     paragraphs_of,
@@ -170,42 +169,6 @@ def test_auto_tells_the_form_by_the_start(tmp_path: Path) -> None:
     assert texts_of(path, form="file") == ["<?xml?>\n<html>"]
 
 
-PACKERS: dict[str, Any] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-}
-
-
-@pytest.mark.parametrize("kind", PACKERS)
-def test_packed_files_are_told_by_their_bytes(tmp_path: Path, kind: str) -> None:
-    noise = "".join(random.Random(1).choices("abcdef ", k=20_000))
-    data = PACKERS[kind](TEXT.encode()) + PACKERS[kind](f"\n{noise}\n".encode())
-    path = written(tmp_path / "a.txt", data)
-    assert texts_of(path) == [*texts_of(written(tmp_path / "b", TEXT)), f"{noise}\n"]
-    written(path, data[:-200])
-    refused(lambda: texts_of(path), str(path), "is cut short")
-    broken = bytearray(data)
-    broken[-900:-600] = bytes(300)
-    written(path, bytes(broken))
-    refused(lambda: texts_of(path), str(path), "cannot be read")
-
-
-def test_zstd_where_there_is_a_reader(tmp_path: Path, monkeypatch: Any) -> None:
-    path = written(tmp_path / "a", b"\x28\xb5\x2f\xfd rest")
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "compression.zstd", None)
-        patch.setitem(sys.modules, "backports.zstd", None)
-        refused(lambda: texts_of(path), "zstd", "pip install backports.zstd")
-    zstd = pytest.importorskip("backports.zstd")
-    written(path, zstd.compress(TEXT.encode()))
-    assert len(texts_of(path)) == 2
-    written(path, zstd.compress(TEXT.encode())[:-5])
-    refused(lambda: texts_of(path), "is cut short")
-    written(path, b"\x28\xb5\x2f\xfd" + bytes(100))
-    refused(lambda: texts_of(path), str(path))
-
-
 def test_folders_and_globs_in_one_order(tmp_path: Path) -> None:
     for name in ("b/2.txt", "b/10.txt", "a.txt", "c/d/e.txt", ".hidden", ".git/x"):
         written(tmp_path / name, name)
@@ -219,6 +182,23 @@ def test_folders_and_globs_in_one_order(tmp_path: Path) -> None:
     assert texts_of(str(tmp_path / "[bc]")) == names[1:]
     odd = written(tmp_path / "[x].txt", "odd")
     assert texts_of(str(odd)) == ["odd"]
+
+
+def test_a_corpus_of_another_file_system() -> None:
+    bucket = fsspec.filesystem("memory")
+    names = ("a.txt", "b/10.txt", "b/2.txt", "c/d/e.txt")
+    for name in names:
+        bucket.pipe_file(f"/corpus/{name}", gzip.compress(name.encode()))
+    bucket.pipe_file("/corpus/.hidden", b"\0")
+    for place in ("memory://corpus", "memory://corpus/", "memory://corpus/**/*.txt"):
+        assert texts_of(place) == list(names)
+    some = ["memory://corpus/b/*", "memory://corpus/b/2.txt", "memory://corpus/a.txt"]
+    assert texts_of(some) == ["b/10.txt", "b/2.txt", "a.txt"]
+    first = next(iter(raw_documents("memory://corpus/b")))
+    assert first.source == "memory:///corpus/b/10.txt:1"
+    refused(lambda: texts_of("memory://corpus/x/*"), "memory://corpus/x/*: holds no")
+    refused(lambda: texts_of("memory://x.txt"), "memory://x.txt: holds no file")
+    refused(lambda: texts_of("nowhere://x/*"), "nowhere://x/*: cannot be read: ")
 
 
 def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
@@ -272,7 +252,7 @@ def test_a_binary_file_among_the_text_is_named(
     written(strange, "Привет, мир.".encode("cp1251"))
     refused(lambda: texts_of(tmp_path, **settings), f"{strange}: ", "UTF-8")
     written(strange, "Hello".encode("utf-16"))
-    refused(lambda: texts_of(tmp_path, **settings), f"{strange}: ", "UTF-16")
+    refused(lambda: texts_of(tmp_path, **settings), f"{strange}:1: ", "UTF-16")
     written(strange, b"\x01\x02\x03\x04 abc")
     refused(lambda: texts_of(tmp_path, **settings), f"{strange}: ", "binary")
 
@@ -296,7 +276,7 @@ def test_longer_lines_and_documents_are_cut_between_characters(
     tmp_path: Path, monkeypatch: Any, most: int
 ) -> None:
     monkeypatch.setattr(text_streams, "MOST_BYTES", most)
-    monkeypatch.setattr(corpus_reader, "MOST_BYTES", most)
+    monkeypatch.setattr(corpus_documents, "MOST_BYTES", most)
     line = "aé日本𝒳𝒴é"
     path = written(tmp_path / "a.txt", f"{line}\nb")
     parts = list(text_streams.lines_of(str(path)))

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, SHARED, files_of, refused
 
-from bert_keras.corpus import word_counter, word_counts
+from bert_keras.corpus import word_counts
 from bert_keras.corpus.documents import raw_documents
 from bert_keras.corpus.pair_merging import merge_pairs
 from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
@@ -152,15 +152,15 @@ def test_words_are_those_of_the_tokenizer(
 def test_how_texts_are_put_together_does_not_matter(monkeypatch: Any) -> None:
     texts = ODD_TEXTS * 5
     whole = count_words(texts)
-    monkeypatch.setattr(word_counter, "_TEXT_BYTES", 50)
-    monkeypatch.setattr(word_counter, "_STRINGS", 7)
-    monkeypatch.setattr(word_counter, "_BATCH_BYTES", 20)
+    monkeypatch.setattr(word_counts, "_TEXT_BYTES", 50)
+    monkeypatch.setattr(word_counts, "_STRINGS", 7)
+    monkeypatch.setattr(word_counts, "_BATCH_BYTES", 20)
     assert count_words(reversed(texts)) == whole
 
 
 def test_rare_words_are_forgotten_when_there_are_too_many(monkeypatch: Any) -> None:
-    monkeypatch.setattr(word_counter, "_TEXT_BYTES", 500)
-    monkeypatch.setattr(word_counter, "_STRINGS", 500)
+    monkeypatch.setattr(word_counts, "_TEXT_BYTES", 500)
+    monkeypatch.setattr(word_counts, "_STRINGS", 500)
     frequent = {f"f{n}": 40 + n for n in range(200)}
     rare = [f"r{n}" for n in range(20_000)]
     tokens = [word for word, count in frequent.items() for _ in range(count)] + rare
@@ -199,9 +199,8 @@ def test_the_order_of_a_vocabulary() -> None:
     ]
     assert said == [
         "2 texts, 9 words, 5 of them different; 11.1111% would be [UNK]",
-        "22 tokens; 7 characters stand in the corpus 2 times or more, 2 less often",
-        "78 tokens fewer than asked for: no other pair of pieces stands 2 times in the"
-        " corpus",
+        "22 tokens; 7 characters occur 2 times or more, 2 less often",
+        "78 tokens fewer than asked for: no other pair of pieces occurs 2 times",
     ]
 
 
@@ -322,7 +321,7 @@ def learn(corpus: Corpus, folder: Path | None, **changes: Any) -> list[str]:
 def short_stages(monkeypatch: Any) -> None:
     """Let counts be kept every few documents, and words be forgotten on the way."""
     monkeypatch.setattr(word_counts, "_STAGE", 2000)
-    monkeypatch.setattr(word_counter, "_STRINGS", 100)
+    monkeypatch.setattr(word_counts, "_STRINGS", 100)
 
 
 @pytest.mark.usefixtures("short_stages")
@@ -392,9 +391,9 @@ def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
     )
     for broken in (b"", b"[]\n", b"{}\n", b"\x89PNG", data + b"x y\n"):
         kept.write_bytes(broken)
-        refused(lambda: learn(Corpus(), tmp_path), str(kept), "no file of counted")
+        refused(lambda: learn(Corpus(), tmp_path), str(kept), "not a file of word")
     kept.write_bytes(data[: data.rindex(b"\n", 0, -1) + 1])
-    refused(lambda: learn(Corpus(), tmp_path), str(kept), "cut off")
+    refused(lambda: learn(Corpus(), tmp_path), str(kept), "is truncated")
     # More texts than those of a run that had counted all.
     kept.unlink()
     learn(Corpus(), tmp_path)
@@ -424,7 +423,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_killed_count_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     script = (
         "import os, pathlib, signal\n"
-        "from test_vocabulary_learning import *\n"
+        "from corpus.test_vocabulary_learning import *\n"
         "word_counts._STAGE = 2000\n"
         "class Killed(Corpus):\n"
         "    def __iter__(self):\n"

@@ -80,7 +80,6 @@ class Frame:
         [{"text": "a", "label": 0}, {"text": "é"}],
         as_columns(text=["a", "é"]),
     ],
-    ids=str,
 )
 def test_one_string_a_row(given: Any) -> None:
     assert as_strings(given) == ["a", "é"]
@@ -135,7 +134,6 @@ def test_two_columns_are_not_two_rows() -> None:
         ([["a"]], "received at 0"),
         ({"text": [None]}, "received at 0"),
     ],
-    ids=str,
 )
 def test_what_is_refused(given: Any, part: str) -> None:
     refused(lambda: as_strings(given), "`texts", part)

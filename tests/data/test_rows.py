@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import lzma
 
 import pytest
 
@@ -11,9 +12,11 @@ from bert_keras.data.rows import (
     format_of,
     json_rows,
     read_text,
+    stream_lines,
     tsv_rows,
 )
 from bert_keras.errors import DataError
+from bert_keras.files import streams
 
 
 @pytest.fixture
@@ -33,8 +36,27 @@ def test_text_loses_byte_order_mark_and_closing_lines(write):
 def test_gzip_is_seen_by_its_bytes(write):
     packed = gzip.compress(b"a\tb\n")
     assert read_text(write(packed)) == "a\tb"
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is cut short"):
         read_text(write(packed[:-9]))
+
+
+def test_rows_of_another_file_system():
+    import fsspec
+
+    place = "memory://rows/train.csv.xz"
+    with fsspec.open(place, "wb") as file:
+        file.write(lzma.compress(b"\xef\xbb\xbftext,label\na,b\n"))
+    text = read_text(place)
+    assert text == "text,label\na,b"
+    assert "".join(stream_lines(place)) == f"{text}\n"
+    with pytest.raises(DataError, match="memory://rows/no.csv: no such file"):
+        read_text("memory://rows/no.csv")
+
+
+def test_a_line_longer_than_the_buffer_stays_one(write, monkeypatch):
+    monkeypatch.setattr(streams, "MOST_BYTES", 7)
+    lines = ["aé日本𝒳𝒴é\n", "b\n"]
+    assert list(stream_lines(write("".join(lines)))) == lines
 
 
 @pytest.mark.parametrize(
@@ -67,6 +89,8 @@ def test_missing_file_and_folder(tmp_path):
         ("a.tsv", "a,b", "tsv"),
         ("a.TXT", "a", "tsv"),
         ("a.csv.gz", "a\tb", "csv"),
+        ("a.csv.ZST", "a\tb", "csv"),
+        ("gs://bucket/a.jsonl.xz", "a\tb", "jsonl"),
         ("a.json", "{}", "jsonl"),
         ("a", 'ham\tone, two {"', "tsv"),
         ("a.data", "a,b", "csv"),

@@ -436,7 +436,7 @@ def test_a_killed_run_goes_on(
     folder = tmp_path / "killed"
     # Each process imports the script, and thus makes a tokenizer before it is set up.
     script = (
-        "from test_pretraining_data import *\n"
+        "from pretraining.test_data import *\n"
         "if __name__ == '__main__':\n"
         f"    write(Path({str(folder)!r}), some_documents(400), workers={workers})\n"
     )

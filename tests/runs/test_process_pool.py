@@ -6,7 +6,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,16 @@ def maker(folder: Path) -> Callable[[int], int]:
     return functools.partial(mark_or_die, folder)
 
 
-def mark_or_die(folder: Path, item: int) -> int:
+def mark_or_die(folder: Path, item: tuple[int, bytes]) -> int:
     """Leave the process's number behind; the first item kills its process."""
     (folder / str(os.getpid())).touch()
-    if item == 0:
+    if item[0] == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-    return item
+    try:
+        time.sleep(60)
+    finally:
+        (folder / f"{os.getpid()}.tidy").touch()
+    return item[0]
 
 
 def test_nothing_to_do_starts_nothing() -> None:
@@ -41,8 +44,32 @@ def test_what_cannot_be_pickled_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_ends_the_work(tmp_path: Path) -> None:
-    items = map_unordered(functools.partial(maker, tmp_path), range(9), workers=2)
-    refused(lambda: list(items), "worker process ended", "__main__")
-    for path in tmp_path.iterdir():  # the other one is gone, too
+    make = functools.partial(maker, tmp_path)
+    # More than a pipe holds: another item is on its way when the worker dies.
+    items = [(number, bytes(1 << 20)) for number in range(9)]
+    action = map_unordered(make, items, workers=2)
+    refused(lambda: list(action), "worker process ended", "__main__")
+    assert_gone(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_workers_tidily(tmp_path: Path) -> None:
+    def items() -> Iterator[tuple[int, bytes]]:
+        yield 1, b""
+        yield 2, b""
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.1)
+        raise KeyboardInterrupt
+
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        list(map_unordered(functools.partial(maker, tmp_path), items(), workers=3))
+    assert time.perf_counter() - start < 45  # a worker would sleep for 60 seconds
+    assert len(list(tmp_path.glob("*.tidy"))) == 2
+    assert_gone(tmp_path)
+
+
+def assert_gone(folder: Path) -> None:
+    for path in folder.iterdir():
         with pytest.raises(ProcessLookupError):
-            os.kill(int(path.name), 0)
+            os.kill(int(path.stem), 0)

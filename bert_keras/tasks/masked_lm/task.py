@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import is_path
+from bert_keras.data.rows import ending_of
 from bert_keras.data.table import Columns, read_lines
 from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
@@ -123,7 +124,7 @@ class MaskedLM(Task):
         """
         if not columns and is_path(path):
             place = os.fspath(path)
-            if place.lower().removesuffix(".gz").endswith(".txt"):
+            if ending_of(place) == ".txt":
                 return read_lines(place)
         return super().read(path, columns=columns, header=header)
 

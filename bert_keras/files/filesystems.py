@@ -1,0 +1,296 @@
+"""Files on this machine and on every file system that `fsspec` knows.
+
+A name with a scheme, such as `s3://bucket/file`, `gs://bucket/file` or
+`hf://datasets/owner/name/file`, belongs to the file system of that scheme. Any other
+name is a local path. Errors of whatever library stands behind a scheme become an
+`OSError` of one line; a missing library is named with the command that installs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import io
+import posixpath
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+_REMOTE = re.compile(r"[A-Za-z][-A-Za-z0-9+.]*://")
+_BUFFER_BYTES = 1 << 18
+_AT_ONCE = 1000  # files deleted in one call
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a name has a scheme, such as `gs://`, `s3://` or `hdfs://`."""
+    return _REMOTE.match(path) is not None
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[io.BufferedReader]:
+    """Open a file for reading its bytes as they are stored.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+    """
+    if not is_remote(path):
+        with open(path, "rb") as local:
+            yield local
+        return
+    with one_line():
+        system, name = _located(path)
+        file = system.open(name, "rb")
+    with guarded(file) as stream:
+        yield stream
+
+
+def guarded(file: Any) -> io.BufferedReader:
+    """Return a buffered reader whose errors are an EOFError or OSErrors of one line.
+
+    Args:
+        file: any binary file that some library opened.
+    """
+    return io.BufferedReader(_Guarded(file), _BUFFER_BYTES)
+
+
+class _Guarded(io.RawIOBase):
+    """Reads a file of a library that raises errors of its own."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with one_line():
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        with one_line():
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def matching(path: str) -> list[str]:
+    """Return the files that a remote name, folder or glob stands for, sorted by name.
+
+    The files of a folder come before those of its subfolders. Hidden files and files in
+    hidden folders are left out (names that begin with a dot), and so are the empty
+    objects that stand for folders in a bucket.
+
+    Raises:
+        OSError: the files cannot be listed.
+    """
+    if "::" in path:  # a file inside another one, whose own name does not lead back
+        return [path]
+    with one_line():
+        system, name = _located(path)
+        system.invalidate_cache()
+        if system.isfile(name):
+            return [system.unstrip_protocol(name)]
+        pattern = glob.has_magic(name) and not system.exists(name)
+        places = system.glob(name) if pattern else [name]
+        found = {file for place in places for file in system.find(place)}
+    given = re.split(r"[*?[]", name, maxsplit=1)[0] if pattern else f"{name}/"
+    given = given.rpartition("/")[0]
+    folders = {posixpath.dirname(file) for file in found}
+    files = [
+        file
+        for file in found - folders
+        if "/." not in file[len(given) :] and not file.endswith("/")
+    ]
+    files.sort(key=lambda file: _order(*file.split("/")))
+    return [system.unstrip_protocol(file) for file in files]
+
+
+def _order(*parts: str) -> list[tuple[bool, str]]:
+    """Return a sort key that puts files before folders, as `os.walk` visits them."""
+    last = len(parts) - 1
+    return [(place < last, part) for place, part in enumerate(parts)]
+
+
+def sizes_in(folder: str) -> dict[str, int]:
+    """Return the name and the bytes of each file right in a folder; none if absent.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    with one_line():
+        system, name = _located(folder)
+        system.invalidate_cache()
+        try:
+            found = system.ls(name, detail=True)
+        except FileNotFoundError:
+            return {}
+    return {
+        posixpath.basename(entry["name"]): entry["size"]
+        for entry in found
+        if entry["type"] == "file"
+    }
+
+
+def size_of(path: str) -> int | None:
+    """Return the bytes of a file; `None` if there is no such file.
+
+    Raises:
+        OSError: the size cannot be read.
+    """
+    with one_line():
+        system, name = _located(path)
+        system.invalidate_cache()
+        try:
+            return int(system.info(name)["size"])
+        except FileNotFoundError:
+            return None
+
+
+def read(path: str) -> bytes | None:
+    """Return what a file holds; `None` if there is no such file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with one_line():
+        system, name = _located(path)
+        system.invalidate_cache()
+        try:
+            return bytes(system.cat_file(name))
+        except FileNotFoundError:
+            return None
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a file under a temporary name and rename it; replaces an old file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    put(io.BytesIO(data), path)
+
+
+def put(source: BinaryIO, path: str) -> None:
+    """Copy the rest of an open file to a temporary name and rename that to `path`.
+
+    Two processes may do so at once if both write the same bytes.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    folder, last = posixpath.split(path)
+    temporary = f"{folder}/.{last}.{uuid.uuid4().int}.partial"
+    with one_line():
+        system, name = _located(path)
+        beside = _located(temporary)[1]
+        try:
+            with _created(system, beside) as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+            _rename(system, beside, name)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                system.rm_file(beside)
+            raise
+
+
+def _created(system: Any, name: str) -> Any:
+    """Open a new file; its folder is made if the file system has folders."""
+    try:
+        return system.open(name, "wb")
+    except FileNotFoundError:
+        system.makedirs(posixpath.dirname(name), exist_ok=True)
+        return system.open(name, "wb")
+
+
+def _rename(system: Any, old: str, new: str) -> None:
+    try:
+        system.mv(old, new)
+    except OSError:
+        # HDFS does not rename over an existing file.
+        if not (system.exists(new) and system.exists(old)):
+            raise
+        system.rm_file(new)
+        system.mv(old, new)
+
+
+def remove(paths: list[str]) -> None:
+    """Delete those of some files that exist; all of one file system.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    with one_line():
+        located = [_located(path) for path in paths]
+        names = [name for system, name in located if system.exists(name)]
+        for start in range(0, len(names), _AT_ONCE):
+            located[0][0].rm(names[start : start + _AT_ONCE])
+
+
+def remove_folder(folder: str) -> None:
+    """Delete a folder with all its files, if it exists.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    with one_line():
+        system, name = _located(folder)
+        system.invalidate_cache()
+        if system.exists(name):
+            system.rm(name, recursive=True)
+
+
+def _located(path: str) -> tuple[Any, str]:
+    """Return the file system of a name, and the name there.
+
+    Raises:
+        OSError: its package is missing.
+        ValueError: the scheme is not known.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        return url_to_fs(path)
+    except ImportError as error:
+        raise OSError(_install(path, error)) from None
+
+
+def _install(path: str, error: ImportError) -> str:
+    """Return how to install the package that a scheme needs."""
+    from fsspec.registry import known_implementations
+
+    scheme = path.rpartition("::")[2].partition("://")[0].lower()
+    module = known_implementations.get(scheme, {"class": ""})["class"].split(".")[0]
+    if not module:
+        return str(error)
+    extra = {"https": "http", "ssh": "sftp", "webhdfs": "hdfs"}.get(scheme, scheme)
+    package = f"'fsspec[{extra}]'" if module == "fsspec" else module
+    return f"{scheme}:// needs a package: pip install {package}"
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Turn any error into an `OSError` of one line; an `EOFError` passes as it is."""
+    try:
+        yield
+    except EOFError:
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "no such file") from None
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise OSError(str(reason).strip().splitlines()[0]) from None

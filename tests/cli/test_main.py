@@ -496,7 +496,7 @@ def test_a_vocabulary_of_another_size(
     with open(broken / "vocab.txt", "a") as file:
         file.write("extra\n")
     right[3] = broken
-    assert "`vocab_size`" in fail(*right, "--max-length", 20)
+    assert "`vocab_size`" in fail(*right, "--max-length", 20, after=True)
 
 
 def test_an_odd_number_of_texts_for_pairs(fail: Fail, pair_folder: Path) -> None:
@@ -600,7 +600,7 @@ def test_a_reader_that_has_seen_enough(unbuffered: str) -> None:
 def test_a_caller_keeps_its_standard_output() -> None:
     script = """
 import sys
-from bert_keras import cli
+from bert_keras.cli import main as cli
 
 def full(options):
     raise OSError(28, "No space left on device", "a/file")

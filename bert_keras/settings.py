@@ -1,20 +1,37 @@
-"""The words that options may take, and the checks of their values."""
+"""Options: what is declared of each, and the one check of their values.
+
+An option is a field of a config. Its declaration, `option(…)`, holds the default, the
+help line, the unit and the allowed values; the name and the type are the field's. The
+check of a config, the options of the command line and the tables of the documentation
+are made from it. What several configs share is declared here, and each takes it by
+`.field()`. Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import dataclasses
+import functools
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from bert_keras.errors import ConfigError, received
+
+_Config = TypeVar("_Config")
 
 # The words that options may take.
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
-OPTIMIZERS = ("adamw", "lamb")
-ON_NONFINITE = ("stop", "skip")
 RESUME = ("auto", "never")
+UNITS = ("piece", "word", "ngram")
+NEXT_SENTENCE = ("next", "order", "none")
+MASKING = ("static", "dynamic")
+OBJECTIVES = ("masked", "causal")
 # What a search tries: that of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {
@@ -23,65 +40,319 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         "epochs": (2, 3, 4),
     }
 }
-UNITS = ("piece", "word", "ngram")
-NEXT_SENTENCE = ("next", "order", "none")
-MASKING = ("static", "dynamic")
-OBJECTIVES = ("masked", "causal")
 
+INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32
 LARGEST = 2**63 - 1  # of an int64, in which counts and seeds end up
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """The declaration of an option.
+
+    Args:
+        default: its value where none is given.
+        help: what it does, in one sentence without the full stop.
+        unit: what a number counts, such as `tokens`; for a path what it names.
+        words: the allowed values of an option that takes a word.
+        least, most: the smallest and the largest number allowed.
+        above, below: numbers that the value must be above and below.
+        unset: what is used where the value is `None`.
+        name, kind, may_be_none, is_list: of the field, see `options_of`; `kind` is
+            `int`, `float`, `str` or `bool`, for a list that of its items.
+    """
+
+    default: Any = None
+    help: str = ""
+    unit: str = ""
+    words: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    unset: str = ""
+    name: str = ""
+    kind: type = str
+    may_be_none: bool = False
+    is_list: bool = False
+
+    def field(self, **changes: Any) -> Any:
+        """Return the field of a dataclass that has this option, with changes."""
+        declared = dataclasses.replace(self, **changes)
+        metadata = {"option": declared}
+        return dataclasses.field(default=declared.default, metadata=metadata)
+
+    def rule(self, value: Any = None) -> str:
+        """Return what values must be, for errors and tables.
+
+        Args:
+            value: the one that is refused. The limits of int32 and int64 are only told
+                where it is above them.
+        """
+        if self.kind is bool:
+            return "true or false"
+        if self.words:
+            return f"one of {', '.join(self.words)}"
+        if self.kind is str:
+            return "a string that is not empty"
+        is_int = self.kind is int
+        least, most = self.least, self.most
+        if is_int and most in (None, INT32, LARGEST):
+            most = LARGEST if most is None else most
+            if isinstance(value, int) and value > most:
+                least = None
+            else:
+                most = None
+        number = "a whole number" if is_int else "a number"
+        return f"{number}{self._limits(least, most)}"
+
+    def _limits(self, least: float | None, most: float | None) -> str:
+        if least is not None and most is not None:
+            return f" from {_plain(least)} to {_plain(most)}"
+        low = f" of at least {_plain(least)}" if least is not None else ""
+        low = f" above {_plain(self.above)}" if self.above is not None else low
+        join = " and" if low else " of"
+        high = f"{join} at most {_plain(most)}" if most is not None else ""
+        if self.below is not None:
+            high = f"{' and' if low else ''} below {_plain(self.below)}"
+        return low + high
+
+    def accepts(self, value: Any) -> bool:
+        """Say whether a single value, not `None`, is allowed."""
+        if self.kind is bool or isinstance(value, bool):
+            return self.kind is bool and isinstance(value, bool)
+        if self.kind is str:
+            is_text = isinstance(value, str) and bool(value)
+            return is_text and (not self.words or value in self.words)
+        if self.kind is int:
+            least = -LARGEST - 1 if self.least is None else self.least
+            most = LARGEST if self.most is None else self.most
+            return isinstance(value, int) and least <= value <= most
+        if not isinstance(value, int | float):
+            return False
+        limits = (self.least, self.most, self.above, self.below)
+        if all(limit is None for limit in limits):
+            return True
+        return (  # NaN is refused by each comparison
+            abs(value) <= sys.float_info.max
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def check(self, value: Any) -> None:
+        """Raise ConfigError unless a value is allowed."""
+        if value is None and self.may_be_none:
+            return
+        if not self.is_list:
+            if not self.accepts(value):
+                message = f"`{self.name}` must be {self.rule(value)}"
+                raise ConfigError(f"{message}; {received(value)}")
+        elif not isinstance(value, tuple):
+            raise ConfigError(f"`{self.name}` must be a tuple; {received(value)}")
+        else:
+            for item in value:
+                dataclasses.replace(self, is_list=False, may_be_none=False).check(item)
+
+
+def option(default: Any, help: str, **rules: Any) -> Any:
+    """Return the field of a config that only this config has, see `Option`."""
+    return Option(default, help, **rules).field()
+
+
+def options_of(config: type) -> Mapping[str, Option]:
+    """Return the options of a config by name, with the types of its fields."""
+    return _resolved(config)
+
+
+@functools.cache
+def _resolved(config: type) -> Mapping[str, Option]:
+    hints = typing.get_type_hints(config)
+    found = {}
+    for field in dataclasses.fields(config):
+        kinds = [hints[field.name]]
+        if isinstance(kinds[0], types.UnionType):
+            kinds = list(typing.get_args(kinds[0]))
+        kind = kinds[0]
+        is_list = typing.get_origin(kind) is tuple
+        found[field.name] = dataclasses.replace(
+            field.metadata["option"],
+            name=field.name,
+            kind=typing.get_args(kind)[0] if is_list else kind,
+            is_list=is_list,
+            may_be_none=types.NoneType in kinds,
+        )
+    return found
+
+
+def check_options(config: Any) -> None:
+    """Raise ConfigError unless each option of a config has an allowed value."""
+    for name, declared in options_of(type(config)).items():
+        declared.check(getattr(config, name))
+
+
+def with_options_documented(config: type[_Config]) -> type[_Config]:
+    """Add to the docstring of a config what its options are; a class decorator."""
+    if config.__doc__:  # `python -OO` has none
+        said, raises, rest = config.__doc__.partition("    Raises:")
+        lines = [said.rstrip(), "", "    Args:"]
+        for name, declared in options_of(config).items():
+            told = [declared.help]
+            if declared.words:
+                told.append(declared.rule())
+            told.append(default_of(declared, none="`None`: "))
+            lines += textwrap.wrap(
+                f"{name}: {'; '.join(told)}.",
+                width=88,
+                initial_indent=" " * 8,
+                subsequent_indent=" " * 12,
+                break_on_hyphens=False,
+            )
+        config.__doc__ = "\n".join([*lines, "", f"{raises}{rest}"])
+    return config
+
+
+def default_of(declared: Option, *, none: str) -> str:
+    """Return the default of an option as text.
+
+    Args:
+        declared: the option.
+        none: what stands before the words for a default of `None`.
+    """
+    if declared.default is None:
+        return f"{none}{declared.unset}"
+    if declared.kind is bool:
+        return f"default: {'yes' if declared.default else 'no'}"
+    return f"default: {declared.default}"
+
+
+# Options that several configs share.
+ACCUMULATION = Option(
+    1,
+    "number of parts in which the rows of an update are computed, one after the other "
+    "(gradient accumulation): saves memory, with the result of the whole batch",
+    unit="parts",
+    least=1,
+    most=INT32,
+)
+OPTIMIZER = Option(
+    "adamw",
+    "adamw, or lamb for batches of many thousand rows",
+    words=("adamw", "lamb"),
+)
+WEIGHT_DECAY = Option(
+    0.01,
+    "decoupled weight decay, not applied to LayerNorm and biases",
+    unit="rate",
+    least=0,
+    most=1,
+)
+GLOBAL_CLIPNORM = Option(
+    1.0, "largest norm of all gradients together", unit="norm", above=0
+)
+LAYOUT = Option(
+    "packed", "packed puts several texts in a row, padded one text", words=LAYOUTS
+)
+SEED = Option(
+    42,
+    "seed of weights, order, masks and dropout: same seed, same weights",
+    unit="n",
+    least=0,
+    most=LARGEST,
+)
+PRECISION = Option(
+    "float32",
+    "dtype policy of Keras; a mixed one computes in 16 bits and keeps float32 weights",
+    words=PRECISIONS,
+    name="precision",
+)
+STRATEGY = Option(
+    "auto",
+    "devices to train on: single, mirrored (all GPUs of this machine), multi-worker "
+    "(the machines of TF_CONFIG or of a Slurm step), tpu, or auto (what is available)",
+    words=STRATEGIES,
+)
+REMATERIALIZE = Option(
+    False, "recompute the blocks in the backward pass: saves memory, takes longer"
+)
+SAVE_EVERY = Option(
+    500,
+    "updates between checkpoints; one is also written at the end",
+    unit="updates",
+    least=1,
+    most=INT32,
+)
+KEEP = Option(
+    2, "newest checkpoints that are kept", unit="checkpoints", least=1, most=INT32
+)
+ON_NONFINITE = Option(
+    "stop",
+    "what to do if the loss or a gradient is not finite: stop names the rows and ends "
+    "the run, skip leaves out the update",
+    words=("stop", "skip"),
+)
+MASK_RATE = Option(
+    0.15,
+    "share of the tokens to predict, special tokens not counted",
+    unit="share",
+    above=0,
+    most=1,
+)
+MASK_SHARE = Option(
+    0.8,
+    "share of the predicted tokens that become [MASK]",
+    unit="share",
+    least=0,
+    most=1,
+)
+RANDOM_SHARE = Option(
+    0.1,
+    "share of the predicted tokens that become a random token; the rest stays",
+    unit="share",
+    least=0,
+    most=1,
+)
+MASK_UNIT = Option(
+    "piece",
+    "what is masked as a whole: a piece, a word (whole-word masking), or an ngram of "
+    "up to three words",
+    words=UNITS,
+)
+
+
+# Checks of values that are no field of a config.
 
 
 def is_whole_number(value: Any, least: int, most: int = LARGEST) -> bool:
     """Say whether a value is an integer of a range, and no boolean."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return is_number and least <= value <= most
+    return Option(kind=int, least=least, most=most).accepts(value)
 
 
 def check_whole_number(
     name: str, value: Any, *, least: int, most: int = LARGEST
 ) -> None:
     """Raise ConfigError unless a setting is an integer from `least` to `most`."""
-    if is_whole_number(value, least, most):
-        return
-    limits = f"from {least} to {most}"
-    if most == LARGEST:
-        too_large = isinstance(value, int) and value > most
-        limits = f"of at most {most}" if too_large else f"of at least {least}"
-    raise ConfigError(f"`{name}` must be a whole number {limits}; {received(value)}")
+    Option(name=name, kind=int, least=least, most=most).check(value)
 
 
 def check_number(
     name: str, value: Any, *, least: float | None = None, most: float | None = None
 ) -> None:
-    """Raise ConfigError unless a setting is a number, as JSON has them.
-
-    Args:
-        name: the setting.
-        value: its value.
-        least, most: both or none; where they are given it is finite, too.
-    """
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if fits and least is not None and most is not None:
-        fits = least <= value <= most  # NaN is not
-    if not fits:
-        limits = "" if least is None else f" from {least:g} to {most:g}"
-        raise ConfigError(f"`{name}` must be a number{limits}; {received(value)}")
+    """Raise ConfigError unless a setting is a number; with limits, a finite one."""
+    Option(name=name, kind=float, least=least, most=most).check(value)
 
 
 def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
     """Raise ConfigError unless a setting is a number from 0, or above it, to 1."""
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if not fits or not 0 <= value <= 1 or (above_zero and not value):
-        lowest = "above 0" if above_zero else "from 0"
-        raise ConfigError(f"`{name}` must be {lowest} to 1; {received(value)}")
+    low: dict[str, Any] = {"above": 0} if above_zero else {"least": 0}
+    Option(name=name, kind=float, most=1, **low).check(value)
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ConfigError unless a setting is one of those that are allowed."""
     choices = tuple(allowed)
-    if value not in choices:
-        words = ", ".join(str(choice) for choice in choices if choice is not None)
-        raise ConfigError(f"`{name}` must be one of {words}; {received(value)}")
+    words = tuple(str(choice) for choice in choices if choice is not None)
+    Option(name=name, words=words, may_be_none=None in choices).check(value)
 
 
 def check_mask_shares(mask_share: Any, random_share: Any) -> None:
@@ -93,3 +364,8 @@ def check_mask_shares(mask_share: Any, random_share: Any) -> None:
             "`mask_share` and `random_share` must be 1 at most together; "
             f"received {mask_share} and {random_share}"
         )
+
+
+def _plain(number: float) -> str:
+    """Return a limit as text: 4096 and 0.5, not 4.1e+03."""
+    return str(number) if isinstance(number, int) else f"{number:g}"

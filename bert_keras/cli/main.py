@@ -16,23 +16,44 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import parse
+from bert_keras.cli.arguments import (
+    check_free,
+    chosen_columns,
+    model_sizes,
+    named_tests,
+    parse,
+)
 from bert_keras.cli.given_texts import Lines, batches, given_texts, words
-from bert_keras.cli.pretraining_verbs import PRETRAINING_VERBS
-from bert_keras.cli.row_arguments import chosen_columns
-from bert_keras.cli.train_arguments import check_free, named_tests, train_config
-from bert_keras.errors import BertKerasError, reason_of
+from bert_keras.cli.options import config_of
+from bert_keras.errors import BertKerasError, ConfigError, reason_of
 from bert_keras.files.json_text import json_text
 from bert_keras.files.places import check_output_place
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.text.tokenizer_files import read_folder
+from bert_keras.training.config import TrainConfig
 
 if TYPE_CHECKING:
+    from bert_keras.corpus.documents import CorpusReport
     from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+# Of the manifest of pretraining data, what people want to know.
+_COUNTED = (
+    "documents",
+    "sentences",
+    "tokens",
+    "instances",
+    "real_token_share",
+    "unknown_token_share",
+    "not_next_share",
+)
 
 
 def run_process() -> int:
@@ -105,7 +126,7 @@ def _train(options: argparse.Namespace) -> None:
     from bert_keras.training import several_runs
 
     task = find_task(options.task)
-    config = train_config(options)
+    config = config_of(options, TrainConfig)
     train: Any = training.train
     if options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
@@ -274,6 +295,144 @@ def _tasks(options: argparse.Namespace) -> None:
         print(f"{name:<{width}}  {summary}")
 
 
+def _vocab(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
+    from bert_keras.runs.progress import every_few_seconds, say
+
+    documents, to_sentences, report = _corpus(options)
+    place = os.path.join(options.output, "vocab.txt")
+    check_output_place("output", place, {"corpus": options.corpus})
+    told = every_few_seconds(documents, lambda: report.lines()[0])
+    vocabulary = learn_vocabulary(
+        told,
+        to_sentences=to_sentences,
+        folder=options.output,
+        size=options.size,
+        lowercase=not options.cased,
+        min_count=options.min_count,
+        reserved=options.reserved,
+        max_words=options.max_words,
+        learner=options.learner,
+        say=say,
+    )
+    for line in report.lines():
+        say(line)
+    write_vocabulary(options.output, vocabulary, lowercase=not options.cased)
+    print(options.output)
+
+
+def _pretraining_data(options: argparse.Namespace) -> None:
+    config = config_of(options, PretrainingDataConfig)
+    load_tensorflow()
+    from bert_keras.pretraining.data import write_pretraining_data
+    from bert_keras.runs.progress import say
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    check_output_place("output", options.output, {"vocab": options.vocab})
+    tokenizer = WordPieceTokenizer.from_folder(options.vocab)
+    for note in tokenizer.notes:
+        say(note)
+    if options.beam is not None:
+        manifest, report = _on_beam(options, tokenizer, config)
+    else:
+        documents, to_sentences, report = _corpus(options)
+        manifest = write_pretraining_data(
+            documents,
+            options.output,
+            to_sentences=to_sentences,
+            tokenizer=tokenizer,
+            config=config,
+            workers=options.workers,
+            say=say,
+        )
+    for line in report.lines():
+        say(line)
+    print(score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
+    print(options.output)
+
+
+def _on_beam(
+    options: argparse.Namespace,
+    tokenizer: WordPieceTokenizer,
+    config: PretrainingDataConfig,
+) -> tuple[dict[str, Any], CorpusReport]:
+    """Return the manifest, and what is told of the documents."""
+    from bert_keras.corpus.documents import CorpusReport
+    from bert_keras.pretraining.beam import run_beam_pretraining_data
+
+    if options.workers != 1:
+        raise ConfigError(
+            "`--workers` is for one machine: Beam has flags of its own, such as "
+            f"--direct_num_workers; received {options.workers} with --beam"
+        )
+    report = CorpusReport()
+    manifest = run_beam_pretraining_data(
+        options.corpus,
+        options.output,
+        tokenizer=tokenizer,
+        config=config,
+        form=options.form,
+        text_field=options.text_field,
+        errors=options.errors,
+        language=options.language,
+        pipeline_args=shlex.split(options.beam),
+        report=report,
+    )
+    return manifest, report
+
+
+def _pretrain(options: argparse.Namespace) -> None:
+    config = config_of(options, PretrainConfig)
+    load_tensorflow()
+    from bert_keras.pretraining.pretrain import pretrain
+
+    encoder = options.encoder
+    if encoder is None:
+        if options.vocab is None:
+            raise ConfigError("`--vocab` must be given for a new model; received none")
+        # A tokenizer computes, and a strategy of several machines must be made before.
+        vocabulary = read_folder(options.vocab)[0]["vocabulary"]
+        encoder = model_sizes(options, len(vocabulary))
+    elif options.settings:
+        raise ConfigError(
+            f"`--set` is for a new model; received {options.settings[0]} with --encoder"
+        )
+    result = pretrain(
+        encoder,
+        options.data,
+        options.output,
+        vocab=options.vocab,
+        held_out=options.held_out,
+        config=config,
+        command=options.command_line,
+    )
+    if result.scores:
+        print("held out:")
+        print(score_table(result.scores))
+    print(f"model folder: {result.folder}")
+    print(f"report:       {result.folder.with_name('report.html')}")
+
+
+def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
+    """Return the documents, the function that splits one, and what is told of them."""
+    from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_of
+
+    # A vocabulary or shards inside the corpus would be read as text the next time.
+    places = {"corpus": options.corpus}
+    check_output_place("output", options.output, places, around=True, inside=True)
+    report = CorpusReport()
+    documents = raw_documents(
+        options.corpus,
+        form=options.form,
+        text_field=options.text_field,
+        errors=options.errors,
+        report=report,
+    )
+    to_sentences = functools.partial(sentences_of, language=options.language)
+    return documents, to_sentences, report
+
+
 def _answer_in_utf8() -> None:
     """Let standard output be UTF-8, as JSON is, whatever the terminal."""
     if hasattr(sys.stdout, "reconfigure"):
@@ -290,5 +449,7 @@ _VERBS = {
     "convert": _convert,
     "info": _info,
     "tasks": _tasks,
-    **PRETRAINING_VERBS,
+    "vocab": _vocab,
+    "pretraining-data": _pretraining_data,
+    "pretrain": _pretrain,
 }

@@ -1,11 +1,12 @@
-"""A file of features, written as they come: `feature_writer` for npz and Parquet.
+"""A file of features: `feature_writer` for npz and Parquet.
 
-The file is made beside its place and moved there when it is whole. npz holds arrays
+The file is made beside its place and moved there when it is whole. Parquet is streamed
+and holds one row a text with `line`, `text` and `embedding`, or `tokens`, `starts`,
+`ends` and `embeddings`, lists of one length. npz, for what fits in memory, holds arrays
 that `numpy.load` reads: `embeddings` float32 [N, D] and `lines` int64 [N], or of tokens
 `embeddings` float32 [M, D], `tokens` string [M], `starts` and `ends` int32 [M],
 `row_splits` int64 [N + 1] (the tokens of text i stand at row_splits[i] up to
-row_splits[i + 1]) and `lines`. Parquet holds one row a text with `line`, `text` and
-`embedding`, or `tokens`, `starts`, `ends` and `embeddings`, lists of one length.
+row_splits[i + 1]) and `lines`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import shutil
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,7 +76,8 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
     """Give the writer of a new file; it takes its place when all went well.
 
     Raises:
-        ConfigError, DataError: see `check_output`; the disk refuses.
+        ConfigError: see `check_output`; features for npz do not fit in memory.
+        DataError: see `check_output`; the disk refuses.
     """
     target = check_output(path)
     make: Callable[[Path], Writer] = _Npz if target.suffix == ".npz" else _Parquet
@@ -96,19 +96,15 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
 
 
 class _Npz:
-    """Each array grows in a file of its own; at the end they become one zip.
-
-    An array's header holds its length, which is known at the end only.
-    """
+    """Arrays that are kept in memory until all are there: their lengths come first."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._spools: dict[str, _Spool] = {}
-        self._count = 0
+        self._path = folder / "whole"
+        self._parts: dict[str, list[np.ndarray]] = {}
+        self._bytes = 0
 
     def texts(self, lines: Any, texts: Sequence[str], embeddings: np.ndarray) -> None:
-        self._add("embeddings", embeddings)
-        self._add("lines", np.asarray(lines, np.int64))
+        self._add(embeddings=embeddings, lines=np.asarray(lines, np.int64))
 
     def tokens(
         self,
@@ -121,57 +117,34 @@ class _Npz:
         starts: np.ndarray,
         ends: np.ndarray,
     ) -> None:
-        if not self._count:
-            self._add("row_splits", np.zeros(1, np.int64))
-        splits = self._count + np.cumsum(counts, dtype=np.int64)
-        self._count = int(splits[-1])
-        self._add("row_splits", splits)
-        self._add("tokens", tokens)
-        self._add("starts", starts)
-        self._add("ends", ends)
+        self._add(row_splits=np.asarray(counts, np.int64))
+        self._add(tokens=tokens, starts=starts, ends=ends)
         self.texts(lines, texts, embeddings)
 
-    def _add(self, name: str, values: np.ndarray) -> None:
-        if name not in self._spools:
-            self._spools[name] = _Spool(self._folder / name, values)
-        self._spools[name].add(values)
+    def _add(self, **arrays: np.ndarray) -> None:
+        for name, values in arrays.items():
+            self._parts.setdefault(name, []).append(values)
+            self._bytes += values.nbytes
+        if self._bytes > _most_bytes():
+            raise ConfigError(
+                "`output` must end with .parquet for features that do not fit in "
+                f"memory; received more than {self._bytes:,} bytes for .npz"
+            )
 
     def close(self, *, whole: bool) -> None:
-        for spool in self._spools.values():
-            spool.file.close()
-        if whole:
-            self._join()
-
-    def _join(self) -> None:
-        with zipfile.ZipFile(self._folder / "whole", "w", allowZip64=True) as joined:
-            for name, spool in self._spools.items():
-                with joined.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    spool.pour(member)
+        if not whole:
+            return
+        names = list(self._parts)
+        arrays = {name: np.concatenate(self._parts.pop(name)) for name in names}
+        if "row_splits" in arrays:  # until here the tokens of each text
+            arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
+        with open(self._path, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-class _Spool:
-    """An array that grows along its first axis, in a file."""
-
-    def __init__(self, path: Path, like: np.ndarray) -> None:
-        self._path = path
-        self.file = open(path, "wb")
-        self._dtype, self._inner, self._count = like.dtype, like.shape[1:], 0
-
-    def add(self, values: np.ndarray) -> None:
-        self.file.write(np.asarray(values, self._dtype).tobytes())
-        self._count += len(values)
-
-    def pour(self, member: Any) -> None:
-        """Write the array in NumPy's format, and drop the file."""
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self._count, *self._inner),
-        }
-        np.lib.format.write_array_header_1_0(member, header)
-        with open(self._path, "rb") as file:
-            shutil.copyfileobj(file, member, 1 << 20)
-        self._path.unlink()
+def _most_bytes() -> int:
+    """Return a third of the machine's memory: arrays are there twice when joined."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
 
 
 class _Parquet:

@@ -95,8 +95,9 @@ def write_features(
 ) -> int:
     """Write the features of the texts of a file and return how many texts there are.
 
-    Texts are read, computed and written some at a time: a file of any size takes the
-    same memory. Speed is told on stderr.
+    Texts are read and computed some at a time. Parquet is written as they come, so a
+    file of any size takes the same memory; npz is for vectors that fit in memory. Speed
+    is told on stderr.
 
     Args:
         source: as in `load_embedder`.

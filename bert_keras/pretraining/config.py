@@ -12,115 +12,124 @@ from typing import Any
 
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
-    LAYOUTS,
+    ACCUMULATION,
+    GLOBAL_CLIPNORM,
+    INT32,
+    KEEP,
+    LAYOUT,
+    MASK_RATE,
+    MASK_SHARE,
+    MASK_UNIT,
     OBJECTIVES,
     ON_NONFINITE,
-    PRECISIONS,
-    STRATEGIES,
-    UNITS,
-    check_choice,
+    OPTIMIZER,
+    PRECISION,
+    RANDOM_SHARE,
+    REMATERIALIZE,
+    SAVE_EVERY,
+    SEED,
+    STRATEGY,
+    WEIGHT_DECAY,
     check_mask_shares,
-    check_share,
-    check_whole_number,
+    check_options,
+    option,
+    with_options_documented,
 )
 
-OPTIMIZERS = ("adamw", "lamb")
 # Of two data sets, rows of 128 and then of 512 tokens, as in the paper.
 PHASE_SHARES: dict[int, tuple[float, ...]] = {1: (1.0,), 2: (0.9, 0.1)}
+_OF_THE_DATA: dict[str, Any] = {
+    "default": None,
+    "unset": "as the data was made; others need data without masks (dynamic)",
+}
 
 
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig:
     """How a model is pretrained; the defaults are the paper's recipe.
 
-    Args:
-        steps: updates of the weights, of all phases together.
-        phase_shares: share of the steps that each data set gets, in their order; `None`
-            is 1 for one data set and 0.9 and 0.1 for two.
-        batch_size: examples of an update.
-        accumulation: so many parts an update's examples come in, one after the other,
-            to save memory; the result is that of one large batch.
-        optimizer: `adamw` or `lamb` (for batches of many thousand examples).
-        learning_rate: highest rate.
-        warmup_share: share of the steps during which the rate rises from 0.
-        weight_decay: decoupled weight decay; not on LayerNorm and biases.
-        global_clipnorm: largest norm of all gradients together.
-        objective: `masked`, or `causal`: left to right, each token predicts the next.
-        next_sentence: `auto` trains the next-sentence head where the data has pairs and
-            the objective is `masked`, `none` leaves it out.
-        mask_rate, mask_share, random_share, mask_unit: how tokens are hidden, see
-            `masking.Masking`; `None` is what the data was made for. Others than that
-            need data without masks (`dynamic`).
-        layout: `packed` puts several examples in a row, `padded` one.
-        seed: of weights, order, masks and dropout; same seed, same weights.
-        precision: `float32`, `mixed_bfloat16` or `mixed_float16`.
-        strategy: the devices: `single`, `mirrored` (all GPUs of this machine),
-            `multi-worker` (the machines of `TF_CONFIG` or of a Slurm step), `tpu`, or
-            `auto`: what is there. The result does not follow from it.
-        rematerialize: recompute blocks in the backward pass to save memory.
-        save_every: steps between checkpoints; one is written at the end in any case.
-        keep: newest checkpoints that are kept.
-        evaluate_every: steps between scores on held-out data.
-        held_out_examples: most examples of the held-out data that are scored, rounded
-            up to a multiple of 32. They are masked as that data was made for.
-        on_nonfinite: `stop` ends a run whose loss or gradients are not finite and says
-            which records it was at; `skip` passes over that update.
-
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is not allowed.
 
     Example:
         >>> PretrainConfig(steps=1000).steps_of(2)
         (900, 100)
     """
 
-    steps: int = 1_000_000
-    phase_shares: tuple[float, ...] | None = None
-    batch_size: int = 256
-    accumulation: int = 1
-    optimizer: str = "adamw"
-    learning_rate: float = 1e-4
-    warmup_share: float = 0.01
-    weight_decay: float = 0.01
-    global_clipnorm: float = 1.0
-    objective: str = "masked"
-    next_sentence: str = "auto"
-    mask_rate: float | None = None
-    mask_share: float | None = None
-    random_share: float | None = None
-    mask_unit: str | None = None
-    layout: str = "packed"
-    seed: int = 42
-    precision: str = "float32"
-    strategy: str = "auto"
-    rematerialize: bool = False
-    save_every: int = 1_000
-    keep: int = 2
-    evaluate_every: int = 1_000
-    held_out_examples: int = 2_000
-    on_nonfinite: str = "stop"
+    steps: int = option(
+        1_000_000,
+        "updates of the weights, of all phases together",
+        unit="n",
+        least=1,
+        most=INT32,
+    )
+    phase_shares: tuple[float, ...] | None = option(
+        None,
+        "share of the steps for each data set, in the order of the data; their sum is "
+        "1",
+        unit="share",
+        above=0,
+        most=1,
+        unset="0.9 and 0.1 for two data sets",
+    )
+    batch_size: int = option(
+        256, "examples per update", unit="examples", least=1, most=INT32
+    )
+    accumulation: int = ACCUMULATION.field(most=INT32)
+    optimizer: str = OPTIMIZER.field()
+    learning_rate: float = option(1e-4, "peak learning rate", unit="rate", above=0)
+    warmup_share: float = option(
+        0.01,
+        "share of the steps during which the learning rate rises from 0",
+        unit="share",
+        least=0,
+        most=1,
+    )
+    weight_decay: float = WEIGHT_DECAY.field()
+    global_clipnorm: float = GLOBAL_CLIPNORM.field()
+    objective: str = option(
+        "masked",
+        "what is predicted: masked tokens, or (causal) each next token from left to "
+        "right",
+        words=OBJECTIVES,
+    )
+    next_sentence: str = option(
+        "auto",
+        "auto trains the next-sentence head if the data has pairs and the objective is "
+        "masked, none leaves it out",
+        words=("auto", "none"),
+    )
+    mask_rate: float | None = MASK_RATE.field(**_OF_THE_DATA)
+    mask_share: float | None = MASK_SHARE.field(**_OF_THE_DATA)
+    random_share: float | None = RANDOM_SHARE.field(**_OF_THE_DATA)
+    mask_unit: str | None = MASK_UNIT.field(**_OF_THE_DATA)
+    layout: str = LAYOUT.field()
+    seed: int = SEED.field()
+    precision: str = PRECISION.field()
+    strategy: str = STRATEGY.field()
+    rematerialize: bool = REMATERIALIZE.field()
+    save_every: int = SAVE_EVERY.field(default=1_000)
+    keep: int = KEEP.field()
+    evaluate_every: int = option(
+        1_000,
+        "updates between scores on the held-out data",
+        unit="updates",
+        least=1,
+        most=INT32,
+    )
+    held_out_examples: int = option(
+        2_000,
+        "most examples of the held-out data that are scored, rounded up to a multiple "
+        "of 32",
+        unit="examples",
+        least=1,
+        most=INT32,
+    )
+    on_nonfinite: str = ON_NONFINITE.field()
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "batch_size",
-            "accumulation",
-            "save_every",
-            "keep",
-            "evaluate_every",
-            "held_out_examples",
-        ):
-            check_whole_number(name, getattr(self, name), least=1)
-        check_whole_number("seed", self.seed, least=0)
-        for name in ("learning_rate", "global_clipnorm"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ConfigError(f"`{name}` must be above 0; received {value!r}")
-        for name in ("warmup_share", "weight_decay"):
-            check_share(name, getattr(self, name))
-        for name, value in self.masking_changes().items():
-            if name != "mask_unit":
-                check_share(name, value, above_zero=name == "mask_rate")
+        check_options(self)
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
         if self.batch_size % self.accumulation:
@@ -128,29 +137,9 @@ class PretrainConfig:
                 "`accumulation` must divide `batch_size`; received "
                 f"{self.accumulation} and {self.batch_size}"
             )
-        choices = {
-            "optimizer": OPTIMIZERS,
-            "objective": OBJECTIVES,
-            "next_sentence": ("auto", "none"),
-            "mask_unit": (None, *UNITS),
-            "layout": LAYOUTS,
-            "precision": PRECISIONS,
-            "strategy": STRATEGIES,
-            "on_nonfinite": ON_NONFINITE,
-        }
-        for name, allowed in choices.items():
-            check_choice(name, getattr(self, name), allowed)
-        if self.phase_shares is not None:
-            if not isinstance(self.phase_shares, tuple):
-                raise ConfigError(
-                    f"`phase_shares` must be a tuple; received {self.phase_shares!r}"
-                )
-            for share in self.phase_shares:
-                check_share("phase_shares", share, above_zero=True)
-            if not math.isclose(sum(self.phase_shares), 1.0, abs_tol=1e-6):
-                raise ConfigError(
-                    f"`phase_shares` must be 1 together; received {self.phase_shares}"
-                )
+        shares = self.phase_shares
+        if shares is not None and not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
+            raise ConfigError(f"`phase_shares` must be 1 together; received {shares}")
 
     def masking_changes(self) -> dict[str, Any]:
         """Return what differs from the masking that the data was made for."""

@@ -12,91 +12,99 @@ import math
 
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
+    INT32,
+    MASK_RATE,
+    MASK_SHARE,
+    MASK_UNIT,
     MASKING,
     NEXT_SENTENCE,
-    UNITS,
-    check_choice,
+    RANDOM_SHARE,
+    SEED,
     check_mask_shares,
-    check_share,
-    check_whole_number,
+    check_options,
+    option,
+    with_options_documented,
 )
 
 _STATIC_COPIES = 10
 # Positions that a full row has room for are a multiple of it: 20 at 128, 76 at 512.
 _PREDICTIONS_MULTIPLE = 4
-_LEAST = {
-    "max_length": 5,
-    "max_predictions": 1,
-    "dupe_factor": 1,
-    "seed": 0,
-    "block_characters": 1,
-}
 
 
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
 class PretrainingDataConfig:
     """How documents become masked pairs; the defaults are those of Google's code.
 
-    Args:
-        max_length: tokens of a row, T, specials and padding included.
-        max_predictions: most masked tokens of a row, P; `None` is the next multiple of
-            4 that a full row needs: 20 at length 128, 76 at 512.
-        short_sequence_probability: probability that all rows of a document aim at a
-            shorter length, drawn evenly from 2 to the full one.
-        mask_rate: share of a row's tokens to predict, specials not counted.
-        mask_share: share of those that become `[MASK]`.
-        random_share: share of those that become a random token; the rest stays.
-        mask_unit: `piece`, `word` (whole words) or `ngram` (runs of up to three whole
-            words), see `masking.Masking`.
-        dupe_factor: passes over the text, each with other pairs and masks; `None` is 10
-            for static masking and 1 for dynamic.
-        next_sentence: `next`: B follows A in half of the pairs and is of another
-            document in the others. `order`: A and B follow each other and change places
-            in half of the pairs. `none`: one text a row, contiguous and of one
-            document.
-        masking: `static` writes the masks out; `dynamic` writes the tokens as they are,
-            and the masks are drawn in the input pipeline.
-        seed: of all draws; the same seed gives the same bytes.
-        block_characters: about so much text becomes a shard. It is the unit of work
-            and of memory: a worker holds one block, and the random B is of the same.
-
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is not allowed.
 
     Example:
         >>> PretrainingDataConfig(max_length=512).predictions
         76
     """
 
-    max_length: int = 128
-    max_predictions: int | None = None
-    short_sequence_probability: float = 0.1
-    mask_rate: float = 0.15
-    mask_share: float = 0.8
-    random_share: float = 0.1
-    mask_unit: str = "piece"
-    dupe_factor: int | None = None
-    next_sentence: str = "next"
-    masking: str = "static"
-    seed: int = 42
-    block_characters: int = 8_000_000
+    max_length: int = option(
+        128,
+        "length of a row in tokens, special tokens and padding included",
+        unit="tokens",
+        least=5,
+        most=INT32,
+    )
+    max_predictions: int | None = option(
+        None,
+        "most masked tokens of a row",
+        unit="tokens",
+        least=1,
+        most=INT32,
+        unset="what a full row needs, as a multiple of 4: 20 at length 128, 76 at 512",
+    )
+    short_sequence_probability: float = option(
+        0.1,
+        "share of the documents whose rows have a shorter target length, drawn evenly "
+        "from 2 to the full one",
+        unit="share",
+        least=0,
+        most=1,
+    )
+    mask_rate: float = MASK_RATE.field()
+    mask_share: float = MASK_SHARE.field()
+    random_share: float = RANDOM_SHARE.field()
+    mask_unit: str = MASK_UNIT.field()
+    dupe_factor: int | None = option(
+        None,
+        "passes over the text, each with other pairs and masks",
+        unit="passes",
+        least=1,
+        most=INT32,
+        unset="10 for static masking, 1 for dynamic",
+    )
+    next_sentence: str = option(
+        "next",
+        "the second text of a row: next follows the first in half of the pairs, else "
+        "is from another document; order swaps two neighbours in half of the pairs; "
+        "none: one contiguous text a row",
+        words=NEXT_SENTENCE,
+    )
+    masking: str = option(
+        "static",
+        "static writes masked tokens; dynamic writes the plain tokens, which are "
+        "masked anew during training",
+        words=MASKING,
+    )
+    seed: int = SEED.field(help="seed of all random choices: same seed, same bytes")
+    block_characters: int = option(
+        8_000_000,
+        "approximate characters of text per shard; a worker holds one shard in memory, "
+        "and takes random second texts from it",
+        unit="characters",
+        least=1,
+        most=INT32,
+    )
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is None and name in ("max_predictions", "dupe_factor"):
-                continue
-            check_whole_number(name, value, least=least)
-        check_share("short_sequence_probability", self.short_sequence_probability)
-        check_share("mask_rate", self.mask_rate, above_zero=True)
+        check_options(self)
         check_mask_shares(self.mask_share, self.random_share)
-        choices = {
-            "mask_unit": UNITS,
-            "next_sentence": NEXT_SENTENCE,
-            "masking": MASKING,
-        }
-        for name, allowed in choices.items():
-            check_choice(name, getattr(self, name), allowed)
         if self.predictions > self.max_length:
             raise ConfigError(
                 "`max_predictions` must be at most `max_length`; "

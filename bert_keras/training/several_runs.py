@@ -11,7 +11,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -103,28 +103,15 @@ def search_settings(
         **given: further arguments of `train`.
 
     Raises:
-        ConfigError: Optuna is not installed.
         BertKerasError: as for `train`.
     """
     check_choice("search", grid, GRIDS)
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError(
-            "`search` needs a package: pip install 'bert_keras[search-grid]'"
-        )
-    import optuna
-
-    config = config or TrainConfig()
-    space: dict[str, Any] = {name: list(each) for name, each in GRIDS[grid].items()}
+    config, space = config or TrainConfig(), GRIDS[grid]
     with one_revision(), _Runs(task, output, config, given, free=tuple(space)) as runs:
-
-        def value(trial: Any) -> float:
-            point = {n: trial.suggest_categorical(n, each) for n, each in space.items()}
-            name = "_".join(f"{n}-{chosen:g}" for n, chosen in point.items())
-            return runs.make(name, dataclasses.replace(config, **point))
-
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.GridSampler(space, seed=config.seed)
-        optuna.create_study(direction="maximize", sampler=sampler).optimize(value)
+        for values in itertools.product(*space.values()):
+            point: dict[str, Any] = dict(zip(space, values, strict=True))
+            name = "_".join(f"{key}-{value:g}" for key, value in point.items())
+            runs.make(name, dataclasses.replace(config, **point))
         return runs.finish()
 
 
@@ -179,11 +166,8 @@ class _Runs:
     def __exit__(self, *error: Any) -> None:
         self._run.__exit__(*error)
 
-    def make(self, name: str, config: TrainConfig) -> float:
-        """Train, unless that was done before; return the best score on dev.
-
-        NaN is the lowest there is.
-        """
+    def make(self, name: str, config: TrainConfig) -> None:
+        """Train, unless that was done before."""
         notes = self._run.path / f"{name}{FINISHED}"
         if notes.exists():
             say(f"{name}: was trained before")
@@ -201,7 +185,6 @@ class _Runs:
         except (OSError, ValueError):
             raise CheckpointError(f"{notes}: broken: delete it") from None
         self._found[name] = report
-        return self._rank(name)[0]
 
     def finish(self) -> TrainResult:
         """Put the best model where it was asked for, with what all runs have scored."""

@@ -20,10 +20,10 @@ from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
 
 from bert_keras.cli import arguments
 from bert_keras.cli import main as cli
+from bert_keras.cli.arguments import named_tests
 from bert_keras.cli.given_texts import Lines, batches
 from bert_keras.cli.main import main
-from bert_keras.cli.pretrain_arguments import pretrain_config
-from bert_keras.cli.train_arguments import named_tests
+from bert_keras.cli.options import config_of
 from bert_keras.errors import ConfigError
 from bert_keras.inference import predictor as inference
 from bert_keras.inference.model_folder import save_model
@@ -128,9 +128,9 @@ def test_train_by_column_numbers_without_header(
         *("--label", 0, "--text", 1, "--header", "no", "--output", tmp_path / "model"),
     ]
     assert main([str(word) for word in words]) == 2
-    assert seen["train"]["text"] == [text for text, _ in ROWS]
-    assert seen["train"]["label"] == [label for _, label in ROWS]
-    assert seen["dev"] is None
+    assert seen["train"] == str(path)
+    assert seen["columns"] == {"text": "1", "label": "0"}
+    assert (seen["header"], seen["dev"]) == ("no", None)
 
 
 def test_every_setting_of_training_has_an_option() -> None:
@@ -142,6 +142,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "learning_rate": 0.5,
         "warmup_share": 0.25,
         "weight_decay": 0.125,
+        "global_clipnorm": 0.75,
         "max_length": 9,
         "truncation": "only_first",
         "layout": "padded",
@@ -165,7 +166,7 @@ def test_every_setting_of_training_has_an_option() -> None:
     assert {name: options[name] for name in given} == given
     assert options["rematerialize"] is True
     names = set(TrainConfig.__dataclass_fields__)
-    assert names - {"global_clipnorm"} == {*given, "rematerialize"}
+    assert names == {*given, "rematerialize"}
 
 
 def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:
@@ -413,7 +414,7 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--epochs", "many"), "--epochs"),
         (("--epochs", "99999999999999999999"), "`epochs` must be a whole number of at"),
         (("--save-every", str(2**31)), "`save_every` must be a whole number of at"),
-        (("--seeds", "99999999999"), "below 2^31"),
+        (("--seeds", "99999999999"), "of at most 2147483647"),
         (("--learning-rate", "1e400"), "`learning_rate`"),
         (("--warmup-share", "nan"), "`warmup_share`"),
         (("--max-length", "0", "--encoder", "nowhere"), "`max_length`"),
@@ -427,7 +428,9 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--max-length", "2"), "`max_length`"),
         (("--text", "body"), "`body`"),
         (("--text-pair", "other"), "`other`"),
-        (("--colour", "red"), "--colour"),
+        (("--colour", "red"), "unknown option --colour"),
+        (("--learning-rat", "1", "--epoch=2", "--optimiser", "x"), "--optimizer?"),
+        (("--precision", "bfloat16"), "did you mean mixed_bfloat16?"),
     ],
 )
 def test_bad_options(
@@ -441,7 +444,9 @@ def test_bad_options(
     ("words", "part"),
     [
         ((), "VERB"),
-        (("fly",), "fly"),
+        (("fly",), "VERB must be one of train, evaluate, "),
+        (("tain",), "received tain; did you mean train?"),
+        (("train", "t", "--encodr", "e"), "--encodr; did you mean --encoder?"),
         (("train", "classification"), "--encoder"),
         (("evaluate", "nowhere"), "FILE"),
         (("evaluate", "nowhere", "rows.tsv"), "nowhere: no such folder"),
@@ -491,7 +496,7 @@ def test_a_vocabulary_of_another_size(
     with open(broken / "vocab.txt", "a") as file:
         file.write("extra\n")
     right[3] = broken
-    assert "`vocab_size`" in fail(*right, "--max-length", 20)
+    assert "`vocab_size`" in fail(*right, "--max-length", 20, after=True)
 
 
 def test_an_odd_number_of_texts_for_pairs(fail: Fail, pair_folder: Path) -> None:
@@ -595,7 +600,7 @@ def test_a_reader_that_has_seen_enough(unbuffered: str) -> None:
 def test_a_caller_keeps_its_standard_output() -> None:
     script = """
 import sys
-from bert_keras import cli
+from bert_keras.cli import main as cli
 
 def full(options):
     raise OSError(28, "No space left on device", "a/file")
@@ -771,7 +776,7 @@ def test_pretraining_from_a_corpus(
 def test_every_setting_of_pretraining_has_an_option() -> None:
     parser = arguments.parser()
     words = ["pretrain", "--data", "d", "--output", "o", "--size", "tiny"]
-    assert pretrain_config(parser.parse_args(words)) == PretrainConfig()
+    assert config_of(parser.parse_args(words), PretrainConfig) == PretrainConfig()
     given = {
         "steps": 10,
         "batch_size": 8,
@@ -800,6 +805,6 @@ def test_every_setting_of_pretraining_has_an_option() -> None:
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
-    config = pretrain_config(parser.parse_args(words))
+    config = config_of(parser.parse_args(words), PretrainConfig)
     others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
     assert dataclasses.asdict(config) == {**given, **others}

@@ -148,6 +148,18 @@ def test_wrong_arguments(
     refused(lambda: write_features(encoder_folder, file, output, **settings), *parts)
 
 
+def test_npz_is_for_what_fits_in_memory(
+    encoder_folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_file, "_most_bytes", lambda: 500)
+    output = tmp_path / "a.npz"
+    refused(
+        lambda: write_features(encoder_folder, file, output, **SETTINGS),
+        "`output` must end with .parquet",
+    )
+    assert files_of(tmp_path) == {}
+
+
 def test_a_bad_row_leaves_what_was_there(encoder_folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "a.npz"
     output.write_text("old")

@@ -120,7 +120,6 @@ def test_seeds_that_are_done_are_not_trained_again(
 def test_a_grid(
     trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("optuna")
     monkeypatch.setattr(
         Trainer, "key", lambda self, c: (c.batch_size, c.learning_rate, c.epochs)
     )
@@ -145,17 +144,6 @@ def test_a_grid(
     )
     assert len(result.scores["runs"]["per_run"]) == 18
     assert set(GRIDS["paper"]) == {"batch_size", "learning_rate", "epochs"}
-
-
-def test_a_grid_without_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    refused(
-        lambda: search_settings(
-            Classification, output=tmp_path / "model", encoder="e", train=COLUMNS
-        ),
-        "pip install 'bert_keras[search-grid]'",
-    )
-    assert os.listdir(tmp_path) == []
 
 
 def test_wrong_numbers_of_runs(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from pretraining.test_pretrain import assert_close
 
 from bert_keras.cli import arguments
 from bert_keras.cli.main import main
-from bert_keras.cli.pretrain_arguments import pretrain_config
+from bert_keras.cli.options import config_of
 from bert_keras.distribution.worker_watch import EXIT_CODE
+from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.stop_signal import EXIT_CODE as STOPPED
 
 CLUSTER = ROOT / "examples" / "cluster"
@@ -154,7 +155,7 @@ def commands(name: str) -> list[list[str]]:
 def test_the_commands_of_the_examples_are_ours(name: str, strategy: str) -> None:
     (words,) = commands(name)
     assert words[0] == "bert-keras"
-    config = pretrain_config(arguments.parse(words[1:]))
+    config = config_of(arguments.parse(words[1:]), PretrainConfig)
     assert config.strategy == strategy
     assert config.batch_size % 32 == 0
 

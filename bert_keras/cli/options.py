@@ -1,0 +1,217 @@
+"""Options on the command line and in the documentation, from their declarations.
+
+`add_options` makes an argument of argparse from each field of a config, `config_of`
+makes the config from what was parsed. `python -m bert_keras.cli.options` prints
+`docs/options.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import difflib
+import functools
+from collections.abc import Iterable
+from typing import Any, NoReturn, TypeVar
+
+from bert_keras.errors import ConfigError
+from bert_keras.settings import INT32, Option, default_of, options_of
+
+_Config = TypeVar("_Config")
+_Container = argparse._ActionsContainer  # a parser or a group of one
+_MOST_SHOWN = 300  # characters of what argparse says
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what argparse would print in several lines."""
+
+    def error(self, message: str) -> NoReturn:
+        if len(message) > _MOST_SHOWN:  # of thousands of digits
+            message = f"{message[:_MOST_SHOWN]}…"
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+    def check_options(self, words: list[str]) -> None:
+        """Raise ConfigError for the first word that looks like an option and is none.
+
+        argparse would first complain that a required option is missing whose name has
+        a typo.
+        """
+        known = list(self._option_string_actions)
+        for word in words:
+            if word == "--":  # ends the options
+                return
+            name = word.partition("=")[0]
+            is_option = name.startswith("--") and " " not in word
+            if is_option and not any(flag.startswith(name) for flag in known):
+                self.error(f"unknown option {name}{nearest(name, known)}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean X?` for the known word that is nearest, or nothing."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def path(text: str) -> str:
+    """Return a path that is not empty: Python takes that as the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path; received ''")
+    return text
+
+
+def add_options(parser: _Container, config: type) -> None:
+    """Add each option of a config; one that is not given is left out of the result.
+
+    The config checks the limits of the values, since some depend on each other.
+    """
+    for declared in options_of(config).values():
+        _add(parser, declared, default=argparse.SUPPRESS, checked=False)
+
+
+def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
+    """Return the config that a command line gives.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+    given = vars(options)
+    names = [name for name in options_of(config) if name in given]
+    values = [given[name] for name in names]
+    plain = [tuple(v) if isinstance(v, list) else v for v in values]
+    return config(**dict(zip(names, plain, strict=True)))
+
+
+def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
+    """Add an option that is no field of a config, with changes of its declaration."""
+    declared = dataclasses.replace(declared, **changes)
+    _add(parser, declared, default=declared.default, checked=True)
+
+
+def add_path(
+    parser: _Container, name: str, metavar: str, help: str, *, required: bool = False
+) -> None:
+    """Add an option that is a path; it is `None` where it is not given."""
+    given: dict[str, Any] = {"required": True} if required else {}
+    flag = f"--{name.replace('_', '-')}"
+    parser.add_argument(flag, metavar=metavar, type=path, help=help, **given)
+
+
+def add_count(
+    parser: _Container, name: str, default: int | None, help: str, **more: Any
+) -> None:
+    """Add an option that is a whole number of at least 1."""
+    limits: dict[str, Any] = {
+        "kind": int,
+        "least": 1,
+        "most": INT32,
+        "may_be_none": default is None,
+    }
+    add_option(parser, Option(default, help, name=name, **(limits | more)))
+
+
+def add_word(
+    parser: _Container,
+    name: str,
+    default: str | None,
+    help: str,
+    words: Iterable[str],
+    *,
+    unset: str = "",
+) -> None:
+    """Add an option that is one of some words."""
+    declared = Option(default, help, name=name, words=tuple(words), unset=unset)
+    add_option(parser, declared)
+
+
+def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -> None:
+    given: dict[str, Any] = {"default": default, "help": help_line(declared)}
+    if declared.kind is bool:
+        given["action"] = "store_true"
+    else:
+        metavar = f"{{{','.join(declared.words)}}}" if declared.words else None
+        given["metavar"] = metavar or declared.unit.upper() or "N"
+        given["type"] = functools.partial(_value, declared, checked)
+        given["nargs"] = "+" if declared.is_list else None
+    parser.add_argument(flag_of(declared), **given)
+
+
+def flag_of(declared: Option) -> str:
+    """Return the option as it is typed."""
+    return f"--{declared.name.replace('_', '-')}"
+
+
+def help_line(declared: Option) -> str:
+    """Return the help of an option with its default; `%` as argparse wants it."""
+    told = [declared.help]
+    if declared.kind is not bool and (declared.default is not None or declared.unset):
+        is_number = declared.kind is not str and not declared.is_list
+        none = "default: auto, which is " if is_number else "default: "
+        told.append(default_of(declared, none=none))
+    return "; ".join(told).replace("%", "%%")
+
+
+def _value(declared: Option, checked: bool, text: str) -> Any:
+    """Return the value that is typed; argparse puts the option before the error.
+
+    Args:
+        declared: the option.
+        checked: whether the limits of numbers are checked here, or by the config.
+        text: what is typed.
+    """
+    if declared.kind is str and not declared.words:
+        return path(text)
+    if text == "auto" and declared.may_be_none and not declared.words:
+        return None
+    value: Any = None
+    with contextlib.suppress(ValueError):
+        value = declared.kind(text)
+    is_number = value is not None and not declared.words
+    if declared.accepts(value) or is_number and not checked:
+        return value
+    rule = declared.rule(value)
+    rule += " or auto" if declared.may_be_none and not declared.words else ""
+    near = nearest(text, declared.words)
+    raise argparse.ArgumentTypeError(f"must be {rule}; received {text[:60]}{near}")
+
+
+def options_table(config: type) -> str:
+    """Return the options of a config as a table of Markdown."""
+    lines = ["| option | value | default | meaning |", "|---|---|---|---|"]
+    for declared in options_of(config).values():
+        words = ", ".join(f"`{word}`" for word in declared.words)
+        value = words or declared.rule()
+        if declared.kind is bool:
+            value = "a switch"
+        elif declared.kind is str and not words:
+            value = "a path" if declared.unit == "dir" else value
+        elif declared.is_list:
+            value = f"several, each {value}"
+        elif declared.unit not in ("", "n") and not words:
+            value += f" ({declared.unit})"
+        default = default_of(declared, none="").removeprefix("default: ")
+        cells = (f"`{flag_of(declared)}`", value, default, declared.help)
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def options_page() -> str:
+    """Return the page of the documentation that lists the options of all configs."""
+    from bert_keras.pretraining.config import PretrainConfig
+    from bert_keras.pretraining.data_config import PretrainingDataConfig
+    from bert_keras.training.config import TrainConfig
+
+    verbs = {
+        "train": TrainConfig,
+        "pretraining-data": PretrainingDataConfig,
+        "pretrain": PretrainConfig,
+    }
+    parts = ["# Options", "Written by `python -m bert_keras.cli.options`."]
+    for verb, config in verbs.items():
+        parts += [f"## `bert-keras {verb}`", f"Fields of `{config.__name__}`."]
+        parts.append(options_table(config))
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(options_page())

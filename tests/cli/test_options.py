@@ -1,0 +1,153 @@
+"""Options: the command line and the documentation say what is declared."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+
+import pytest
+from conftest import ROOT
+
+from bert_keras.cli import arguments
+from bert_keras.cli.options import (
+    add_options,
+    config_of,
+    nearest,
+    options_page,
+    options_table,
+)
+from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.settings import option, options_of, with_options_documented
+from bert_keras.training.config import TrainConfig
+
+VERBS = {
+    "train": TrainConfig,
+    "pretrain": PretrainConfig,
+    "pretraining-data": PretrainingDataConfig,
+}
+
+
+@with_options_documented
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """An example.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+
+    rate: float = option(0.5, "share of 100% | a half", above=0, below=1, unit="share")
+    count: int | None = option(None, "some", least=2, most=9, unset="all of them")
+    parts: tuple[float, ...] | None = option(None, "several", least=0, most=1)
+    word: str = option("one", "a word", words=("one", "two"))
+    switch: bool = option(False, "on or off")
+    place: str | None = option(None, "a folder", unit="dir")
+
+
+def parsed(*words: str) -> Example:
+    parser = argparse.ArgumentParser()
+    add_options(parser, Example)
+    parser.format_help()  # which fills in `%`
+    return config_of(parser.parse_args(words), Example)
+
+
+def test_an_option_has_the_name_and_the_type_of_its_field() -> None:
+    found = options_of(Example)
+    kinds = [(o.name, o.kind, o.is_list, o.may_be_none) for o in found.values()]
+    assert kinds == [
+        ("rate", float, False, False),
+        ("count", int, False, True),
+        ("parts", float, True, True),
+        ("word", str, False, False),
+        ("switch", bool, False, False),
+        ("place", str, False, True),
+    ]
+
+
+def test_options_are_read_from_the_command_line() -> None:
+    assert parsed() == Example()
+    words = "--rate .25 --count 3 --parts 0.5 1 --word two --switch --place here"
+    wanted = Example(0.25, 3, (0.5, 1.0), "two", True, "here")
+    assert parsed(*words.split()) == wanted
+    assert parsed("--count", "auto") == Example()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--word tow",
+            "--word: must be one of one, two; received tow; did you mean tw",
+        ),
+        (
+            "--count x",
+            "--count: must be a whole number from 2 to 9 or auto; received x",
+        ),
+        ("--rate x", "--rate: must be a number above 0 and below 1; received x"),
+        ("--place=", "--place: must be a path; received ''"),
+    ],
+)
+def test_what_cannot_be_read(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed(*words.split())
+    assert message in capsys.readouterr().err
+
+
+def test_help_of_a_config_lists_its_options() -> None:
+    text = " ".join(str(Example.__doc__).split())
+    assert "count: some; `None`: all of them. parts" in text
+    assert "word: a word; one of one, two; default: one." in text
+    assert text.index("Args:") < text.index("Raises:")
+    for config in VERBS.values():
+        for name in options_of(config):
+            assert f"        {name}: " in str(config.__doc__)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_and_table_list_every_field(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = VERBS[verb]
+    with pytest.raises(SystemExit):
+        arguments.parse([verb, "--help"])
+    shown = " ".join(capsys.readouterr().out.split()).split("settings of the ")[1]
+    rows = options_table(config).splitlines()[2:]
+    assert len(rows) == len(dataclasses.fields(config))
+    for field, row in zip(dataclasses.fields(config), rows, strict=True):
+        flag = f"--{field.name.replace('_', '-')}"
+        start = shown.index(f" {flag}")
+        part = re.split(r" --[a-z]", shown[start + 3 :])[0]
+        assert row.startswith(f"| `{flag}` |") and row.count("|") == 5
+        declared = field.metadata["option"]
+        assert declared.help
+        if declared.default is None:
+            assert declared.unset and declared.unset in row
+        elif not isinstance(declared.default, bool):
+            assert f"default: {declared.default}" in part
+            assert f"| {declared.default} |" in row
+
+
+def test_the_table_of_an_example() -> None:
+    assert options_table(Example).splitlines()[2:] == [
+        "| `--rate` | a number above 0 and below 1 (share) | 0.5 | share of 100% / a "
+        "half |",
+        "| `--count` | a whole number from 2 to 9 | all of them | some |",
+        "| `--parts` | several, each a number from 0 to 1 |  | several |",
+        "| `--word` | `one`, `two` | one | a word |",
+        "| `--switch` | a switch | no | on or off |",
+        "| `--place` | a path |  | a folder |",
+    ]
+
+
+def test_the_page_of_the_documentation_is_as_it_is_written() -> None:
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert page == f"{options_page()}\n", "python -m bert_keras.cli.options writes it"
+
+
+def test_the_nearest_word() -> None:
+    assert nearest("--epoch", ["--epochs", "--seed"]) == "; did you mean --epochs?"
+    assert nearest("zzz", ["train"]) == ""

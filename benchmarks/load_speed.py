@@ -27,9 +27,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bert_keras.checkpoints.assign import encoder_shapes  # noqa: E402
-
 from bert_keras.checkpoints import write_google, write_huggingface  # noqa: E402
+from bert_keras.checkpoints.matching import encoder_shapes  # noqa: E402
 from bert_keras.config import BertConfig  # noqa: E402
 
 LOADERS = {

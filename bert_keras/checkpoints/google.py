@@ -1,8 +1,8 @@
-"""Read and write a checkpoint of Google's released code: TensorFlow 1 variables.
+"""Google's released checkpoints: `bert_config.json` and TensorFlow 1 variables.
 
-Source: https://github.com/google-research/bert (`modeling.py`; the releases hold
-`bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`). Imports TensorFlow when it
-writes.
+Source: https://github.com/google-research/bert (`modeling.py`, whose "gelu" is the tanh
+form; the releases hold `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`).
+Imports TensorFlow when it writes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,89 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import names
-from bert_keras.checkpoints.base import (
+from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
+    bert_config,
     check_finite,
     listed,
     one_line,
 )
-from bert_keras.checkpoints.bert_config_file import CONFIG, config_values, read_config
-from bert_keras.checkpoints.bundle import read_index
-from bert_keras.checkpoints.object_graph import ROOT
-from bert_keras.checkpoints.variable import Variable
+from bert_keras.checkpoints.dialects import Dialect
+from bert_keras.checkpoints.tensorflow_checkpoint import ROOT, Variable, read_index
+from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
+from bert_keras.files.json_file import read_json
+
+CONFIG = "bert_config.json"
+# The keys of the released files.
+_KEYS = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+    "vocab_size",
+)
+# Our key for what its word "gelu" hides: the erf form, if that is what is meant.
+_EXACT_ACTIVATION = "huggingface_hidden_act"
+
+
+def read_config(path: Path) -> tuple[dict[str, Any], BertConfig, list[str]]:
+    """Return what a `bert_config.json` holds, the sizes it means, and notes.
+
+    Raises:
+        CheckpointError: the file is missing or broken.
+        ConfigError: a size is out of its range.
+    """
+    raw = read_json(path)
+    notes = []
+    values = dict(raw)
+    if _EXACT_ACTIVATION in raw:
+        values["hidden_act"] = raw[_EXACT_ACTIVATION]
+    elif values.get("hidden_act", "gelu") == "gelu":
+        values["hidden_act"] = "gelu_new"
+        notes.append(
+            "hidden_act gelu is read as gelu_new, the tanh form of Google's code"
+        )
+    return raw, bert_config(values, path=path), notes
+
+
+def config_values(
+    config: Mapping[str, Any], dialect: Dialect = dialects.GOOGLE
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what `bert_config.json` holds, and notes on what it cannot say.
+
+    Args:
+        config: the whole of a `config.json`.
+        dialect: of the code that is to read it.
+
+    Raises:
+        CheckpointError: that code has no such computation.
+        ConfigError: a size in `config` is out of range.
+    """
+    sizes = bert_config(config, path=Path(CONFIG))
+    notes = dialect.check(sizes)
+    known = sizes.to_dict()
+    values = {key: config[key] for key in config if key not in known}
+    values.pop("model_type", None)
+    values.pop(_EXACT_ACTIVATION, None)
+    values |= {key: known[key] for key in _KEYS}
+    values["hidden_act"] = dialect.activations[sizes.hidden_act]
+    if sizes.hidden_act == "gelu":
+        values[_EXACT_ACTIVATION] = "gelu"
+    if sizes.layer_norm_eps != dialect.epsilon:
+        values["layer_norm_eps"] = sizes.layer_norm_eps
+    return values, notes
+
+
+# The checkpoint.
 
 PREFIX = "bert_model.ckpt"
 # What `convert` writes: tokenizer_config.json is ours, Google's tools take flags.
@@ -68,10 +138,10 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
         prefix: the path before `.index`; `bert_config.json` stands beside it. Its
             `hidden_act` "gelu" is the tanh form, `gelu_new` in our config: that is
             what Google's code computes, where Hugging Face's "gelu" is the erf form
-            (a file of `write_google` may say that it is meant nevertheless).
+            (a file of `write_google` may say that the erf form is meant).
 
     Raises:
-        CheckpointError: a file is missing or broken, or holds no BERT.
+        CheckpointError: a file is missing or broken, or is not a BERT.
         ConfigError: a size in `bert_config.json` is out of its range.
     """
     prefix = Path(prefix)
@@ -120,12 +190,12 @@ def write_google(
 
     Args:
         folder: made if absent; `convert` gives one that nobody sees before it is whole.
-        arrays: canonical name to array, canonical shape; each is asked for once.
-        config: the whole of a `config.json`. Keys that Google's code has no use for
-            are kept: it passes over them, and `read_google` finds them.
+        arrays: canonical name to array, canonical shape; each is read once.
+        config: the whole of a `config.json`. Keys that Google's code does not
+            use are kept: it ignores them, and `read_google` finds them.
 
     Returns:
-        Lines that tell where Google's code computes something else.
+        Notes on what Google's code computes differently.
 
     Raises:
         CheckpointError: Google's code has no such weight or computation, a value is
@@ -157,7 +227,7 @@ def write_google(
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     for variable in read_index(prefix).values():  # what was written must open
         variable.check()
-    return notes
+    return tuple(notes)
 
 
 def _sorted_out(

@@ -1,9 +1,9 @@
 """One HDF5 file of weights, as Keras writes it: its arrays by their path, and a writer.
 
-A file of a stranger is data, and little of what HDF5 can do is let through: groups and
-whole arrays that lie in one piece in the file itself. No links, no other files, no
-compression (a small file could then ask for any amount of memory). Source: Keras
-`saving_lib.py`, which writes no others. Imports h5py, on which Keras stands, when used.
+A file is untrusted data, so little of HDF5 is allowed: groups, and arrays that are
+contiguous in the file itself. No links, no other files, no compression (a small file
+could ask for any amount of memory). Source: Keras `saving_lib.py`, which writes nothing
+else. Imports h5py, which Keras requires, when used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.base import Shape, one_line
+from bert_keras.checkpoints.checkpoint import Shape, one_line
 from bert_keras.errors import CheckpointError
 
 _MOST_GROUPS = 100_000  # BERT-large has about 1,000
@@ -150,11 +150,11 @@ def write_arrays(
     values: Callable[[str], np.ndarray],
     extra: Mapping[str, np.ndarray],
 ) -> None:
-    """Write a whole file of arrays; each is asked for once, and let go.
+    """Write a whole file of arrays; each is read once and released.
 
     Args:
         path: the file, which must not be there.
-        places: the paths of the arrays; what stands before `:` is passed over.
+        places: the paths of the arrays; what stands before `:` is ignored.
         values: returns the array of a place.
         extra: further places, and their arrays.
     """

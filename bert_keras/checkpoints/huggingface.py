@@ -1,4 +1,4 @@
-"""Read a Hugging Face folder: `config.json` and `model.safetensors`.
+"""Hugging Face folders: `config.json` and `model.safetensors`, read and written.
 
 Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`.
 `pytorch_model.bin` is read as data alone (`pickled_file`).
@@ -6,24 +6,33 @@ Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
-from bert_keras.checkpoints import names, pickled_file
-from bert_keras.checkpoints.base import (
+from bert_keras.checkpoints import names
+from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
     StoredTensor,
     bert_config,
+    check_finite,
     listed,
     one_line,
+    written,
 )
-from bert_keras.checkpoints.name_table import TIED
-from bert_keras.checkpoints.tensor_file import stored_tensors
+from bert_keras.checkpoints.names import TIED
+from bert_keras.checkpoints.safetensors_file import (
+    opened,
+    stored_tensors,
+    write_tensors,
+)
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
 
@@ -44,7 +53,7 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
             is installed. float16, bfloat16 and float64 become float32.
 
     Raises:
-        CheckpointError: a file is missing or broken, or holds no BERT.
+        CheckpointError: a file is missing or broken, or is not a BERT.
         ConfigError: a size in `config.json` is out of its range.
     """
     folder = Path(folder)
@@ -109,14 +118,16 @@ def check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
 
 def _tensors(folder: Path) -> dict[str, StoredTensor]:
     """Return every tensor of a folder by its name in the file."""
-    for whole, index, stored in (
-        (WEIGHTS, INDEX, stored_tensors),
-        (PICKLE, PICKLE_INDEX, pickled_file.stored_tensors),
-    ):
-        if os.path.isfile(folder / whole):
-            return stored(folder / whole)
-        if os.path.isfile(folder / index):
-            return _sharded(folder / index, stored)
+    if os.path.isfile(folder / WEIGHTS):
+        return stored_tensors(folder / WEIGHTS)
+    if os.path.isfile(folder / INDEX):
+        return _sharded(folder / INDEX, stored_tensors)
+    if any(os.path.isfile(folder / name) for name in (PICKLE, PICKLE_INDEX)):
+        from bert_keras.checkpoints import pickled_file
+
+        if os.path.isfile(folder / PICKLE):
+            return pickled_file.stored_tensors(folder / PICKLE)
+        return _sharded(folder / PICKLE_INDEX, pickled_file.stored_tensors)
     raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
 
 
@@ -228,3 +239,69 @@ def _untied(
         if copy is not kept and not copy.equals(kept):
             untied.append(name)
     return untied
+
+
+# Writing.
+
+
+def write_huggingface(
+    folder: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray],
+    config: Mapping[str, Any],
+) -> None:
+    """Write `config.json` and `model.safetensors`; the old pair stays until both stand.
+
+    All weights are in memory at once; each is taken from the mapping once.
+
+    Args:
+        folder: made if absent.
+        arrays: canonical name to float32 or float16 array, canonical shape.
+        config: the whole of `config.json`; `architectures` holds one name, and
+            encoder names get the prefix `bert.` unless it is `BertModel`.
+
+    Raises:
+        CheckpointError: a name, an array or the config cannot be stored, a value is
+            not finite, or the disk refuses.
+    """
+    folder = Path(folder)
+    text, prefix = _config_text({"model_type": "bert", **config})
+    tensors: dict[str, np.ndarray] = {}
+    for name in arrays:
+        theirs, transpose = names.to_huggingface(name, prefix=prefix)
+        array = arrays[name]
+        if transpose and array.ndim != 2:
+            raise CheckpointError(
+                f"`{name}` must have 2 axes; received {list(array.shape)}"
+            )
+        if array.size == 0:
+            raise CheckpointError(f"`{name}` is empty: {list(array.shape)}")
+        check_finite(array, name=name, place=str(folder))
+        # In C order at once: a view would keep the array that it turns as well.
+        tensors[theirs] = np.asarray(array.T if transpose else array, order="C")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as undo:
+            weights = written(folder, undo, lambda path: write_tensors(path, tensors))
+            with opened(weights):  # what was written must open
+                pass
+            settings = written(folder, undo, lambda path: path.write_bytes(text))
+            os.replace(weights, folder / WEIGHTS)
+            os.replace(settings, folder / CONFIG)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
+
+
+def _config_text(config: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Return the text of `config.json`, and whether encoder names have a prefix."""
+    check_is_bert(config, place="`config`")
+    architectures = config.get("architectures")
+    if not architectures or len(architectures) != 1:
+        raise CheckpointError(
+            "`config` must hold `architectures`, a list of one name such as "
+            f"BertForMaskedLM; received {one_line(architectures)}"
+        )
+    try:
+        text = json.dumps(config, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"`config` must be JSON: {one_line(error)}") from None
+    return text.encode(), architectures[0] != "BertModel"

@@ -1,31 +1,42 @@
-"""Read a preset folder of KerasHub: `BertBackbone`, with the head of a task if it has.
+"""Preset folders of KerasHub: `BertBackbone`, with the head of a task if it has one.
+
+The JSON files name Python classes; here they are names, and nothing is imported because
+of them. Presets are written tensor by tensor, without a second model in memory.
 
 Source: KerasHub `preset_utils.py`, which writes `config.json`, `model.weights.h5` and,
 for a task, `task.json`, `task.weights.h5`, `preprocessor.json`; `bert_backbone.py`,
-`masked_lm_head.py`. The JSON files name Python classes: here they are names, nothing is
-imported because of them. `keras_hub_writer` writes such folders.
+`masked_lm_head.py`; `get_config` of `BertBackbone`, `BertTokenizer`, `BertMaskedLM`,
+`BertTextClassifier` and their preprocessors.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import names
-from bert_keras.checkpoints.base import (
+from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints.checkpoint import (
+    FORMAT,
+    KEY,
     Checkpoint,
     LazyArrays,
     Shape,
     bert_config,
+    check_finite,
     joined_heads,
     one_line,
+    shapes_of,
+    split_heads,
 )
-from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays
-from bert_keras.checkpoints.own_entry import FORMAT, KEY
+from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays, write_arrays
+from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
 
@@ -36,7 +47,7 @@ TASK = "task.json"
 TASK_WEIGHTS = "task.weights.h5"
 PREPROCESSOR = "preprocessor.json"
 METADATA = "metadata.json"
-OURS = "bert_keras.json"  # what KerasHub's files cannot say, see `keras_hub_writer`
+OURS = "bert_keras.json"  # what KerasHub's files cannot say, see `write_keras_hub`
 # Their names of sizes, and ours.
 SIZES = {
     "vocabulary_size": "vocab_size",
@@ -48,7 +59,6 @@ SIZES = {
     "num_segments": "type_vocab_size",
     "dropout": "hidden_dropout_prob",
 }
-EPSILON = 1e-12  # of its backbone, which no config changes
 TRUNCATIONS = {"round_robin": "round_robin", "waterfall": "only_second"}
 # A task of theirs: the class of Hugging Face that it is, and others of the same head.
 ARCHITECTURES = {
@@ -70,7 +80,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
             perhaps those of a task. Its gelu is the tanh form, `gelu_new`.
 
     Raises:
-        CheckpointError: a file is missing or broken, or holds no BERT.
+        CheckpointError: a file is missing or broken, or is not a BERT.
         ConfigError: a size in `config.json` is out of its range.
     """
     folder = Path(folder)
@@ -83,7 +93,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         ours: theirs[key] for key, ours in SIZES.items() if key in theirs
     }
     values["attention_probs_dropout_prob"] = values.get("hidden_dropout_prob", 0.1)
-    values |= {"hidden_act": "gelu_new", "layer_norm_eps": EPSILON}
+    values |= {"hidden_act": "gelu_new", "layer_norm_eps": dialects.KERAS_HUB.epsilon}
     task = _task(folder)
     raw = _task_config(task, folder)
     left_out: tuple[str, ...] = ()
@@ -160,7 +170,7 @@ def _task_config(
 
 
 def _is_ours(folder: Path) -> bool:
-    """Say whether our file tells of this preset: KerasHub may have saved one since.
+    """Return whether our file describes this preset: KerasHub may have saved one since.
 
     It notes the date; the writer of ours does not.
     """
@@ -228,3 +238,291 @@ def _sorted_out(
             name, array.shape, heads, f"{array.file}: {array.path}"
         )
     return chosen, shapes, unrecognized
+
+
+# The objects in its JSON files, as Keras serializes them.
+
+_MODULE = "keras_hub.src.models.bert"
+
+
+def _backbone(sizes: BertConfig) -> dict[str, Any]:
+    """Return the `BertBackbone` of these sizes."""
+    values = sizes.to_dict()
+    settings = {theirs: values[ours] for theirs, ours in SIZES.items()}
+    return _serialized(
+        "bert_backbone", "BertBackbone", dtype=_dtype("float32"), **settings
+    )
+
+
+def _masked_lm() -> dict[str, Any]:
+    """Return the `BertMaskedLM`, without backbone and preprocessor."""
+    return _serialized("bert_masked_lm", "BertMaskedLM")
+
+
+def _text_classifier(config: Mapping[str, Any], classes: int) -> dict[str, Any]:
+    """Return the `BertTextClassifier` of a `config.json`, without its parts."""
+    several = config.get("problem_type") == "multi_label_classification"
+    return _serialized(
+        "bert_text_classifier",
+        "BertTextClassifier",
+        num_classes=classes,
+        activation="sigmoid" if several else "linear",
+        dropout=config.get("hidden_dropout_prob", 0.1),
+    )
+
+
+def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `BertTokenizer` of `WordPieceTokenizer.get_config`.
+
+    Its vocabulary stands in a file of its own. Where we lower-case as Google does, it
+    folds case (`ß` becomes `ss`).
+    """
+    accents = settings["strip_accents"]
+    return _serialized(
+        "bert_tokenizer",
+        "BertTokenizer",
+        dtype=_dtype("int32"),
+        config_file="tokenizer.json",
+        vocabulary=None,
+        sequence_length=None,
+        lowercase=settings["lowercase"],
+        strip_accents=settings["lowercase"] if accents is None else accents,
+        split=True,
+        split_on_cjk=settings["tokenize_chinese_chars"],
+        suffix_indicator="##",
+        oov_token="[UNK]",
+        special_tokens=None,
+        special_tokens_in_strings=settings["special_tokens_in_text"] == "parse",
+    )
+
+
+def _preprocessor(
+    task: str, config: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the preprocessor of a task; pairs are cut as they are, or round robin.
+
+    Args:
+        task: KerasHub's class.
+        config: the whole of a `config.json`.
+        settings: of `WordPieceTokenizer.get_config`.
+    """
+    ours = (config.get(KEY) or {}).get("preprocessing", {})
+    truncate = {ours: theirs for theirs, ours in TRUNCATIONS.items()}
+    name = "bert_masked_lm" if task == "BertMaskedLM" else "bert_text_classifier"
+    return _serialized(
+        f"{name}_preprocessor",
+        f"{task}Preprocessor",
+        dtype=_dtype("float32"),
+        tokenizer=_tokenizer(settings),
+        config_file="preprocessor.json",
+        sequence_length=ours.get("max_length", config["max_position_embeddings"]),
+        truncate=truncate.get(ours.get("truncation", ""), "round_robin"),
+    )
+
+
+def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return what a preset says of itself."""
+    encoder = [shape for name, shape in shapes.items() if name.startswith("bert/")]
+    return {
+        "keras_version": distributions.version("keras"),
+        "keras_hub_version": distributions.version("keras-hub"),
+        "parameter_count": sum(math.prod(shape) for shape in encoder),
+        "tasks": ["MaskedLM", "TextClassifier"],
+    }
+
+
+def _serialized(module: str, name: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "module": f"{_MODULE}.{module}",
+        "class_name": name,
+        "config": {"name": module, "trainable": True, **settings},
+        "registered_name": f"keras_hub>{name}",
+    }
+
+
+def _dtype(name: str) -> dict[str, Any]:
+    policy = {"module": "keras", "class_name": "DTypePolicy", "registered_name": None}
+    return {**policy, "config": {"name": name}}
+
+
+# Writing.
+
+VOCABULARY = "assets/tokenizer/vocabulary.txt"
+FILES = frozenset(
+    (
+        CONFIG,
+        WEIGHTS,
+        TASK,
+        TASK_WEIGHTS,
+        PREPROCESSOR,
+        OURS,
+        METADATA,
+        "tokenizer.json",
+        VOCABULARY,
+    )
+)
+# A task of theirs is compiled, with the optimizer's state in the file: before a step.
+_OPTIMIZER: dict[str, np.ndarray] = {
+    "task:optimizer/vars/0": np.array(0, np.int64),  # steps
+    "task:optimizer/vars/1": np.array(5e-5, np.float32),  # learning rate by default
+}
+_POOLER = "bert/pooler/dense/kernel"
+
+
+def write_keras_hub(
+    folder: Path,
+    arrays: Mapping[str, np.ndarray],
+    config: Mapping[str, Any],
+    tokenizer: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """Write an encoder, or a classifier or masked-LM, as a preset of KerasHub.
+
+    Args:
+        folder: a new folder.
+        arrays: canonical name to array, canonical shape.
+        config: the whole of a `config.json`. What KerasHub's files cannot say is kept
+            in `bert_keras.json`, which KerasHub ignores.
+        tokenizer: as of `WordPieceTokenizer.get_config`; without it the preset takes
+            ids alone.
+
+    Returns:
+        Notes on what KerasHub computes differently, and what it lacks.
+
+    Raises:
+        CheckpointError: KerasHub has no such weight, computation or tokenizer, or a
+            value is not finite, or the disk refuses.
+        ConfigError: a size in `config` is out of its range.
+    """
+    sizes = bert_config(config, path=Path(CONFIG))
+    config = {**config, **sizes.to_dict()}
+    notes = [*dialects.KERAS_HUB.check(sizes), *_tokenizer_notes(tokenizer)]
+    shapes = shapes_of(arrays)
+    kept, lost = dialects.KERAS_HUB.kept(sorted(shapes))
+    places = {names.to_keras_hub(name): name for name in kept}
+    task = _task_of(config, shapes)
+    if lost:
+        config["architectures"] = ["BertForMaskedLM" if task else "BertModel"]
+    notes += lost
+    if _POOLER not in shapes:
+        config["left_out"] = ["bert/pooler/"]
+        notes.append("there is no pooler: KerasHub's `pooled_dense` is all zeros")
+    if task.get("class_name") == "BertMaskedLM":
+        notes.append(MASKED_LM_NOTE)
+
+    def values(place: str) -> np.ndarray:
+        name = places[place]
+        array = np.asarray(arrays[name], np.float32)
+        check_finite(array, name=name, place=str(folder))
+        return split_heads(name, array, sizes.num_attention_heads)
+
+    files = {
+        CONFIG: _backbone(sizes),
+        OURS: {k: v for k, v in config.items() if k != "model_type"},
+        METADATA: _metadata(shapes),
+        **_task_files(task, config, sizes, tokenizer),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_texts(folder, files, tokenizer)
+        extra = {} if _POOLER in shapes else _no_pooler(sizes.hidden_size)
+        mine = [place for place in places if place.startswith("model:")]
+        write_arrays(folder / WEIGHTS, mine, values, extra)
+        if task:
+            mine = [place for place in places if place.startswith("task:")]
+            write_arrays(folder / TASK_WEIGHTS, mine, values, _OPTIMIZER)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
+    return tuple(notes)
+
+
+def _write_texts(
+    folder: Path, files: Mapping[str, Any], tokenizer: Mapping[str, Any] | None
+) -> None:
+    """Write the JSON files, and those of the tokenizer if there is one."""
+    files = dict(files)
+    if tokenizer is not None:
+        files["tokenizer.json"] = _tokenizer(tokenizer)
+        text = "".join(f"{token}\n" for token in tokenizer["vocabulary"])
+        (folder / VOCABULARY).parent.mkdir(parents=True, exist_ok=True)
+        (folder / VOCABULARY).write_text(text, encoding="utf-8")
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content, indent=4), encoding="utf-8")
+
+
+def _no_pooler(hidden_size: int) -> dict[str, np.ndarray]:
+    """Return what stands for the pooler where there is none: it answers zeros."""
+    return {
+        names.to_keras_hub("bert/pooler/dense/kernel"): np.zeros(
+            (hidden_size, hidden_size), np.float32
+        ),
+        names.to_keras_hub("bert/pooler/dense/bias"): np.zeros(hidden_size, np.float32),
+    }
+
+
+def _task_files(
+    task: dict[str, Any],
+    config: Mapping[str, Any],
+    sizes: BertConfig,
+    tokenizer: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the JSON files of a task; none for an encoder alone."""
+    if not task:
+        return {}
+    parts: dict[str, Any] = {"backbone": _backbone(sizes), "preprocessor": None}
+    files: dict[str, Any] = {}
+    if tokenizer is not None:
+        preprocessor = _preprocessor(task["class_name"], config, tokenizer)
+        files[PREPROCESSOR] = parts["preprocessor"] = preprocessor
+    files[TASK] = {**task, "config": {**task["config"], **parts}}
+    return files
+
+
+def _tokenizer_notes(tokenizer: Mapping[str, Any] | None) -> list[str]:
+    """Return what KerasHub does differently with text.
+
+    Raises:
+        CheckpointError: it cannot read these tokens.
+    """
+    if tokenizer is None:
+        return []
+    _check_tokens(tokenizer["vocabulary"])
+    lowers = tokenizer["lowercase"]
+    return ["KerasHub folds case for lower-casing: ß becomes ss"] if lowers else []
+
+
+def _check_tokens(vocabulary: Sequence[str]) -> None:
+    """Raise unless KerasHub reads these tokens from a file of lines.
+
+    It drops space at the end of a line: a token of space alone, as the released Chinese
+    vocabulary has one, is an empty token there, which no text yields.
+    """
+    if "[MASK]" not in vocabulary:
+        raise CheckpointError("KerasHub's tokenizer must have the token [MASK]")
+    read = set()
+    for token in vocabulary:
+        if "\n" in token or "\r" in token or token.rstrip() in read:
+            raise CheckpointError(
+                "KerasHub's vocabulary.txt cannot hold a token with a line break, or "
+                f"two that differ in space at the end; received {token!r}"
+            )
+        read.add(token.rstrip())
+
+
+def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return the task of KerasHub that has this head; empty for an encoder alone.
+
+    Raises:
+        CheckpointError: it has no such task.
+    """
+    classifier = shapes.get("classifier/kernel")
+    masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
+    if classifier is None:
+        return _masked_lm() if masked_lm else {}
+    architecture = config.get("architectures", [""])[0]
+    fitting = ARCHITECTURES["BertTextClassifier"]
+    if masked_lm or architecture not in fitting:
+        raise CheckpointError(
+            "KerasHub's BERT has the heads of BertForMaskedLM and of "
+            f"{' and '.join(fitting)}; received {one_line(architecture)}"
+        )
+    return _text_classifier(config, classifier[1])

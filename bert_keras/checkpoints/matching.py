@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bert_keras.checkpoints.base import Checkpoint, Shape, listed
-from bert_keras.checkpoints.name_table import TABLE
+from bert_keras.checkpoints.checkpoint import Checkpoint, Shape, listed
+from bert_keras.checkpoints.names import TABLE
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
     import keras
@@ -120,7 +120,7 @@ def assign(
 def check_encoder(checkpoint: Checkpoint) -> None:
     """Raise unless a checkpoint holds the encoder that its config says.
 
-    Before a model is made: a config that lies of its sizes costs no memory.
+    Called before a model is made, so that wrong sizes in a config cost no memory.
 
     Raises:
         CheckpointError: it has other layers than the config.
@@ -182,3 +182,53 @@ def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None
             f"{checkpoint.path}: holds no head of the task {task}: train one on it "
             "first"
         )
+
+
+_LABELLED = ("BertForSequenceClassification", "BertForTokenClassification")
+
+
+def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return the entries of `config.json` on a head: `architectures`, perhaps classes.
+
+    What `raw` says is kept; where it is silent, the weights tell: `cls`, `classifier`
+    or `qa_outputs`, and as many classes `LABEL_0` … as the head has outputs.
+
+    Args:
+        raw: a parsed config.
+        shapes: canonical name to canonical shape.
+
+    Raises:
+        CheckpointError: `num_labels` is not the number of outputs of the head.
+    """
+    architecture = _architecture(raw, shapes)
+    entries: dict[str, Any] = {"architectures": [architecture]}
+    bias = shapes.get("classifier/bias", ())
+    if architecture in _LABELLED and len(bias) == 1 and raw.get("id2label") is None:
+        said = raw.get("num_labels")
+        if said is not None and (type(said) is not int or said != bias[0]):
+            raise CheckpointError(
+                f"config.json: `num_labels` must be the number of outputs of the head, "
+                f"{bias[0]:,}; received {shown(said)}"
+            )
+        names = [f"LABEL_{number}" for number in range(bias[0])]
+        entries["id2label"] = {str(i): name for i, name in enumerate(names)}
+        entries["label2id"] = {name: i for i, name in enumerate(names)}
+    return entries
+
+
+def _architecture(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> str:
+    """Return Hugging Face's class for weights: what the source says, or their heads."""
+    said = raw.get("architectures")
+    if isinstance(said, list) and len(said) == 1:
+        return str(said[0])
+    scopes = {name.split("/")[0] for name in shapes}
+    if "classifier" in scopes:
+        return "BertForSequenceClassification"
+    if "qa_outputs" in scopes:
+        return "BertForQuestionAnswering"
+    if "cls" not in scopes:
+        return "BertModel"
+    parts = {name.split("/")[1] for name in shapes if name.startswith("cls/")}
+    if parts == {"seq_relationship"}:
+        return "BertForNextSentencePrediction"
+    return "BertForMaskedLM" if parts == {"predictions"} else "BertForPreTraining"

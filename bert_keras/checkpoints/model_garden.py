@@ -1,46 +1,68 @@
-"""Read a checkpoint or SavedModel of TF Model Garden: BertEncoder, BertPretrainerV2.
+"""Checkpoints and SavedModels of TF Model Garden: BertEncoder, BertPretrainerV2.
 
-Found from the objects, whatever root they were saved under: `encoder`, `model`, the
-checkpoints of its `train.py` with their optimizer, exported SavedModels. No code of a
-SavedModel is run. `model_garden_writer` writes such checkpoints.
+Weights are found by the graph of objects, whatever root they were saved under:
+`encoder`, `model`, the checkpoints of its `train.py` with their optimizer, exported
+SavedModels. An encoder is known by its attributes; one that was saved as a functional
+Keras model without them, as in older releases, by the order of its layers. No code of a
+SavedModel is run.
 
-Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py`, `base_trainer.py`,
-`export_tfhub_lib.py`. Imports no TensorFlow.
+To write, a tree of `tf.train.Checkpoint` objects stands for Model Garden's: TensorFlow
+matches a checkpoint with a model by the names of attributes, so nothing of Model Garden
+is needed. The roots are those that its tools and tutorials restore from: `encoder`,
+`model` and, with heads, `masked_lm` and `next_sentence.pooler_dense`.
+
+Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py` (`checkpoint_items`),
+`masked_lm.py`, `cls_head.py`, `base_trainer.py`, `export_tfhub_lib.py`,
+`tf1_bert_checkpoint_converter_lib.py`, `configs/encoders.py`. Imports TensorFlow when
+it writes.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.base import (
+from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
+    Shape,
+    bert_config,
+    check_finite,
     joined_heads,
+    listed,
     one_line,
+    shapes_of,
+    split_heads,
 )
-from bert_keras.checkpoints.bert_config_file import CONFIG, read_config
-from bert_keras.checkpoints.bundle import read_index
-from bert_keras.checkpoints.hub_names import CONFIG as HUB_CONFIG
-from bert_keras.checkpoints.model_garden_config import Said, check_plain, read_settings
-from bert_keras.checkpoints.model_garden_objects import (
-    ASIDE,
-    find_parts,
-    find_weights,
-    holds_encoder,
-    pooler_variables,
+from bert_keras.checkpoints.google import CONFIG, config_values, read_config
+from bert_keras.checkpoints.model_garden_config import (
+    PARAMS,
+    PARAMS_KEYS,
+    Said,
+    check_plain,
+    read_settings,
 )
-from bert_keras.checkpoints.object_graph import ROOT, ObjectGraph, read_graph
-from bert_keras.checkpoints.variable import Variable
-from bert_keras.checkpoints.wire import BrokenError
+from bert_keras.checkpoints.names import MODEL_GARDEN
+from bert_keras.checkpoints.tensorflow_checkpoint import (
+    ROOT,
+    BrokenError,
+    ObjectGraph,
+    Variable,
+    read_graph,
+    read_index,
+)
+from bert_keras.checkpoints.tf_hub import CONFIG as HUB_CONFIG
 from bert_keras.errors import CheckpointError
 
 SAVED_MODEL = "saved_model.pb"
 _VARIABLES = Path("variables", "variables")  # the prefix in a SavedModel
-_POOLER = "bert/pooler/dense"
+_POOLER_SCOPE = "bert/pooler/dense"
 
 
 def is_object_based(prefix: Path) -> bool:
@@ -82,7 +104,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
             does not train. A pooler of zeros is none.
 
     Raises:
-        CheckpointError: a file is missing or broken, or holds no BERT.
+        CheckpointError: a file is missing or broken, or is not a BERT.
         ConfigError: a size in its config is out of its range.
     """
     folder = Path(path)
@@ -186,11 +208,11 @@ class _Stored:
 
     def _pooler_notes(self, chosen: dict[str, int], own: list[int]) -> list[str]:
         """Return what to tell of the pooler; takes one of zeros out of `chosen`."""
-        taken = [chosen[n] for n in chosen if n.startswith(f"{_POOLER}/")]
+        taken = [chosen[n] for n in chosen if n.startswith(f"{_POOLER_SCOPE}/")]
         values, others = self._bytes(taken), self._bytes(own)
         if taken and not any(map(any, values)):
             for part in ("kernel", "bias"):
-                chosen.pop(f"{_POOLER}/{part}", None)
+                chosen.pop(f"{_POOLER_SCOPE}/{part}", None)
             return ["there is no pooler: that of the file is all zeros"]
         if own and set(own) != set(taken) and values != others:
             return [
@@ -222,3 +244,320 @@ def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
             f"{prefix}: the query of the first layer must have 3 axes; {found}"
         )
     return query.shape[1]
+
+
+# Which objects are the encoder and its heads.
+
+NEXT_SENTENCE = "next_sentence"
+NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"  # its name beside the model
+# What leads to no weight of a model: state of the training, and Keras's own lists.
+ASIDE = frozenset(
+    (
+        *("optimizer", "keras_api", "metrics", "compiled_metrics"),
+        *("variables", "trainable_variables", "non_trainable_variables"),
+    )
+)
+LAYERS = "_transformer_layers"
+POOLER = "_pooler_layer"
+# The layers of an encoder in their order: these, the blocks, the pooler.
+EMBEDDINGS = (
+    "_embedding_layer",
+    "_position_embedding_layer",
+    "_type_embedding_layer",
+    "_embedding_norm_layer",
+)
+_MASKED_LM = frozenset(("dense", "layer_norm", "bias", "embedding_table"))
+
+
+def holds_encoder(graph: ObjectGraph, objects: list[int]) -> bool:
+    """Return whether one of the objects is an encoder."""
+    return any(_encoder(graph, number) is not None for number in objects)
+
+
+def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
+    """Return a new object that holds `encoder` and the heads that are there.
+
+    The encoder has its attributes, whatever it was saved as. Where a next-sentence head
+    has a pooler, that is the encoder's: pretraining trains no other, and Model Garden
+    copies it so for its exports.
+
+    Args:
+        graph: gets the new objects.
+        objects: those to look at.
+        place: the checkpoint, for messages.
+
+    Raises:
+        CheckpointError: there is no encoder, or more than one of a part.
+    """
+    found: dict[str, list[int]] = {"encoder": [], "masked_lm": [], NEXT_SENTENCE: []}
+    for number in objects:
+        children = graph.nodes[number].children
+        if (attributes := _encoder(graph, number)) is not None:
+            found["encoder"].append(graph.add(attributes))
+        elif children.keys() >= _MASKED_LM:
+            found["masked_lm"].append(number)
+        elif "out_proj" in children and _is_next_sentence(graph, number):
+            found[NEXT_SENTENCE].append(number)
+    if not found["encoder"]:
+        raise CheckpointError(
+            f"{place}: holds no BertEncoder of TF Model Garden; the root holds "
+            f"{listed(sorted(graph.nodes[0].children)) or 'nothing'}"
+        )
+    for name, numbers in found.items():
+        if len(numbers) > 1:
+            raise CheckpointError(
+                f"{place}: must hold one {name}; holds {len(numbers):,}"
+            )
+    parts = {name: numbers[0] for name, numbers in found.items() if numbers}
+    encoder = dict(graph.nodes[parts["encoder"]].children)
+    if "_embedding_projection" in encoder:
+        raise CheckpointError(
+            f"{place}: must have token embeddings of the hidden size; holds an "
+            "`_embedding_projection`"
+        )
+    pooler = graph.find(parts.get(NEXT_SENTENCE, 0), "dense")
+    pooler = graph.nodes[0].children.get(NEXT_SENTENCE_POOLER, pooler)
+    if pooler is not None:
+        parts["encoder"] = graph.add({**encoder, POOLER: pooler})
+    return graph.add(parts)
+
+
+def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, int]:
+    """Return canonical name to variable, of what `find_parts` found.
+
+    Raises:
+        CheckpointError: one variable is two weights, or the masked-LM head has token
+            embeddings of its own.
+    """
+    chosen = {
+        name: number
+        for name, path in _places(graph, parts)
+        if (number := graph.find(parts, path)) is not None
+        and graph.nodes[number].key is not None
+    }
+    keys = {graph.nodes[number].key for number in chosen.values()}
+    words = graph.find(parts, "encoder/_embedding_layer/embeddings")
+    table = graph.find(parts, "masked_lm/embedding_table")
+    if len(keys) < len(chosen) or table not in (None, words):
+        raise CheckpointError(
+            f"{place}: each weight must be a variable of its own, and the masked-LM "
+            "head must share the token embeddings"
+        )
+    return chosen
+
+
+def pooler_variables(graph: ObjectGraph, objects: list[int]) -> list[int]:
+    """Return the variables of the encoder's own pooler, kernel first, if it has one."""
+    for number in objects:
+        if (attributes := _encoder(graph, number)) is not None:
+            encoder = graph.add(attributes)
+            found = [graph.find(encoder, f"{POOLER}/{n}") for n in ("kernel", "bias")]
+            return [
+                n for n in found if n is not None and graph.nodes[n].key is not None
+            ]
+    return []
+
+
+def _places(graph: ObjectGraph, parts: int) -> Iterator[tuple[str, str]]:
+    """Yield each canonical name and where its weight would be."""
+    layers = graph.find(parts, f"encoder/{LAYERS}")
+    numbers = [] if layers is None else list(graph.nodes[layers].children)
+    for theirs in MODEL_GARDEN.values():
+        for number in numbers if "#" in theirs else [""]:
+            path = theirs.replace("#", number)
+            if (name := names.from_model_garden(path)) is not None:
+                yield name, path
+
+
+def _encoder(graph: ObjectGraph, number: int) -> dict[str, int] | None:
+    """Return the attributes of an encoder; `None` if the object is none."""
+    children = graph.nodes[number].children
+    if children.keys() >= {*EMBEDDINGS, LAYERS}:
+        return dict(children)
+    ordered: list[int] = []
+    while (child := children.get(f"layer_with_weights-{len(ordered)}")) is not None:
+        ordered.append(child)
+    kinds = [graph.nodes[child].children for child in ordered]
+    first, blocks = len(EMBEDDINGS), kinds[len(EMBEDDINGS) : -1]
+    if not blocks or not all("_attention_layer" in block for block in blocks):
+        return None
+    if "kernel" not in kinds[-1] or "gamma" not in kinds[first - 1]:
+        return None
+    layers = {str(i): child for i, child in enumerate(ordered[first:-1])}
+    return {
+        **dict(zip(EMBEDDINGS, ordered, strict=False)),
+        LAYERS: graph.add(layers),
+        POOLER: ordered[-1],
+    }
+
+
+def _is_next_sentence(graph: ObjectGraph, number: int) -> bool:
+    """Say whether a head is named so: beside the model, or by its weights."""
+    beside = graph.nodes[0].children.get(NEXT_SENTENCE_POOLER)
+    if beside is not None:
+        return graph.nodes[number].children.get("dense") == beside
+    kernel = graph.find(number, "out_proj/kernel")
+    name = "" if kernel is None else graph.nodes[kernel].full_name
+    return NEXT_SENTENCE in name.split("/")
+
+
+# Writing.
+
+_STATE = "checkpoint"  # the file by which `tf.train.latest_checkpoint` finds it
+PREFIX = "bert_model.ckpt"
+FILES = frozenset(
+    (
+        CONFIG,
+        PARAMS,
+        _STATE,
+        f"{PREFIX}.data-00000-of-00001",
+        f"{PREFIX}.index",
+        "tokenizer_config.json",
+        "vocab.txt",
+    )
+)
+_Tree = dict[str, Any]  # attribute to what it holds: a tree, or a variable
+
+
+def write_model_garden(
+    folder: Path, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]
+) -> list[str]:
+    """Write `bert_config.json`, `params.yaml` and `bert_model.ckpt.*`.
+
+    `tf.train.Checkpoint(encoder=…)`, `(model=…)` of an encoder, or of a pretrainer with
+    its heads, restores them. All weights are in memory at once.
+
+    Args:
+        folder: made if absent; `convert` gives one that nobody sees before it is whole.
+        arrays: canonical name to array, canonical shape; each is read once.
+        config: the whole of a `config.json`. Keys that Model Garden has no use for are
+            kept in `bert_config.json`, where `read_model_garden` finds them.
+
+    Returns:
+        Notes on what Model Garden computes differently, and what it lacks.
+
+    Raises:
+        CheckpointError: Model Garden has no such weight or computation, a value is not
+            finite, or the disk refuses.
+        ConfigError: a size in `config` is out of its range.
+    """
+    values, notes = config_values(config, dialects.MODEL_GARDEN)
+    sizes = bert_config(config, path=Path(CONFIG))
+    shapes = shapes_of(arrays)
+    places = {names.to_model_garden(name): name for name in shapes}
+    import tensorflow as tf
+
+    tree: _Tree = {}
+    for place, name in places.items():
+        array = np.asarray(arrays[name], np.float32)
+        check_finite(array, name=name, place=str(folder))
+        array = split_heads(name, array, sizes.num_attention_heads)
+        _put(tree, place, tf.Variable(array, name=place))
+    _add_pooler(tree, sizes.hidden_size)
+    root = _Objects(tree).root()
+    prefix = folder / PREFIX
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_texts(folder, values)
+        _ = root.save_counter  # made when asked for: `restore` looks for it
+        root.write(str(prefix))
+    except (OSError, tf.errors.OpError) as error:
+        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
+    for variable in read_index(prefix).values():  # what was written must open
+        if "/.ATTRIBUTES/VARIABLE_VALUE" in variable.name and variable.shape:
+            variable.check()
+    return [*notes, *_missing(shapes)]
+
+
+def _missing(shapes: Mapping[str, Shape]) -> list[str]:
+    """Return notes on what Model Garden's models have and the checkpoint lacks."""
+    notes = []
+    if f"{_POOLER_SCOPE}/kernel" not in shapes:
+        notes.append(
+            "there is no pooler: TF Model Garden's `pooler_transform` is all zeros"
+        )
+    heads = [name for name in shapes if name.startswith("cls/")]
+    if heads and "cls/predictions/output_bias" not in shapes:
+        notes.append(
+            "there is no masked-LM head: TF Model Garden's pretrainer keeps its own"
+        )
+    return notes
+
+
+def _put(tree: _Tree, place: str, value: Any) -> None:
+    """Put a value into nested mappings at `a/b/c`."""
+    *steps, last = place.split("/")
+    for step in steps:
+        tree = tree.setdefault(step, {})
+    tree[last] = value
+
+
+def _add_pooler(tree: _Tree, width: int) -> None:
+    """Give the encoder a pooler of zeros if it has none, and the head its copy."""
+    import tensorflow as tf
+
+    zeros = {"kernel": tf.zeros([width, width]), "bias": tf.zeros([width])}
+    for part, value in zeros.items():
+        tree["encoder"].setdefault(POOLER, {}).setdefault(part, tf.Variable(value))
+        if NEXT_SENTENCE in tree:
+            copy = tf.Variable(tree["encoder"][POOLER][part])
+            _put(tree, f"{NEXT_SENTENCE}/dense/{part}", copy)
+
+
+class _Objects:
+    """The objects of a tree, each made once, by the names that restoring asks for."""
+
+    def __init__(self, tree: _Tree) -> None:
+        encoder = tree["encoder"]
+        made = {name: _made(part) for name, part in encoder.items() if name != LAYERS}
+        layers = encoder[LAYERS]
+        blocks = {number: _made(layers[number]) for number in sorted(layers, key=int)}
+        # Releases before attributes were stored know layers by their order alone.
+        ordered = [*(made[name] for name in EMBEDDINGS), *blocks.values(), made[POOLER]]
+        counted = {f"layer_with_weights-{i}": layer for i, layer in enumerate(ordered)}
+        self._encoder = _made({**made, **counted, LAYERS: _made(blocks)})
+        self._heads = {n: part for n, part in tree.items() if n != "encoder"}
+        self._words = encoder[EMBEDDINGS[0]]["embeddings"]
+
+    def root(self) -> Any:
+        """Return what is saved: the encoder, the heads, and the model of all."""
+        if not self._heads:
+            return _made({"encoder": self._encoder, "model": self._encoder})
+        beside: _Tree = {"encoder": self._encoder}
+        model: _Tree = {"encoder_network": self._encoder}
+        if (masked_lm := self._heads.get("masked_lm")) is not None:
+            head = _made({**masked_lm, "embedding_table": self._words})
+            beside["masked_lm"] = model["masked_lm"] = head
+        if (next_sentence := self._heads.get(NEXT_SENTENCE)) is not None:
+            dense = beside[NEXT_SENTENCE_POOLER] = _made(next_sentence["dense"])
+            head = _made({**next_sentence, "dense": dense})
+            model["classification_heads"] = _made({"0": head})
+        return _made({**beside, "model": _made(model)})
+
+
+def _made(tree: _Tree) -> Any:
+    """Return an object that holds what a tree does."""
+    import tensorflow as tf
+
+    parts = {n: _made(v) if isinstance(v, dict) else v for n, v in tree.items()}
+    return tf.train.Checkpoint(**parts)
+
+
+def _write_texts(folder: Path, values: Mapping[str, Any]) -> None:
+    """Write the JSON file, the YAML file and the one that names the checkpoint."""
+    texts = {
+        CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n",
+        PARAMS: _params(values),
+        _STATE: f'model_checkpoint_path: "{PREFIX}"\n'
+        f'all_model_checkpoint_paths: "{PREFIX}"\n',
+    }
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="utf-8")
+
+
+def _params(values: Mapping[str, Any]) -> str:
+    """Return the encoder as every experiment of train.py takes it: `--config_file`."""
+    bert = {theirs: values[ours] for theirs, ours in PARAMS_KEYS.items()}
+    encoder = {"type": "bert", "bert": bert}
+    model = {"task": {"model": {"encoder": encoder}}}
+    return json.dumps(model, indent=2) + "\n"  # JSON is YAML

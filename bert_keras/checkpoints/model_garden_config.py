@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras.checkpoints.base import Shape, bert_config, one_line
-from bert_keras.checkpoints.wire import BrokenError, fields
+from bert_keras.checkpoints.checkpoint import Shape, bert_config, one_line
+from bert_keras.checkpoints.tensorflow_checkpoint import BrokenError, fields
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import parse_json
@@ -62,7 +62,7 @@ class Said(NamedTuple):
 def read_settings(
     folder: Path, shapes: Mapping[str, Shape], *, heads: int, masked_lm: bool
 ) -> Said:
-    """Return the config of the encoder in a folder; the first file that is there tells.
+    """Return the config of the encoder in a folder; the first file found decides.
 
     Args:
         folder: where the checkpoint, or the SavedModel, stands.
@@ -71,7 +71,7 @@ def read_settings(
         masked_lm: whether there is a masked-LM head, whose activation may be another.
 
     Raises:
-        CheckpointError: a file is broken, or of an encoder that is no BERT.
+        CheckpointError: a file is broken, or its encoder is not a BERT.
         ConfigError: a size is out of its range.
     """
     if (folder / PARAMS).exists():
@@ -154,7 +154,7 @@ def _plain_values(values: Any, *, name: str, path: Path) -> dict[str, Any]:
 
 
 def check_plain(values: Mapping[str, Any], *, width: Any, path: Path) -> None:
-    """Raise where the encoder computes otherwise than BERT does."""
+    """Raise if the encoder computes something else than BERT."""
     if values.get("norm_first"):
         raise CheckpointError(
             f"{path}: `norm_first` must be false: BERT normalizes after each block; "
@@ -192,7 +192,7 @@ def _layer(path: Path) -> dict[str, Any] | None:
     """Return the settings of the BertEncoder among the objects that Keras saved.
 
     Raises:
-        CheckpointError: the file is broken, or tells of another encoder alone.
+        CheckpointError: the file is broken, or describes another encoder.
     """
     others = []
     try:
@@ -208,7 +208,7 @@ def _layer(path: Path) -> dict[str, Any] | None:
                 return dict(said["config"])
             if kind.endswith("Encoder"):
                 others.append(kind)
-    # What is no JSON, or JSON of other kinds than Keras writes, is broken, too.
+    # Text that is not JSON, or not the JSON that Keras writes, is broken as well.
     except (BrokenError, OSError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
     except (ValueError, AttributeError, RecursionError) as error:

@@ -1,7 +1,14 @@
-"""A weight's canonical name from that of another format, and back, by `name_table`.
+"""Names of weights: the canonical one of each, and those of every other format.
 
-Each function returns the other side's name; those of Hugging Face and of Google say
-whether the values are transposed on the way, too.
+The tables hold each name once; the functions below read them in both directions. Those
+of Hugging Face and Google also say whether the values are transposed.
+
+Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
+`run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
+`bert_backbone.py`, `masked_lm_head.py`, and the files that it saves; TF Model Garden
+`bert_encoder.py`, `transformer_encoder_block.py`, `masked_lm.py`, `cls_head.py`,
+`official/legacy/bert/tf1_checkpoint_converter_lib.py` and
+`official/nlp/tools/export_tfhub_lib.py` for the names of TF-Hub's SavedModels.
 """
 
 from __future__ import annotations
@@ -9,15 +16,162 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from bert_keras.checkpoints.name_table import (
-    BUFFERS,
-    GOOGLE,
-    HEAD_AXES,
-    KERAS_HUB,
-    MODEL_GARDEN,
-    TABLE,
-)
 from bert_keras.errors import CheckpointError
+
+# canonical name: Hugging Face name (`#` stands for the number of the layer)
+TABLE = {
+    "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
+    "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
+    "bert/embeddings/token_type_embeddings": (
+        "bert.embeddings.token_type_embeddings.weight"
+    ),
+    "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
+    "bert/embeddings/LayerNorm/beta": "bert.embeddings.LayerNorm.bias",
+    "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
+    "bert/pooler/dense/bias": "bert.pooler.dense.bias",
+    "cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
+    "cls/predictions/transform/dense/bias": "cls.predictions.transform.dense.bias",
+    "cls/predictions/transform/LayerNorm/gamma": (
+        "cls.predictions.transform.LayerNorm.weight"
+    ),
+    "cls/predictions/transform/LayerNorm/beta": (
+        "cls.predictions.transform.LayerNorm.bias"
+    ),
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/kernel": "cls.seq_relationship.weight",
+    "cls/seq_relationship/bias": "cls.seq_relationship.bias",
+    "classifier/kernel": "classifier.weight",
+    "classifier/bias": "classifier.bias",
+    "qa_outputs/kernel": "qa_outputs.weight",
+    "qa_outputs/bias": "qa_outputs.bias",
+}
+_LAYERS = ("bert/encoder/layer_#", "bert.encoder.layer.#")
+for _scope in (
+    "attention/self/query",
+    "attention/self/key",
+    "attention/self/value",
+    "attention/output/dense",
+    "attention/output/LayerNorm",
+    "intermediate/dense",
+    "output/dense",
+    "output/LayerNorm",
+):
+    _ours = f"{_LAYERS[0]}/{_scope}"
+    _theirs = f"{_LAYERS[1]}.{_scope.replace('/', '.')}"
+    if _scope.endswith("LayerNorm"):
+        TABLE |= {f"{_ours}/gamma": f"{_theirs}.weight"}
+        TABLE |= {f"{_ours}/beta": f"{_theirs}.bias"}
+    else:
+        TABLE |= {f"{_ours}/kernel": f"{_theirs}.weight"}
+        TABLE |= {f"{_ours}/bias": f"{_theirs}.bias"}
+
+# Google's names are the canonical ones but for the output layers of its heads.
+GOOGLE = {
+    "cls/seq_relationship/kernel": "cls/seq_relationship/output_weights",
+    "cls/seq_relationship/bias": "cls/seq_relationship/output_bias",
+    "classifier/kernel": "output_weights",
+    "classifier/bias": "output_bias",
+    "qa_outputs/kernel": "cls/squad/output_weights",
+    "qa_outputs/bias": "cls/squad/output_bias",
+}
+
+
+def _weights(
+    scopes: dict[str, str], layers: str, theirs: tuple[str, str] | None = None
+) -> dict[str, str]:
+    """Return our names and theirs of the two weights of each scope.
+
+    Args:
+        scopes: our scope to theirs; of a layer's, to what follows `layers`.
+        layers: where the layers stand.
+        theirs: what the first and the second weight of a scope are called; as ours if
+            not given.
+    """
+    found = {}
+    for scope, their_scope in scopes.items():
+        place = f"{layers}/{their_scope}" if "#" in scope else their_scope
+        ours = ("gamma", "beta") if scope.endswith("LayerNorm") else ("kernel", "bias")
+        for name, their_name in zip(ours, theirs or ours, strict=True):
+            found[f"{scope}/{name}"] = f"{place}/{their_name}"
+    return found
+
+
+# canonical name: KerasHub's file and place in it. Keras names what a model holds after
+# the class, counts those of one class (`transformer_encoder`, `transformer_encoder_1`)
+# and numbers the weights of each.
+KERAS_HUB = {
+    "bert/embeddings/word_embeddings": "model:layers/reversible_embedding/vars/0",
+    "bert/embeddings/position_embeddings": "model:layers/position_embedding/vars/0",
+    "bert/embeddings/token_type_embeddings": "model:layers/embedding/vars/0",
+}
+_KERAS_HUB_SCOPES = {
+    "bert/embeddings/LayerNorm": "model:layers/layer_normalization",
+    "bert/pooler/dense": "model:layers/dense",
+    "cls/predictions/transform/dense": "task:layers/masked_lm_head/_intermediate_dense",
+    "cls/predictions/transform/LayerNorm": (
+        "task:layers/masked_lm_head/_intermediate_layer_norm"
+    ),
+    "classifier": "task:layers/dense",
+    f"{_LAYERS[0]}/attention/self/query": "_self_attention_layer/query_dense",
+    f"{_LAYERS[0]}/attention/self/key": "_self_attention_layer/key_dense",
+    f"{_LAYERS[0]}/attention/self/value": "_self_attention_layer/value_dense",
+    f"{_LAYERS[0]}/attention/output/dense": "_self_attention_layer/output_dense",
+    f"{_LAYERS[0]}/attention/output/LayerNorm": "_self_attention_layer_norm",
+    f"{_LAYERS[0]}/intermediate/dense": "_feedforward_intermediate_dense",
+    f"{_LAYERS[0]}/output/dense": "_feedforward_output_dense",
+    f"{_LAYERS[0]}/output/LayerNorm": "_feedforward_layer_norm",
+}
+KERAS_HUB |= _weights(
+    _KERAS_HUB_SCOPES, "model:layers/transformer_encoder#", ("vars/0", "vars/1")
+)
+KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
+
+# canonical name: its place in the objects of TF Model Garden, from one of three: the
+# encoder, the masked-LM head and the head named `next_sentence`. Each step is an
+# attribute of a Python object, which is what an object-based checkpoint stores.
+MODEL_GARDEN = {
+    "bert/embeddings/word_embeddings": "encoder/_embedding_layer/embeddings",
+    "bert/embeddings/position_embeddings": (
+        "encoder/_position_embedding_layer/embeddings"
+    ),
+    "bert/embeddings/token_type_embeddings": "encoder/_type_embedding_layer/embeddings",
+}
+_GARDEN_SCOPES = {
+    "bert/embeddings/LayerNorm": "encoder/_embedding_norm_layer",
+    "bert/pooler/dense": "encoder/_pooler_layer",
+    "cls/predictions/transform/dense": "masked_lm/dense",
+    "cls/predictions/transform/LayerNorm": "masked_lm/layer_norm",
+    "cls/seq_relationship": "next_sentence/out_proj",
+    f"{_LAYERS[0]}/attention/self/query": "_attention_layer/_query_dense",
+    f"{_LAYERS[0]}/attention/self/key": "_attention_layer/_key_dense",
+    f"{_LAYERS[0]}/attention/self/value": "_attention_layer/_value_dense",
+    f"{_LAYERS[0]}/attention/output/dense": "_attention_layer/_output_dense",
+    f"{_LAYERS[0]}/attention/output/LayerNorm": "_attention_layer_norm",
+    f"{_LAYERS[0]}/intermediate/dense": "_intermediate_dense",
+    f"{_LAYERS[0]}/output/dense": "_output_dense",
+    f"{_LAYERS[0]}/output/LayerNorm": "_output_layer_norm",
+}
+MODEL_GARDEN |= _weights(_GARDEN_SCOPES, "encoder/_transformer_layers/#")
+MODEL_GARDEN["cls/predictions/output_bias"] = "masked_lm/bias"
+
+# The canonical axis that KerasHub and Model Garden store as two: heads, their width.
+HEAD_AXES = {
+    "attention/self/query/kernel": 1,
+    "attention/self/query/bias": 0,
+    "attention/self/key/kernel": 1,
+    "attention/self/key/bias": 0,
+    "attention/self/value/kernel": 1,
+    "attention/self/value/bias": 0,
+    "attention/output/dense/kernel": 0,
+}
+
+# Copies that Hugging Face files may hold of a weight that the model ties.
+TIED = {
+    "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
+    "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+}
+# Constants that older transformers releases saved among the weights.
+BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 
 # What an optimizer keeps beside each variable, below its name.
 _SLOT = re.compile(
@@ -82,7 +236,7 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
     """Return the Hugging Face name of a canonical one.
 
     A head that Hugging Face has no name for, such as `my_head/kernel`, keeps its
-    canonical name and its values as they are: transformers passes over it, and
+    canonical name and its values as they are: transformers ignores it, and
     `from_huggingface` knows it by its slash.
 
     Args:
@@ -200,3 +354,92 @@ def is_buffer(name: str) -> bool:
 def is_optimizer_state(name: str) -> bool:
     """Return whether a name in Google's files belongs to the optimizer."""
     return name in _COUNTERS or bool(_SLOT.fullmatch(name.rpartition("/")[2]))
+
+
+# TF-Hub.
+
+# canonical scope: its newer name, its older one (`#` stands for the layer's number)
+_LAYER_SCOPES = {
+    "attention/self/query": ("self_attention/query",) * 2,
+    "attention/self/key": ("self_attention/key",) * 2,
+    "attention/self/value": ("self_attention/value",) * 2,
+    "attention/output/dense": (
+        "self_attention/attention_output",
+        "self_attention_output",
+    ),
+    "attention/output/LayerNorm": ("self_attention_layer_norm",) * 2,
+    "intermediate/dense": ("intermediate",) * 2,
+    "output/dense": ("output",) * 2,
+    "output/LayerNorm": ("output_layer_norm",) * 2,
+}
+_SCOPES = {
+    "bert/embeddings/LayerNorm": (
+        "embeddings/layer_norm",
+        "embedding_postprocessor/layer_norm",
+    ),
+    "bert/pooler/dense": ("pooler_transform",) * 2,
+    **{
+        f"bert/encoder/layer_#/{ours}": (
+            f"transformer/layer_#/{new}",
+            f"encoder/layer_#/{old}",
+        )
+        for ours, (new, old) in _LAYER_SCOPES.items()
+    },
+}
+_WEIGHTS = {
+    "bert/embeddings/word_embeddings": ("word_embeddings/embeddings",) * 2,
+    "bert/embeddings/position_embeddings": (
+        "position_embedding/embeddings",
+        "embedding_postprocessor/position_embeddings",
+    ),
+    "bert/embeddings/token_type_embeddings": (
+        "type_embeddings/embeddings",
+        "embedding_postprocessor/type_embeddings",
+    ),
+    "cls/predictions/output_bias": ("cls/predictions/output_bias/bias",) * 2,
+    **{
+        f"{ours}/{part}": (f"{new}/{part}", f"{old}/{part}")
+        for ours, (new, old) in _SCOPES.items()
+        for part in ("kernel", "bias", "gamma", "beta")
+        if f"{ours}/{part}" in TABLE
+    },
+}
+# The masked-LM head has Google's names but for its bias.
+_OURS = ("bert/", "cls/predictions/")
+_TO_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
+_TO_HUB |= {ours: new for ours, (new, _) in _WEIGHTS.items()}
+_FROM_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
+_FROM_HUB |= {theirs: ours for ours, both in _WEIGHTS.items() for theirs in both}
+_HUB_LAYER = re.compile(r"(?<=/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
+_MOST_STEPS = 12  # of a name; more than any has
+
+
+def from_hub(name: str) -> str | None:
+    """Return the canonical name of a variable of a hub's SavedModel, or `None`.
+
+    Args:
+        name: as the variable was made with, perhaps with `:0` behind.
+    """
+    steps = f"/{name.removesuffix(':0')}".split("/")[1:]
+    if len(steps) > _MOST_STEPS or "#" in name:
+        return None
+    for first in range(len(steps)):
+        spelled = "/".join(steps[first:])
+        number = _HUB_LAYER.search(spelled)
+        ours = _FROM_HUB.get(_HUB_LAYER.sub("#", spelled))
+        if ours is not None:
+            return ours.replace("#", number.group()) if number else ours
+    return None
+
+
+def to_hub(name: str) -> str:
+    """Return the newer name of a canonical one.
+
+    Raises:
+        CheckpointError: the hub's BERTs have no such weight.
+    """
+    number = _LAYER.search(name)
+    theirs = None if "#" in name else _TO_HUB.get(_LAYER.sub("#", name))
+    if theirs is None:
+        raise CheckpointError(f"TF-Hub's BERT has no weight named {name!r}")
+    return theirs.replace("#", number.group()) if number else theirs

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.base import StoredTensor, one_line
+from bert_keras.checkpoints.checkpoint import StoredTensor, one_line
 from bert_keras.errors import CheckpointError
 
 _SAFE_SINCE = (2, 6)
@@ -143,5 +143,5 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    """Return values as numpy has them: bfloat16, which it has not, as float32."""
+    """Return a NumPy array; bfloat16, which NumPy lacks, becomes float32."""
     return (tensor if str(tensor.dtype) == "torch.float64" else tensor.float()).numpy()

@@ -3,8 +3,8 @@
 The hub's BERTs (`bert_en_uncased_L-12_H-768_A-12` and its kin, versions 1 to 4) are
 SavedModels that the Model Garden wrote: a checkpoint in `variables/`, the vocabulary in
 `assets/vocab.txt`, and a variable `do_lower_case`. Weights are found by the names that
-the variables were made with. No file tells the sizes and the activation: the shapes
-tell the sizes, and the Model Garden's gelu is the tanh form. What `convert` writes says
+the variables were made with. The sizes and the activation are in no file: the shapes
+give the sizes, and the Model Garden's gelu is the tanh form. What `convert` writes says
 the rest in `encoder/assets.extra`.
 
 Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras.checkpoints.base import (
+from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
     Shape,
@@ -30,15 +30,21 @@ from bert_keras.checkpoints.base import (
     listed,
     one_line,
 )
-from bert_keras.checkpoints.bundle import read_index
-from bert_keras.checkpoints.hub_names import CONFIG, LOWER_CASE, from_hub, head_axis
-from bert_keras.checkpoints.object_graph import ROOT, read_graph
-from bert_keras.checkpoints.variable import BOOL, Variable
-from bert_keras.checkpoints.wire import BrokenError
+from bert_keras.checkpoints.names import from_hub, head_axis
+from bert_keras.checkpoints.tensorflow_checkpoint import (
+    BOOL,
+    ROOT,
+    BrokenError,
+    Variable,
+    read_graph,
+    read_index,
+)
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
 
+CONFIG = "assets.extra/config.json"  # ours: what a hub's other files cannot say
+LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"  # the key of a truth value
 ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writes
 GRAPH = "saved_model.pb"
 VARIABLES = "variables/variables"
@@ -78,7 +84,7 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
             masked-LM head comes along where there is one (`mlm` of the newer models).
 
     Raises:
-        CheckpointError: a file is missing or broken, or holds no BERT.
+        CheckpointError: a file is missing or broken, or is not a BERT.
         ConfigError: a size in a file of ours is out of its range.
     """
     folder = Path(folder)
@@ -149,7 +155,7 @@ def _sorted_out(
     """Return canonical name to weight; unrecognized names; how many are skipped.
 
     Raises:
-        CheckpointError: two variables are the same weight, or there is no BERT.
+        CheckpointError: two variables are the same weight, or it is not a BERT.
     """
     chosen: dict[str, _Stored] = {}
     unrecognized = []
@@ -179,7 +185,7 @@ def _sorted_out(
 
 def _joined(name: str, shape: Shape) -> Shape:
     """Return the canonical shape, two axes of heads made one."""
-    split = head_axis(name)
+    split = _split_axis(name)
     if split is None or len(shape) != split[1]:
         return shape
     axis = split[0]
@@ -188,7 +194,7 @@ def _joined(name: str, shape: Shape) -> Shape:
 
 def _check_heads(name: str, variable: Variable, heads: int, prefix: Path) -> None:
     """Raise where an axis of heads is another than the config says."""
-    split = head_axis(name)
+    split = _split_axis(name)
     if split and len(variable.shape) == split[1] and variable.shape[split[0]] != heads:
         raise CheckpointError(
             f"{prefix}: {variable.name} must have {heads} heads in axis {split[0]}; "
@@ -233,3 +239,12 @@ def _config(
         "computes, and dropout as 0.1: a SavedModel does not say"
     )
     return bert_config({**sizes, "hidden_act": "gelu_new"}, path=prefix)
+
+
+def _split_axis(name: str) -> tuple[int, int] | None:
+    """Return the canonical axis that is stored as two, and the number of axes then.
+
+    `None` for a weight that is stored as it is.
+    """
+    axis = head_axis(name)
+    return None if axis is None else (axis, 3 if name.endswith("/kernel") else 2)

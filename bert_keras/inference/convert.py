@@ -16,11 +16,13 @@ from bert_keras.checkpoints import (
     check_encoder,
     google,
     head_config,
-    keras_hub_writer,
-    model_garden_writer,
+    keras_hub,
+    model_garden,
     read_checkpoint,
     write_google,
     write_huggingface,
+    write_keras_hub,
+    write_model_garden,
 )
 from bert_keras.checkpoints.sentence_files import (
     read_sentence_files,
@@ -77,9 +79,7 @@ def _write_keras_hub(
     tokenizer: WordPieceTokenizer,
 ) -> list[str]:
     settings = tokenizer.get_config()
-    notes = keras_hub_writer.write_keras_hub(
-        folder, checkpoint.arrays, config, settings
-    )
+    notes = write_keras_hub(folder, checkpoint.arrays, config, settings)
     return [*notes, *_lost_pooling(checkpoint)]
 
 
@@ -89,7 +89,7 @@ def _write_model_garden(
     config: dict[str, Any],
     tokenizer: WordPieceTokenizer,
 ) -> list[str]:
-    notes = model_garden_writer.write_model_garden(folder, checkpoint.arrays, config)
+    notes = write_model_garden(folder, checkpoint.arrays, config)
     tokenizer.save(folder)
     return [*notes, *_lost_pooling(checkpoint)]
 
@@ -120,9 +120,9 @@ class Format(NamedTuple):
 FORMATS = {
     "huggingface": Format(_write_huggingface, FILES, CONFIG),
     "google": Format(_write_google, google.FILES, google.CONFIG),
-    "keras-hub": Format(_write_keras_hub, keras_hub_writer.FILES, CONFIG),
+    "keras-hub": Format(_write_keras_hub, keras_hub.FILES, CONFIG),
     "model-garden": Format(
-        _write_model_garden, model_garden_writer.FILES, model_garden_writer.PARAMS
+        _write_model_garden, model_garden.FILES, model_garden.PARAMS
     ),
     "tf-hub": Format(_write_tf_hub, tf_hub_writer.FILES, tf_hub_writer.NEEDED),
 }

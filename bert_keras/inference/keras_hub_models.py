@@ -14,8 +14,7 @@ from typing import Any
 
 import keras_hub
 
-from bert_keras.checkpoints.keras_hub import TASK
-from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
+from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
 from bert_keras.inference.model_folder import config_of, load_model

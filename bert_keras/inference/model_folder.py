@@ -25,8 +25,8 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
-from bert_keras.checkpoints.name_table import TIED
-from bert_keras.checkpoints.own_entry import FORMAT, KEY
+from bert_keras.checkpoints.checkpoint import FORMAT, KEY
+from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, one_line, shown

@@ -23,9 +23,15 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.checkpoints import LazyArrays, match, tf_hub
-from bert_keras.checkpoints.base import bert_config, check_finite, one_line, shapes_of
-from bert_keras.checkpoints.hub_names import head_axis, to_hub
-from bert_keras.checkpoints.own_entry import KEY
+from bert_keras.checkpoints.checkpoint import (
+    KEY,
+    bert_config,
+    check_finite,
+    one_line,
+    shapes_of,
+    split_heads,
+)
+from bert_keras.checkpoints.names import to_hub
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError
 from bert_keras.inference.export import EXTRA, refuse_unknown_ops
@@ -274,10 +280,7 @@ def _variable(name: str, array: Any, heads: int) -> tf.Variable:
     """Return a weight as a variable of the hub's name and shape."""
     array = np.asarray(array, np.float32)
     check_finite(array, name=name, place="the source")
-    split = head_axis(name)
-    if split is not None:
-        axis, shape = split[0], array.shape
-        array = array.reshape(*shape[:axis], heads, -1, *shape[axis + 1 :])
+    array = split_heads(name, array, heads)
     return tf.Variable(array, name=to_hub(name))
 
 

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from safetensors.numpy import save
 
-from bert_keras.checkpoints.tensor_file import opened
+from bert_keras.checkpoints.safetensors_file import opened
 from bert_keras.errors import CheckpointError
 
 FILE = "training_state.safetensors"

@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 
 from bert_keras.checkpoints import write_google, write_huggingface
-from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
+from bert_keras.checkpoints.keras_hub import write_keras_hub
 from bert_keras.checkpoints.matching import encoder_shapes
-from bert_keras.checkpoints.model_garden_writer import write_model_garden
+from bert_keras.checkpoints.model_garden import write_model_garden
 from bert_keras.config import BertConfig
 
 # 108 MB, of large matrices as in BERT-large.

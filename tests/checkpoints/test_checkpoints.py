@@ -6,6 +6,7 @@ import json
 import os
 import random
 import struct
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -15,20 +16,21 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import ROOT
 from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
-from bert_keras import checkpoints
 from bert_keras.checkpoints import (
     MismatchError,
     check_encoder,
+    hub,
     match,
     names,
     read_checkpoint,
     resolve,
     write_huggingface,
 )
-from bert_keras.checkpoints.keras_hub_writer import write_keras_hub
+from bert_keras.checkpoints.keras_hub import write_keras_hub
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 
 CONFIG: dict[str, Any] = {
@@ -134,7 +136,7 @@ def test_arrays_are_lazy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise RuntimeError("read")
 
-    monkeypatch.setattr("bert_keras.checkpoints.tensor_file.StoredTensor.read", fail)
+    monkeypatch.setattr("bert_keras.checkpoints.checkpoint.StoredTensor.read", fail)
     assert WORDS in checkpoint.arrays and "nothing" not in checkpoint.arrays
     assert len(checkpoint.arrays) == len(checkpoint.shapes) == 46
     with pytest.raises(RuntimeError, match="read"):
@@ -146,8 +148,8 @@ def test_arrays_are_lazy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_give_the_same_values(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_keras.checkpoints.tensor_file._BLOCK_BYTES", 1)
-    monkeypatch.setattr("bert_keras.checkpoints.base._BLOCK", 3)
+    monkeypatch.setattr("bert_keras.checkpoints.safetensors_file._BLOCK_BYTES", 1)
+    monkeypatch.setattr("bert_keras.checkpoints.checkpoint._BLOCK", 3)
     assert_same(read_checkpoint(folder).arrays, tiny_arrays())
 
 
@@ -468,6 +470,14 @@ def entry(shape: list[Any], start: Any, end: Any, dtype: str = "F32") -> dict[st
         "shape that overflows": crafted(
             {"classifier.bias": entry([2**62, 2**62, 4], 0, 16)}
         ),
+        "shape of 5,000 digits": crafted(
+            b'{"classifier.bias":{"dtype":"F32","shape":[1%s],"data_offsets":[0,16]}}'
+            % (b"0" * 5_000)
+        ),
+        "offset of 5,000 digits": crafted(
+            b'{"classifier.bias":{"dtype":"F32","shape":[4],"data_offsets":[0,1%s]}}'
+            % (b"0" * 5_000)
+        ),
         "negative shape": crafted({"classifier.bias": entry([-4], 0, 16)}),
         "end before start": crafted({"classifier.bias": entry([4], 16, 0)}),
         "overlap": crafted(
@@ -673,8 +683,8 @@ def test_written_bytes_are_those_of_the_library(tmp_path: Path) -> None:
         ({}, {"architectures": []}, "must hold `architectures`"),
         ({}, {"architectures": None}, "must hold `architectures`"),
         ({}, {"model_type": "roberta"}, "must be a BERT; found model_type roberta"),
-        ({}, {"x": float("nan")}, "`config` is no JSON"),
-        ({}, {"x": object()}, "`config` is no JSON"),
+        ({}, {"x": float("nan")}, "`config` must be JSON"),
+        ({}, {"x": object()}, "`config` must be JSON"),
     ],
 )
 def test_what_cannot_be_written_leaves_the_old_model(
@@ -763,7 +773,7 @@ def test_hub_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Any]] = []
 
     def download(name: str, *, revision: Any, allow_patterns: list[str]) -> str:
-        assert allow_patterns == list(checkpoints.HUB_FILES)
+        assert allow_patterns == list(hub.HUB_FILES)
         asked.append((name, revision))
         return str(folder)
 
@@ -804,16 +814,16 @@ def test_pickles_are_fetched_where_nothing_else_is(
     if not torch_is_there:
         with pytest.raises(CheckpointError, match="^hf://o/n@main: has no weights but"):
             resolve("hf://o/n@main")
-        assert asked == [list(checkpoints.HUB_FILES)]
+        assert asked == [list(hub.HUB_FILES)]
         return
     assert resolve("hf://o/n@main") == tmp_path
     assert (tmp_path / "pytorch_model.bin").is_file()
-    wanted = [*checkpoints.HUB_FILES, *checkpoints.HUB_PICKLES]
-    assert asked == [list(checkpoints.HUB_FILES), wanted]
+    wanted = [*hub.HUB_FILES, *hub.HUB_PICKLES]
+    assert asked == [list(hub.HUB_FILES), wanted]
     # Where there are other weights, they are all that is fetched.
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert resolve("hf://o/n") == tmp_path
-    assert asked[2:] == [list(checkpoints.HUB_FILES)]
+    assert asked[2:] == [list(hub.HUB_FILES)]
 
 
 def test_a_pickle_is_of_the_revision_of_the_other_files(
@@ -911,3 +921,21 @@ def test_sizes_that_disagree_with_the_arrays_are_found(folder: Path) -> None:
     wanted = {n: s for n, s in checkpoint.shapes.items()} | {WORDS: (12, 4)}
     with pytest.raises(MismatchError, match=r"must be \[12, 4\], is \[11, 4\]"):
         match(wanted, checkpoint.shapes)
+
+
+def test_safetensors_wait_for_no_other_reader(folder: Path) -> None:
+    code = (
+        "import sys; from bert_keras.checkpoints import read_checkpoint as read;"
+        f"dict(read({str(folder)!r}).arrays);"
+        "found = {name.rpartition('.')[2] for name in sys.modules};"
+        "print(sorted(found & {'h5py', 'h5_file', 'pickled_file', 'tensorflow',"
+        "'keras', 'tensorflow_checkpoint', 'keras_hub', 'google', 'tf_hub'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

@@ -21,7 +21,7 @@ from bert_keras.checkpoints import (
     resolve,
     write_google,
 )
-from bert_keras.checkpoints.bundle import read_index
+from bert_keras.checkpoints.tensorflow_checkpoint import read_index
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 
@@ -244,6 +244,77 @@ def test_a_lie_with_right_checksums_does_not_end_the_process(tmp_path: Path) -> 
             assert "\n" not in str(error) and len(str(error)) < 1_000
             refused += 1
     assert refused > 75
+
+
+def table(entries: Mapping[bytes, bytes]) -> bytes:
+    """Return an index of these entries, each spelled in full; all checksums right."""
+
+    def varint(value: int) -> bytes:
+        first = value & 127
+        return (
+            bytes([first | 128]) + varint(value >> 7) if value > 127 else b"%c" % first
+        )
+
+    def block(pairs: Mapping[bytes, bytes]) -> bytes:
+        rows = (
+            b"\0" + varint(len(k)) + varint(len(v)) + k + v for k, v in pairs.items()
+        )
+        text = b"".join(rows) + bytes(4) + b"\1\0\0\0" + b"\0"
+        return text + masked_crc32c(text)
+
+    data = block(entries)
+    end = len(data)
+    index = block({b"z": varint(0) + varint(end - 5)})
+    footer = varint(0) + varint(0) + varint(end) + varint(len(index) - 5)
+    magic = 0xDB4775248B80FB57.to_bytes(8, "little")
+    return data + index + footer.ljust(40, b"\0") + magic
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, None),
+        ({"offset": 1 << 40}, "broken or cut off"),
+        ({"offset": (1 << 63) - 1}, "an unknown field"),
+        ({"offset": -1}, "an unknown field"),
+        ({"offset": 60}, "broken or cut off"),
+        ({"size": 1 << 40}, "broken or cut off"),
+        ({"size": -1}, "an unknown field"),
+        ({"size": 0}, "broken or cut off"),
+        ({"shape": [1 << 40, 1 << 40]}, "an absurd shape"),
+        ({"shape": [-1]}, "an absurd axis"),
+        ({"shape": [1] * 9}, "an absurd shape"),
+        ({"shape": [0]}, "is empty"),
+        ({"dtype": 3}, "must be one of F32, F16, BF16, F64; is type 3"),
+        ({"dtype": 4_000}, "must be one of F32, F16, BF16, F64; is type 4000"),
+        ({"dtype": 2}, "broken or cut off"),
+        ({"shard_id": 7}, "holds no bert_model.ckpt.data-00007-of-00001"),
+    ],
+)
+def test_entries_that_lie(
+    tmp_path: Path, changes: dict[str, Any], message: str | None
+) -> None:
+    from tensorflow.core.protobuf import tensor_bundle_pb2
+
+    write_checkpoint(tmp_path, {"output_bias": np.arange(16, dtype=np.float32)})
+    values: dict[str, Any] = {"dtype": 1, "shape": [16], "offset": 0, "size": 64}
+    values |= changes
+    entry = tensor_bundle_pb2.BundleEntryProto()
+    for size in values.pop("shape"):
+        entry.shape.dim.add(size=size)
+    for field, value in values.items():
+        setattr(entry, field, value)
+    header = tensor_bundle_pb2.BundleHeaderProto(num_shards=1)
+    entries = {b"": header.SerializeToString()}
+    entries[b"output_bias"] = entry.SerializeToString()
+    (tmp_path / "bert_model.ckpt.index").write_bytes(table(entries))
+    if message is None:
+        bias = read_checkpoint(tmp_path).arrays["classifier/bias"]
+        np.testing.assert_array_equal(bias, np.arange(16))
+        return
+    with pytest.raises(CheckpointError, match=message) as error:
+        read_checkpoint(tmp_path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 700
 
 
 def test_opening_needs_no_tensorflow(tmp_path: Path) -> None:

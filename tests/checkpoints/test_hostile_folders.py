@@ -15,6 +15,7 @@ import pytest
 import yaml
 from conftest import refused
 
+from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.errors import BertKerasError
 from bert_keras.files.json_file import JSONError, parse_json, read_json
 from bert_keras.inference.convert import convert
@@ -97,10 +98,17 @@ def folders(
     """Return a tiny folder of each format."""
     place = tmp_path_factory.mktemp("formats")
     found = {"huggingface": spam_folder}
+    # Model Garden has no classifier to hold: it gets the encoder alone.
+    encoder = Path(shutil.copytree(spam_folder, place / "encoder"))
+    checkpoint = read_checkpoint(spam_folder)
+    arrays = {n: a for n, a in checkpoint.arrays.items() if n.startswith("bert/")}
+    config = {**checkpoint.config.to_dict(), "architectures": ["BertModel"]}
+    write_huggingface(encoder, arrays, config)
     for name in ("google", "keras-hub", "model-garden", "tf-hub"):
         found[name] = place / name
-        source = spam_folder
-        convert(source, found[name], to=name)
+        convert(
+            encoder if name == "model-garden" else spam_folder, place / name, to=name
+        )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ import tensorflow as tf
 from conftest import VOCABULARY, files_of, refused
 
 from bert_keras.checkpoints import read_checkpoint
-from bert_keras.checkpoints.keras_hub_writer import FILES, write_keras_hub
+from bert_keras.checkpoints.keras_hub import FILES, write_keras_hub
+from bert_keras.errors import CheckpointError
 from bert_keras.inference.convert import convert
 from bert_keras.inference.keras_hub_models import from_keras_hub, to_keras_hub
 from bert_keras.inference.model_folder import load_model, save_model
@@ -513,6 +515,27 @@ def test_other_bytes(broken: Path) -> None:
     for wrong in (b"", b"\x89HDF", content[: len(content) // 2], b"x" * 3000):
         path.write_bytes(wrong)
         refused(lambda: read_checkpoint(broken), "broken or cut off")
+
+
+def test_mutated_weights_are_read_or_refused(broken: Path) -> None:
+    path = broken / "model.weights.h5"
+    content = path.read_bytes()
+    draw = random.Random(0)  # noqa: S311 (a test)
+    refusals = 0
+    for _ in range(60):
+        data = bytearray(content)
+        for _ in range(draw.choice((1, 2, 8))):
+            at = draw.randrange(len(data))
+            data[at : at + 8] = draw.choice((b"\xff" * 8, b"\0" * 8, b"\x7f"))
+        if draw.random() < 0.2:
+            del data[draw.randrange(len(data)) :]
+        path.write_bytes(data)
+        try:
+            dict(read_checkpoint(broken).arrays)
+        except CheckpointError as error:
+            assert "\n" not in str(error) and len(str(error)) < 1_000
+            refusals += 1
+    assert refusals > 20
 
 
 def test_names_without_a_place_are_listed(broken: Path) -> None:

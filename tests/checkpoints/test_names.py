@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bert_keras.checkpoints import names
-from bert_keras.checkpoints.name_table import TABLE
+from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints.names import TABLE
 from bert_keras.errors import CheckpointError
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -238,3 +239,36 @@ def test_every_name_of_real_checkpoints_maps(
     assert len(mapped) == 5 + 16 * layers + 2 + heads
     rest = [name for name in found if names.from_google(name) is None]
     assert [name for name in rest if not names.is_optimizer_state(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "to_theirs"),
+    [
+        (dialects.GOOGLE, names.to_google),
+        (dialects.MODEL_GARDEN, names.to_model_garden),
+        (dialects.KERAS_HUB, names.to_keras_hub),
+    ],
+    ids=["google", "model-garden", "keras-hub"],
+)
+def test_heads_of_a_format_have_names(
+    dialect: dialects.Dialect, to_theirs: Callable[[str], object]
+) -> None:
+    for name in TABLE:
+        if name.startswith("bert/"):
+            continue
+        if name.startswith(tuple(dialect.heads)):
+            assert to_theirs(name)
+            assert dialect.kept([name]) == ([name], [])
+        else:
+            with pytest.raises(CheckpointError, match="no weight named"):
+                to_theirs(name)
+
+
+def test_a_head_that_is_left_out() -> None:
+    found = dialects.KERAS_HUB.kept(
+        ["bert/pooler/dense/bias", "cls/seq_relationship/bias"]
+    )
+    assert found == (
+        ["bert/pooler/dense/bias"],
+        ["left out: the next-sentence head, which KerasHub does not have"],
+    )

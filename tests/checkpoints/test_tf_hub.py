@@ -19,8 +19,7 @@ from conftest import VOCABULARY, refused, write_encoder
 from inference.test_export import op_libraries
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
-from bert_keras.checkpoints.hub_names import from_hub, head_axis, to_hub
-from bert_keras.checkpoints.name_table import TABLE
+from bert_keras.checkpoints.names import TABLE, from_hub, head_axis, to_hub
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError
 from bert_keras.files.atomic import check_replaceable
@@ -273,10 +272,9 @@ def old_name(name: str, layout: str) -> str:
 
 def split(name: str, array: np.ndarray, layout: str) -> np.ndarray:
     """Return the values with an axis of 2 heads, where the layout has one."""
-    found = head_axis(name)
-    if found is None or layout != "first, heads apart":
+    axis = head_axis(name)
+    if axis is None or layout != "first, heads apart":
         return array
-    axis = found[0]
     return array.reshape(*array.shape[:axis], 2, 64, *array.shape[axis + 1 :])
 
 

@@ -16,7 +16,6 @@ import pytest
 import tensorflow as tf
 from conftest import files_of, refused
 
-from bert_keras.checkpoints import tensor_file
 from bert_keras.errors import CheckpointError
 from bert_keras.inference import model_folder
 from bert_keras.inference.model_folder import load_model, save_model
@@ -202,7 +201,7 @@ def test_a_full_disk_leaves_the_old_model(
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tensor_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     message = refused(lambda: save_model(spam_model, folder), "No space left on device")
     assert message.startswith(str(folder))
     assert files_of(folder) == before

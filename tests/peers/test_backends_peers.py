@@ -117,7 +117,7 @@ SCRIPT = """
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a model folder with random weights, made without any backend."""
-    from bert_keras.checkpoints.name_table import TABLE
+    from bert_keras.checkpoints.names import TABLE
 
     rng = np.random.default_rng(0)
     arrays = {}

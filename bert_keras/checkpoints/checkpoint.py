@@ -1,7 +1,7 @@
-"""What every checkpoint reader returns: `Checkpoint`, with arrays read when asked for.
+"""What every reader returns: `Checkpoint`, whose arrays are read on demand.
 
-Also `StoredTensor`, a tensor that stays in its file until then, and the few helpers
-that readers share: sizes, files written beside and then moved, lists of names.
+Also `StoredTensor`, a tensor that is still in its file, the entry of this package in a
+`config.json`, and what readers and writers share.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import EllipsisType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from bert_keras.checkpoints.names import head_axis
-from bert_keras.checkpoints.own_entry import KEY, own_entry
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 
 _BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
 
@@ -31,7 +30,7 @@ FLOATS = ("F32", "F16", "BF16", "F64")  # all become float32
 
 
 class StoredTensor(abc.ABC):
-    """Where one tensor stands: its file, its name there, shape and data type."""
+    """A tensor in a file: the file, its name there, shape and data type."""
 
     def __init__(self, file: Path, name: str, shape: Shape, dtype: str) -> None:
         self.file, self.name, self.shape, self.dtype = file, name, shape, dtype
@@ -56,7 +55,7 @@ class StoredTensor(abc.ABC):
         """Return the values as float32 in C order; no more than a block is copied."""
         array = _empty(self.shape[::-1] if transpose else self.shape)
         view = array.T if transpose else array
-        # What is not finite, before the cast or by it, is found by LazyArrays.
+        # LazyArrays finds values that are not finite, also those that overflow here.
         with np.errstate(all="ignore"):
             for rows, block in self.blocks():
                 view[rows] = block
@@ -71,10 +70,10 @@ class StoredTensor(abc.ABC):
 
 
 class LazyArrays(Mapping[str, np.ndarray]):
-    """Canonical names to float32 arrays, each read from its file when asked for.
+    """Canonical names to float32 arrays, each read from its file on demand.
 
-    Nothing is kept: asking twice reads twice, so whoever assigns weights one by one
-    holds one array at a time. `dict(arrays)` reads all.
+    Nothing is cached, so assigning weights one by one keeps one array in memory.
+    `dict(arrays)` reads all.
 
     Args:
         shapes: canonical name to canonical shape.
@@ -196,7 +195,7 @@ def check_finite(array: np.ndarray, *, name: str, place: str) -> None:
 
 
 def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
-    """Return the sizes in a parsed config; keys that are no sizes are passed over.
+    """Return the sizes in a parsed config; other keys are ignored.
 
     Raises:
         ConfigError: a value is out of its range; names the file.
@@ -208,20 +207,19 @@ def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
 
 
 def written(
-    folder: Path, undo: contextlib.ExitStack, write: Callable[[IO[bytes]], object]
+    folder: Path, undo: contextlib.ExitStack, write: Callable[[Path], object]
 ) -> Path:
     """Return a new file in `folder`, safe on disk, to be moved where it belongs.
 
     Args:
         folder: the folder it will stay in: `os.replace` needs the same disk.
         undo: deletes the file, if it is still there, when it closes.
-        write: writes the content to the file that it is given.
+        write: writes the file of the path that it is given.
     """
     path = folder / f".writing-{secrets.token_hex(8)}"
     undo.callback(path.unlink, missing_ok=True)
-    with open(path, "xb") as file:
-        write(file)
-        file.flush()
+    write(path)
+    with open(path, "rb") as file:
         os.fsync(file.fileno())
     return path
 
@@ -255,3 +253,75 @@ def joined_heads(name: str, shape: Shape, heads: int, place: str) -> Shape:
             f"{list(shape)}"
         )
     return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
+
+
+def split_heads(name: str, array: np.ndarray, heads: int) -> np.ndarray:
+    """Return a weight with the axis of heads with which some formats store it.
+
+    Args:
+        name: its canonical name.
+        array: canonical shape.
+        heads: attention heads of the model.
+    """
+    axis = head_axis(name)
+    if axis is None:
+        return array
+    shape = array.shape
+    return array.reshape(*shape[:axis], heads, -1, *shape[axis + 1 :])
+
+
+# Our entry in a config.
+
+KEY = "bert_keras"
+FORMAT = 1
+_PREPROCESSING = {
+    "max_length": int,
+    "truncation": str,
+    "layout": str,
+    "length_multiple": int,
+}
+
+
+def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str, Any]:
+    """Return our entry in a parsed config, empty where there is none.
+
+    Args:
+        raw: the config.
+        positions: `max_position_embeddings` of the encoder; no row is longer.
+        place: the file or folder, for messages.
+
+    Raises:
+        CheckpointError: it is of another format, or a value of another type.
+    """
+    entry = raw.get(KEY)
+    if entry is None:
+        return {}
+    if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{place}: `{KEY}` must be of format {FORMAT}; received {shown(entry)}"
+        )
+    for key, kind, word in (
+        ("task", str, "a string"),
+        ("settings", dict, "an object"),
+        ("preprocessing", dict, "an object"),
+    ):
+        if key in entry and not isinstance(entry[key], kind):
+            raise CheckpointError(
+                f"{place}: `{key}` of `{KEY}` must be {word}; "
+                f"received {shown(entry[key])}"
+            )
+    said = entry.get("preprocessing", {})
+    for key, value in said.items():
+        if type(value) is not _PREPROCESSING.get(key):
+            raise CheckpointError(
+                f"{place}: `preprocessing` of `{KEY}` must hold whole numbers "
+                "`max_length` and `length_multiple`, strings `truncation` and "
+                f"`layout`; received {shown({key: value})}"
+            )
+    for key in ("max_length", "length_multiple"):  # both are lengths of rows
+        if said.get(key, 0) > positions:
+            raise CheckpointError(
+                f"{place}: `{key}` must be at most `max_position_embeddings`, "
+                f"{positions:,}; received {said[key]:,}"
+            )
+    return entry

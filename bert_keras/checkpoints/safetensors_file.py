@@ -1,29 +1,29 @@
-"""One safetensors file: its tensors, read block by block, and a writer that streams.
+"""One safetensors file: its tensors, read block by block, and written.
 
 Format: https://github.com/huggingface/safetensors (format section). The file holds
-numbers alone, no code. Reading goes through the safetensors library, which checks that
-shapes, offsets and the size of the file agree.
+numbers alone, no code. The safetensors library reads and writes; on reading it checks
+that shapes, offsets and the size of the file agree.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import EllipsisType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
-from bert_keras.checkpoints.base import Shape, StoredTensor, one_line
+from bert_keras.checkpoints.checkpoint import StoredTensor, one_line
 from bert_keras.errors import CheckpointError
 
-_STORED = {"float32": "F32", "float16": "F16"}
+_WRITTEN = ("float32", "float16")
 _MOST_HEADER_BYTES = 16 << 20  # BERT-large has about 50 KB
 _BLOCK_BYTES = 4 << 20
 
@@ -94,53 +94,22 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _header(
-    tensors: Iterable[tuple[str, Shape, np.dtype]],
-) -> tuple[bytes, list[str]]:
-    """Return the start of a file, and the names in the order of their values.
-
-    Raises:
-        CheckpointError: a type is neither float32 nor float16.
-    """
-    rows = []
-    for name, shape, dtype in tensors:
-        if dtype.name not in _STORED:
-            raise CheckpointError(
-                f"`{name}` must be float32 or float16; received {dtype.name}"
-            )
-        # Wider values first keeps all of them aligned, as the library itself does.
-        rows.append((-dtype.itemsize, name, shape, dtype.name))
-    fields: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for size, name, shape, kind in sorted(rows):
-        start, end = end, end - size * math.prod(shape)
-        fields[name] = {
-            "dtype": _STORED[kind],
-            "shape": list(shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(fields, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, [row[1] for row in sorted(rows)]
-
-
-def write_tensors(
-    file: IO[bytes],
-    tensors: Sequence[tuple[str, Shape, np.dtype]],
-    values: Callable[[str], np.ndarray],
-) -> None:
-    """Write a whole safetensors file; each tensor is asked for once, and let go.
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a whole safetensors file.
 
     Args:
-        file: open for writing in binary.
-        tensors: name, shape and type of each tensor.
-        values: returns the values of a name in that shape and type.
+        path: the file.
+        tensors: name to float32 or float16 array in C order.
 
     Raises:
-        CheckpointError: a type is neither float32 nor float16.
+        CheckpointError: an array has another type.
+        OSError, SafetensorError: the disk refuses.
     """
-    start, order = _header(tensors)
-    file.write(start)
-    for name in order:
-        array = np.asarray(values(name), order="C")
-        file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
+    for name, array in tensors.items():
+        if array.dtype.name not in _WRITTEN:
+            raise CheckpointError(
+                f"`{name}` must be float32 or float16; received {array.dtype.name}"
+            )
+        if not array.flags.c_contiguous:  # the library writes memory as it lies there
+            raise CheckpointError(f"`{name}` must be in C order")
+    save_file(dict(tensors), path, metadata={"format": "pt"})

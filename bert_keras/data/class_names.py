@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import CheckpointError, ConfigError, shown
+from bert_keras.errors import CheckpointError, ConfigError, first_of, shown
 
 if TYPE_CHECKING:
     from bert_keras.data.table import Columns
@@ -48,9 +48,8 @@ def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
 
 def listed(names: Sequence[str], most: int = 12) -> str:
     """Return the first names of classes for an error, each cut short."""
-    first = [name if len(name) <= 40 else name[:39] + "…" for name in names[:most]]
-    more = len(names) - most
-    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    cut = [name if len(name) <= 40 else name[:39] + "…" for name in names]
+    return first_of(cut, most=most)
 
 
 def _value(name: str) -> tuple[int, str]:

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from bert_keras.errors import DataError, NoRowsError
+from bert_keras.errors import DataError, NoRowsError, first_of
 
 FORMATS = {
     ".tsv": "tsv",
@@ -34,7 +34,6 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
-_MOST_SHOWN = 10  # bad lines that an error names
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read line by line
 
 
@@ -278,8 +277,6 @@ def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
     first_line, first_reason = reasons[0]
     if len(reasons) == 1:
         return DataError(first_reason, path=path, line=first_line)
-    shown = "; ".join(f"line {line}: {r}" for line, r in reasons[:_MOST_SHOWN])
-    if len(reasons) > _MOST_SHOWN:
-        shown += f"; and {len(reasons) - _MOST_SHOWN} more"
-    message = f"{len(reasons)} bad lines: {shown}"
+    named = [f"line {line}: {reason}" for line, reason in reasons]
+    message = f"{len(reasons)} bad lines: {first_of(named, between='; ')}"
     return DataError(message, path=path, line=first_line)

@@ -15,11 +15,10 @@ from typing import Any
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, NoRowsError
+from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 
 NO_ANSWER, UNKNOWN = -1, -2  # what `place_of` returns where there is no place
 _ROLES = ("id", "question", "context", "answers")
-_MOST_SHOWN = 10  # bad questions that an error names
 
 
 def is_squad(path: str | os.PathLike[str]) -> bool:
@@ -92,11 +91,8 @@ def read_squad(
             pairs = [(answer["text"], answer["answer_start"]) for answer in given]
             cells["answers"].append(pairs)
     if problems:
-        more = len(problems) - _MOST_SHOWN
-        shown = "; ".join(problems[:_MOST_SHOWN])
-        shown += f"; and {more} more" if more > 0 else ""
         count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
-        raise DataError(f"{count}{shown}", path=place)
+        raise DataError(f"{count}{first_of(problems, between='; ')}", path=place)
     if not cells["id"]:
         raise NoRowsError("holds no questions", path=place)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))

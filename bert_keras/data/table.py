@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.data.class_names import listed
 from bert_keras.data.column_names import (
     existing,
     locate_columns,
@@ -93,6 +94,36 @@ class Columns:
         """Return some of the columns, each with the role that it is to have."""
         cells = {role: self[str(column)] for role, column in roles.items()}
         return Columns(self.path, cells, self.lines)
+
+    def indices(
+        self, role: str, values: Sequence[str], *, rule: str | None = None
+    ) -> np.ndarray:
+        """Return the index of each cell among the values, int32 [N].
+
+        Args:
+            role: of the column.
+            values: strings, all different.
+            rule: what a cell must be, for the error; by default one of the values.
+
+        Raises:
+            DataError: a cell is not among the values; named by line.
+
+        Example:
+            >>> as_columns(text=["a", "b"], label=["ham", "spam"]).indices(
+            ...     "label", ["ham", "spam"]
+            ... )
+            array([0, 1], dtype=int32)
+        """
+        index = {value: number for number, value in enumerate(values)}
+        rule = rule or f"one of {listed(values)}"
+        unknown = [
+            (row, f"`{role}` must be {rule}; {received(cell)}")
+            for row, cell in enumerate(self[role])
+            if cell not in index
+        ]
+        if unknown:
+            raise self.error(unknown)
+        return np.array([index[cell] for cell in self[role]], "int32")
 
     def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
         """Return one error that names the line of each problem, a (row, message)."""

@@ -23,7 +23,7 @@ from bert_keras.data.column_names import existing, quote
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import bad_lines, format_of, json_cell, json_rows, read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, first_of, received
 from bert_keras.runs.progress import say
 from bert_keras.scoring.entities import (
     PREFIXES,
@@ -40,7 +40,6 @@ WORD_LINES = "word_lines"  # a role beside `text` and `label`: the line of each 
 ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 _DOCUMENT = "-DOCSTART-"
 _MOST_COLUMNS = 4
-_MOST_SHOWN = 10
 
 
 def read_tagged(
@@ -188,8 +187,7 @@ def _tell_of_strays(
 ) -> None:
     """Say which tags continue an entity that none has begun."""
     if lines := [word_lines[row][place] for row, place in stray_tags(labels)]:
-        shown = ", ".join(map(str, lines[:_MOST_SHOWN]))
-        shown += ", …" if len(lines) > _MOST_SHOWN else ""
+        shown = first_of(lines)
         say(f"{path}: {len(lines):,} tags I-x begin entities, as B-x: lines {shown}")
 
 

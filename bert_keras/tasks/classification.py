@@ -24,7 +24,7 @@ from bert_keras.data.class_names import (
     sorted_names,
 )
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, received, shown
+from bert_keras.errors import ConfigError, shown
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.tasks.confidence import Confidence
@@ -108,17 +108,8 @@ class Classification(Confidence, PooledTask):
         }
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the class of each row, int32 [N]; unknown ones are named by line."""
-        index = {name: i for i, name in enumerate(self.classes)}
-        labels = columns["label"]
-        unknown = [
-            (row, f"`label` must be one of {listed(self.classes)}; {received(label)}")
-            for row, label in enumerate(labels)
-            if label not in index
-        ]
-        if unknown:
-            raise columns.error(unknown)
-        return np.array([index[label] for label in labels], dtype="int32")
+        """Return the class of each row, int32 [N]; errors name unknown ones by line."""
+        return columns.indices("label", self.classes)
 
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         if self.class_weights == "none":

@@ -27,15 +27,14 @@ from bert_keras.data.class_names import (
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
-    check_calibration,
     fit_temperature,
-    in_range,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.scoring.probabilities import expected_calibration_error, reliability
+from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.settings import check_share
+from bert_keras.tasks.confidence import Calibrated
 from bert_keras.tasks.given_labels import checked
 from bert_keras.tasks.pooled import PooledTask
 
@@ -44,7 +43,7 @@ THRESHOLD_TUNINGS = ("f1", "none")
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class MultiLabel(PooledTask):
+class MultiLabel(Calibrated, PooledTask):
     """Any number of classes, or none, for each text or pair.
 
     A cell of the file holds names with a separator between, or nothing; in JSONL it may
@@ -58,8 +57,7 @@ class MultiLabel(PooledTask):
         threshold_tuning: `f1`: thresholds that are not given are those with the highest
             F1 of each class on dev rows; `none`: they stay 0.5.
         pairs: whether a row is a pair of texts.
-        calibration: `temperature` fits `temperature`, one for all classes, on dev rows.
-        temperature: divides the logits, 0.001 to 1000.
+        **calibrated: those of `Calibrated`; one temperature for all classes.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -76,10 +74,9 @@ class MultiLabel(PooledTask):
     thresholds: tuple[float, ...] = ()
     threshold_tuning: str = "f1"
     pairs: bool = False
-    calibration: str = "none"
-    temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "classes", check_names(self.classes, least=1))
         given = self.thresholds
         if not isinstance(given, str | Sequence):
@@ -101,7 +98,6 @@ class MultiLabel(PooledTask):
                 f"`threshold_tuning` must be one of {', '.join(THRESHOLD_TUNINGS)}; "
                 f"received {self.threshold_tuning!r}"
             )
-        check_calibration(self.calibration, self.temperature)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -192,7 +188,7 @@ class MultiLabel(PooledTask):
         """Return `labels` string [B, C], "" for a class that does not apply;
         `probabilities` float32 [B, C] and `classes` string [B, C].
         """
-        probabilities = tf.sigmoid(tf.cast(outputs, tf.float32) / self.temperature)
+        probabilities = tf.sigmoid(self.scaled_logits(outputs))
         names = tf.tile(tf.constant([self.classes]), [tf.shape(outputs)[0], 1])
         applies = probabilities >= tf.constant(self.limits, tf.float32)
         return {
@@ -226,9 +222,8 @@ class MultiLabel(PooledTask):
                 thresholds=np.array(self.limits, "float32"),
                 class_names=self.classes,
             ),
-            "expected_calibration_error": expected_calibration_error(flat, pairs),
+            **confidence_scores(pairs.max(axis=1), pairs.argmax(axis=1) == flat),
             **uncalibrated_scores(flat, pairs, self.temperature),
-            "reliability": reliability(flat, pairs),
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> MultiLabel:
@@ -239,8 +234,7 @@ class MultiLabel(PooledTask):
             flat, pairs = _yes_or_no(targets, p)
             factor = fit_temperature(flat, pairs)
             p = scaled(pairs, factor)[:, 1].reshape(p.shape)
-            warmer = in_range(self.temperature * factor)
-            task = dataclasses.replace(task, temperature=warmer)
+            task = task.with_temperature(factor)
         if self.threshold_tuning == "f1" and not self.thresholds:
             limits = tuple(best_thresholds(targets, p))
             task = dataclasses.replace(task, thresholds=limits)

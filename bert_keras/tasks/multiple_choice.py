@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,37 +161,25 @@ class MultipleChoice(Confidence, Task):
     summary = "the choice that fits a context best (SWAG, COPA, exam questions …)"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
-    lists_last = True
     columns = LAYOUTS[0]
     optional_roles = ("question",)
     best_score = "accuracy"
-    answers_ids = False
 
     # Data.
 
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        return read_choices(path, columns or {}, header=header)
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        without = {**(columns or {}), "label": None}
-        return read_choices(path, without, header=header)
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> MultipleChoice:
-        return cls(**settings)
+        chosen = dict(columns or {})
+        if roles is not None:
+            chosen["label"] = None
+        return read_choices(source, chosen, header=header)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MultipleChoice:
@@ -237,11 +224,10 @@ class MultipleChoice(Confidence, Task):
 
     # Text to batch.
 
-    def signature(self) -> tuple[tf.TensorSpec, ...]:
-        return (
-            tf.TensorSpec([None], tf.string, name="context"),
-            tf.TensorSpec([None, None], tf.string, name="choices"),
-        )
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        context = tf.TensorSpec([None], tf.string, name="context")
+        choices = tf.TensorSpec([None, None], tf.string, name="choices")
+        return {"serving_default": (context, choices)}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""

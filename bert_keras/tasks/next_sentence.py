@@ -20,7 +20,7 @@ import tensorflow as tf
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
@@ -57,7 +57,6 @@ class NextSentence(Confidence, PooledTask):
     optional_roles = ()
     best_score = "accuracy"
     pretrained_scopes = ("cls/seq_relationship/",)
-    passed_scopes = ("cls/predictions/",)  # of the masked-LM head of the pretraining
     pairs = True
 
     labels: tuple[str, str] = (NEXT, NOT_NEXT)
@@ -75,30 +74,31 @@ class NextSentence(Confidence, PooledTask):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: str | os.PathLike[str],
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
         """Return the labelled pairs of a file, or pairs made of a file of documents.
 
         A `.txt` file without tabs is of documents: a sentence a line, blank lines
         between documents; see `pairs_of_documents`.
         """
-        place = os.fspath(path) if is_path(path) else ""
-        if not columns and place.lower().removesuffix(".gz").endswith(".txt"):
+        place = os.fspath(source) if is_path(source) else ""
+        if (
+            roles is None
+            and not columns
+            and place.lower().removesuffix(".gz").endswith(".txt")
+        ):
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)
-        return super().read(path, columns=columns, header=header)
+        return super().read(source, columns=columns, header=header, roles=roles)
 
     @classmethod
     def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
         return [(label,) for label in columns["label"]]
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> NextSentence:
-        return cls(**settings)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
@@ -106,17 +106,7 @@ class NextSentence(Confidence, PooledTask):
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 0 where the second text follows, else 1, int32 [N]."""
-        known = f"{self.labels[0]} or {self.labels[1]}"
-        unknown = [
-            (row, f"`label` must be {known}; {received(label)}")
-            for row, label in enumerate(columns["label"])
-            if label not in self.labels
-        ]
-        if unknown:
-            raise columns.error(unknown)
-        return np.array(
-            [self.labels.index(label) for label in columns["label"]], "int32"
-        )
+        return columns.indices("label", self.labels, rule=" or ".join(self.labels))
 
     def encode_targets(self, targets: Any) -> Any:
         """Return 0 and 1 for the two labels; numbers pass unchanged."""

@@ -401,8 +401,11 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
-        return self.task.assess(
-            texts, preprocessor, lambda batch: self(batch, training=False)
+        return self.task.respond(
+            texts,
+            preprocessor,
+            lambda batch: self(batch, training=False),
+            scored=True,
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -67,8 +67,6 @@ class MaskedLM(Task):
     best_score = "log_likelihood"
     pooler = False
     pretrained_scopes = ("cls/predictions/",)
-    passed_scopes = ("cls/seq_relationship/",)
-    answers_ids = False
     free_settings = (
         "top_k",
         "mask_rate",
@@ -111,30 +109,21 @@ class MaskedLM(Task):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the texts of a file.
+        """Return the texts of a file: its lines, or a column of a table.
 
-        The lines of a `.txt` file where no column is named: each a text, blank ones
-        passed over; else a column of a table.
+        The lines of a `.txt` file are texts, blank ones skipped, if no column is named.
         """
-        if not columns and is_path(path):
-            place = os.fspath(path)
+        if not columns and is_path(source):
+            place = os.fspath(source)
             if place.lower().removesuffix(".gz").endswith(".txt"):
                 return read_lines(place)
-        return super().read(path, columns=columns, header=header)
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        return self.read(path, columns=columns, header=header)
+        return super().read(source, columns=columns, header=header)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
@@ -188,13 +177,6 @@ class MaskedLM(Task):
         labels = batch.pop("labels")
         del batch["slots"]  # for answers alone
         return batch, labels, None
-
-    def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch of texts whose masks follow from the text itself."""
-        draws = tf.strings.to_hash_bucket_fast(
-            tf.convert_to_tensor(texts, tf.string), 2**62
-        )
-        return hidden_batch(preprocessor, texts, draws, self.masking())
 
     # The model.
 
@@ -259,11 +241,26 @@ class MaskedLM(Task):
             rows.append({"masks": masks, "sequences": texts if masks else []})
         return rows
 
-    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return of each text the sum of its losses, float32 [B] (nats), the number of
-        its hidden tokens and of those that were found, int32 [B].
-        """
-        return measured(outputs, batch)
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers at each `[MASK]`, or scores of hidden tokens."""
+        if not scored:
+            return super().respond(texts, preprocessor, run)
+        batch = self.scored_batch(preprocessor, texts)
+        return measured(run(batch), batch)
+
+    def scored_batch(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch whose hidden tokens are scored; masks depend on the text."""
+        draws = tf.strings.to_hash_bucket_fast(
+            tf.convert_to_tensor(texts, tf.string), 2**62
+        )
+        return hidden_batch(preprocessor, texts, draws, self.masking())
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

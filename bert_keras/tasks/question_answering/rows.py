@@ -8,10 +8,8 @@ import numpy as np
 
 from bert_keras.data.squad import UNKNOWN, is_answers, place_of, stands_at
 from bert_keras.data.table import Columns
-from bert_keras.errors import received, shown
+from bert_keras.errors import first_of, received, shown
 from bert_keras.scoring.answers import question_score
-
-_MOST_SHOWN = 10
 
 
 def answer_places(columns: Columns) -> np.ndarray:
@@ -52,14 +50,14 @@ def misplaced(columns: Columns) -> list[str]:
     lines = [
         f"{columns.path}: {len(wrong):,} of {total:,} answers, of {asked:,} of "
         f"{len(columns):,} questions, do not stand where `answer_start` says: "
-        f"{_first(told)}"
+        f"{first_of(told)}"
     ]
     lost = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
     if len(lost):
         lines.append(
             f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
             "trained on: none of their answers stands where `answer_start` says: "
-            f"{_first([str(names[row]) for row in lost])}"
+            f"{first_of([str(names[row]) for row in lost])}"
         )
     return lines
 
@@ -73,11 +71,6 @@ def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
         for text, start in answers
         if not stands_at(context, text, start)
     ]
-
-
-def _first(told: list[str]) -> str:
-    more = len(told) - _MOST_SHOWN
-    return ", ".join(told[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def question_facts(columns: Columns) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,7 +80,6 @@ class QuestionAnswering(Confidence, Task):
     columns = {role: role for role in ("question", "context", "answers", "id")}
     optional_roles = ("id",)
     pooler = False
-    answers_ids = False
     rows_per_text = None
     max_length = 384
     free_settings = (
@@ -116,25 +114,18 @@ class QuestionAnswering(Confidence, Task):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the questions of a file in SQuAD's JSON, with their answers."""
-        return read_squad(path, columns=columns)
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        """Return the questions of SQuAD's JSON, or of a table of two columns."""
-        if not columns and is_squad(path):
-            return read_squad(path, with_answers=False)
-        return super().read_texts(path, columns=columns, header=header)
+        """Return the questions of a SQuAD file, or without answers also of a table."""
+        if roles is None:
+            return read_squad(source, columns=columns)
+        if not columns and is_squad(source):
+            return read_squad(source, with_answers=False)
+        return super().read(source, columns=columns, header=header, roles=roles)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:
@@ -222,26 +213,22 @@ class QuestionAnswering(Confidence, Task):
         texts: Any,
         preprocessor: Preprocessor,
         run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers of texts; some windows at a time, those of one length."""
-        asked = self._windows(preprocessor, texts)
-        return self._finder().by_parts(asked, preprocessor, run)
+        """Return the answers, from batches of windows of similar length.
 
-    def assess(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
-    ) -> dict[str, tf.Tensor]:
-        """Return the answers, and what their scores are fitted by."""
-        factors = FACTORS if self.calibration == "temperature" else (1.0,)
-        finder = dataclasses.replace(
-            self._finder(),
-            temperatures=tuple(self.temperature * factor for factor in factors),
-            for_scoring=True,
-        )
-        asked = self._windows(preprocessor, texts)
-        return finder.by_parts(asked, preprocessor, run)
+        To be scored, spans are compared at each temperature that `tune` may choose.
+        """
+        finder = self._finder()
+        if scored:
+            factors = FACTORS if self.calibration == "temperature" else (1.0,)
+            finder = dataclasses.replace(
+                finder,
+                temperatures=tuple(self.temperature * factor for factor in factors),
+                for_scoring=True,
+            )
+        return finder.by_parts(self._windows(preprocessor, texts), preprocessor, run)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers of windows computed at once, see `AnswerFinder`."""

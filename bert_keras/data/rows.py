@@ -1,6 +1,6 @@
 """The numbered rows of a user's TSV, CSV or JSONL file.
 
-Formats, by the ending of the file (each also gzipped, which is seen by its bytes):
+Formats, by file ending (each also gzipped, as recognized by its first bytes):
 
 * `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
   the GLUE files (CoLA and MRPC hold unbalanced quotes).
@@ -10,7 +10,7 @@ Formats, by the ending of the file (each also gzipped, which is seen by its byte
   else CSV if it holds a comma, else TSV (a file of one column).
 
 Every file is UTF-8, with or without a byte order mark; lines end in LF or CR LF. Empty
-lines at the end of a file are passed over.
+lines at the end of a file are skipped.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ def read_text(path: str) -> str:
 def stream_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file one by one, each with its line break.
 
-    What `read_text` passes over or refuses is passed over or refused here, where it
-    stands; a file of any size takes the memory of its longest line.
+    Skips and rejects what `read_text` does, as it is reached; needs the memory of the
+    longest line.
 
     Raises:
         DataError: as for `read_text`.
     """
     if os.path.isdir(path):
         raise DataError("is a folder, not a file", path=path)
-    blank: list[str] = []  # passed over at the end of the file
+    blank: list[str] = []  # skipped at the end of the file
     found = False
     try:
         with open(path, "rb") as file:
@@ -149,7 +149,7 @@ def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[s
         text: its text, or its lines one by one; a cell then has 64 MiB at most.
 
     Raises:
-        DataError: a quote is not closed, or is followed by more than a comma.
+        DataError: a quote is not closed, or is not followed by a comma.
     """
     limit, longest = csv.field_size_limit(), _MOST_CELL
     if isinstance(text, str):
@@ -213,7 +213,7 @@ def json_rows(
 
 
 def is_one_object(text: str) -> bool:
-    """Say whether a text is one object: of many lines, or of one with a list `data`."""
+    """Return whether a text is one object: of several lines, or with a list `data`."""
     if not text.startswith("{"):
         return False
     first, _, more = text.partition("\n")
@@ -233,7 +233,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
     """Return a value as text and what is wrong with it, empty if nothing is.
 
-    With `empty` it may be an empty string, or a list of texts, which stays JSON.
+    With `empty` it may also be an empty string or a list of texts, returned as JSON.
     """
     if empty and (value == "" or _is_list_of_texts(value)):
         return value and json.dumps(value), ""
@@ -253,14 +253,14 @@ def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    """Say whether a value is a list of texts, none of them empty; it may be."""
+    """Return whether a value is a list of texts, each not empty; the list may be."""
     return isinstance(value, list) and all(
         not isinstance(item, bool) and not json_cell(item)[1] for item in value
     )
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
+    """Return whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -269,7 +269,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
-    """Return one error for all bad lines: their count, and the first ten by name."""
+    """Return one error for all bad lines, with their count and the first ten."""
     by_line: dict[int, list[str]] = {}
     for line, message in sorted(problems):
         by_line.setdefault(line, []).append(message)

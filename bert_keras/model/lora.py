@@ -115,7 +115,7 @@ def plain_weights(model: Any) -> dict[str, np.ndarray]:
 
 
 def has_lora(encoder: BertEncoder) -> bool:
-    """Say whether an encoder learns by low-rank matrices."""
+    """Return whether an encoder learns by low-rank matrices."""
     return any(True for _ in _with_lora(encoder))
 
 

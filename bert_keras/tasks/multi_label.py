@@ -1,7 +1,7 @@
 """Multi-label classification: any number of C classes for a text or a pair.
 
-One sigmoid a class on the pooled output, binary cross-entropy; a class is answered from
-its threshold on.
+One sigmoid a class on the pooled output, trained with binary cross-entropy. A class is
+predicted if its probability reaches its threshold.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ THRESHOLD_TUNINGS = ("f1", "none")
 class MultiLabel(Calibrated, PooledTask):
     """Any number of classes, or none, for each text or pair.
 
-    A cell of the file holds names with a separator between, or nothing; in JSONL it may
-    be a list.
+    A cell of the file holds class names separated by `separator`, or nothing; in JSONL
+    it may be a list.
 
     Args:
         classes: names of the classes, in the order of the outputs.
-        separator: what stands between names in a cell; spaces around names are dropped.
-        thresholds: probability from which a class is answered, one for each class or
-            one for all; empty: 0.5, until dev rows tell better ones.
-        threshold_tuning: `f1`: thresholds that are not given are those with the highest
-            F1 of each class on dev rows; `none`: they stay 0.5.
+        separator: between names in a cell; spaces around names are stripped.
+        thresholds: least probability of a predicted class, one for each class or one
+            for all; empty: 0.5, or what `threshold_tuning` finds.
+        threshold_tuning: `f1`: choose the threshold of each class by its F1 on dev
+            rows, if none are given; `none`: keep 0.5.
         pairs: whether a row is a pair of texts.
         **calibrated: those of `Calibrated`; one temperature for all classes.
 
@@ -101,7 +101,7 @@ class MultiLabel(Calibrated, PooledTask):
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
-        # Thresholds that are found after training say nothing of an epoch yet.
+        # Thresholds are tuned after training, so F1 at 0.5 would mislead.
         finds = self.threshold_tuning == "f1" and not self.thresholds
         return "mean_average_precision" if finds else "micro_f1"
 
@@ -140,7 +140,7 @@ class MultiLabel(Calibrated, PooledTask):
             try:
                 return list(map(str, json.loads(cell)))
             except ValueError:
-                pass  # a name may begin so
+                pass  # not JSON: a name may begin with a bracket
         parts = (part.strip() for part in cell.split(self.separator))
         return [part for part in parts if part]
 
@@ -227,7 +227,7 @@ class MultiLabel(Calibrated, PooledTask):
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> MultiLabel:
-        """Return the task with the temperature and thresholds that dev rows tell."""
+        """Return the task with temperature and thresholds fitted on dev rows."""
         targets, p = self.targets(columns), answers["probabilities"]
         task = self
         if self.calibration == "temperature":
@@ -243,7 +243,7 @@ class MultiLabel(Calibrated, PooledTask):
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """Return the rows with a wrong class, those with most wrong ones first."""
+        """Return the rows with a wrong class, most wrong classes first."""
         targets = self.targets(columns) > 0
         found = answers["labels"] != b""
         wrong = (found != targets).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Multiple choice: which of several continuations or answers fits a context.
+"""Multiple choice: the continuation or answer that fits a context best.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.4 (SWAG): each choice is packed
 with the context, softmax over the scores of a row's choices.
@@ -29,7 +29,7 @@ from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
-# Several columns that hold a choice each have commas between.
+# Columns that hold one choice each are separated by commas.
 LAYOUTS: tuple[dict[str, str], ...] = (
     {
         "context": "context",
@@ -141,7 +141,7 @@ def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
     return lists
 
 
-_LEAST = 1e-37  # of a choice's probability: 0 means that there is no such choice
+_LEAST = 1e-37  # probability of a choice; 0 means that there is no such choice
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -149,12 +149,12 @@ _LEAST = 1e-37  # of a choice's probability: 0 means that there is no such choic
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
-    Files: see `choice_file.read_choices`. In memory: `context`, `choices` (a list of
+    Files: see `read_choices`. In memory: `context`, `choices` (a list of
     strings a row) and `label`, the number of the right one from 0, as a string.
 
     Args:
-        **confidence: those of `Confidence`. A row whose score is below `abstain_below`
-            gets the choice "", the index -1 and `abstained`.
+        **confidence: those of `Confidence`. Where the score is below `abstain_below`,
+            the choice is "", the index -1 and `abstained` true.
     """
 
     name = "multiple-choice"
@@ -219,7 +219,7 @@ class MultipleChoice(Confidence, Task):
         return np.array(targets, "int32")
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return the numbers that strings spell; numbers pass unchanged."""
+        """Parse strings as numbers; numbers pass unchanged."""
         return numbers(targets, tf.int32)
 
     # Text to batch.
@@ -330,7 +330,7 @@ class MultipleChoice(Confidence, Task):
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> MultipleChoice:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         p = answers["probabilities"]
         return self.fitted(self.targets(columns), p, absent=p == 0)
 
@@ -358,7 +358,7 @@ class MultipleChoice(Confidence, Task):
 
 
 def _is_row(item: Any) -> bool:
-    """Say whether an item is a context and a list of choices that are not empty."""
+    """Return whether an item is a context and a list of choices that are not empty."""
     if not isinstance(item, tuple | list) or len(item) != 2:
         return False
     context, choices = item

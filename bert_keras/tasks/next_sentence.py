@@ -2,7 +2,7 @@
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 2: half of the pairs
 are neighbours in a document, half end with a sentence of another one. The head is that
-of the pretraining, so a checkpoint that has it answers without more training.
+of pretraining, so a checkpoint that has it answers without fine-tuning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert_keras.tasks.given_labels import class_numbers
 from bert_keras.tasks.pooled import PooledTask
 
 NEXT, NOT_NEXT = "next", "not_next"
-_SEED = 42  # of the pairs of a file, which are the same whenever it is read
+_SEED = 42  # so that a file gives the same pairs each time it is read
 Sentence = tuple[int, str]  # its line in the file, and the text
 
 
@@ -43,9 +43,9 @@ class NextSentence(Confidence, PooledTask):
     `BertForNextSentencePrediction`.
 
     Args:
-        labels: how the file writes the two cases: follows, does not follow.
-        **confidence: those of `Confidence`. A pair whose answer is less probable than
-            `abstain_below` is `abstained`.
+        labels: the file's labels for "follows" and "does not follow".
+        **confidence: those of `Confidence`. A pair is `abstained` where the
+            probability of its answer is below `abstain_below`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -136,8 +136,8 @@ class NextSentence(Confidence, PooledTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `is_next` bool [B] and `probability` float32 [B] that it is so; where
-        the task may abstain also `abstained` bool [B].
+        """Return `is_next` bool [B] and its `probability` float32 [B]; if the task may
+        abstain also `abstained` bool [B].
         """
         probability = tf.nn.softmax(self.scaled_logits(outputs))[:, 0]
         answers = {"is_next": probability >= 0.5, "probability": probability}
@@ -160,7 +160,7 @@ class NextSentence(Confidence, PooledTask):
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> NextSentence:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         return self.fitted(self.targets(columns), _both(answers["probability"]))
 
     def mistakes(
@@ -193,14 +193,15 @@ def pairs_of_documents(
     path: str = "documents in memory",
     seed: int = _SEED,
 ) -> Columns:
-    """Return each two neighbours of a document, half of them with a false second one.
+    """Return pairs of consecutive sentences, half with a random second sentence.
 
-    The false ones are drawn from the other documents: a document, then a sentence.
+    Random sentences come from other documents: first a document is drawn, then one of
+    its sentences.
 
     Args:
-        documents: sentences of each, or (line, sentence).
+        documents: sentences of each, or (line, sentence) pairs.
         path: the file, for errors.
-        seed: of which pairs are false, and of what is drawn.
+        seed: which pairs are random, and which sentences are drawn.
 
     Raises:
         DataError: there are fewer than two documents, or none has two sentences.
@@ -259,6 +260,6 @@ def _documents(text: str) -> list[list[Sentence]]:
 
 def _both(probability: np.ndarray) -> np.ndarray:
     """Return [N, 2]: that the second text follows, and that it does not."""
-    # Between 0 and 1 as far as float32 can say: 1 - p is lost where p rounds to 1.
+    # Clipped to what float32 resolves: 1 - p would be 0 where p rounds to 1.
     p = np.clip(probability.astype("float64"), 2.0**-24, 1 - 2.0**-24)
     return np.stack([p, 1 - p], axis=1)

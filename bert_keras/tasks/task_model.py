@@ -24,7 +24,7 @@ from bert_keras.model.optimizers import AdamW
 from bert_keras.model.quantization import Quantizable
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share
-from bert_keras.tasks.given_labels import told
+from bert_keras.tasks.given_labels import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -305,12 +305,12 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         if keras.config.backend() == "tensorflow" and self.compiled:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-        with told():
+        with label_errors():
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Score, as `keras.Model.evaluate` does."""
-        with told():
+        with label_errors():
             return super().evaluate(*args, **kwargs)
 
     def _split(
@@ -466,7 +466,7 @@ def _as_tensor(targets: Any) -> Any:
 
 
 def is_one_vector(outputs: Any) -> bool:
-    """Say whether a model's outputs are one vector a text, such as of classes."""
+    """Return whether a model's outputs are one vector a text, such as of classes."""
     if not keras.utils.is_keras_tensor(outputs):
         return False
     return len(outputs.shape) == 2 and outputs.shape[1] is not None

@@ -262,7 +262,7 @@ class TaggingTask(Confidence, Task):
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         labels = split_cells(columns, "label")
         found = FoundEntities(labels, self.classes, answers["probabilities"])
         task, factor = self, 1.0

@@ -82,7 +82,7 @@ def macro_f1(
     """Return the plain mean of the F1 of the classes that occur.
 
     A class that is neither a label nor a prediction here is left out, as scikit-learn
-    does: a small dev set is not punished for a class that it lacks.
+    does, so that a small dev set is not penalized for classes it lacks.
 
     Args and errors are those of `confusion_matrix`.
     """

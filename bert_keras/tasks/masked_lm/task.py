@@ -1,7 +1,6 @@
 """Masked language model: the words that fit at each `[MASK]` of a text.
 
-Learns from plain text, a part of whose tokens is hidden anew in each epoch; is scored
-on held-out text with masks that stay the same.
+Trained on plain text with dynamic masking; evaluated on held-out text with fixed masks.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1.
 """
@@ -45,16 +44,15 @@ from bert_keras.text.ragged import keep, sizes_of
 class MaskedLM(Task):
     """The most probable words at each `[MASK]`, and a language model of one's own text.
 
-    A text is read with `[MASK]` as the special token where it is asked for answers, and
-    as plain words where it is trained or scored on; other special tokens are plain
-    words always.
+    In prediction `[MASK]` is read as the special token; in training and scoring it is
+    plain text. Other special tokens are always plain text.
 
     Args:
         top_k: answers for each mask, 1000 at most.
-        mask_rate, mask_share, random_share, max_predictions, mask_unit: how training
-            and scores hide tokens, see `masking.Masking`.
-        pseudo_perplexity_texts: so many texts `evaluate` scores by hiding each of their
-            tokens in turn as well: one pass a token.
+        mask_rate, mask_share, random_share, max_predictions, mask_unit: how tokens are
+            masked in training and scoring, see `masking.Masking`.
+        pseudo_perplexity_texts: number of texts for which `evaluate` also computes the
+            pseudo-perplexity, at one forward pass a token.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -95,7 +93,7 @@ class MaskedLM(Task):
         self.masking()
 
     def masking(self) -> Masking:
-        """Return how tokens are hidden."""
+        """Return how tokens are masked."""
         return Masking(
             rate=self.mask_rate,
             mask_share=self.mask_share,
@@ -135,7 +133,7 @@ class MaskedLM(Task):
         return "BertForMaskedLM" in names or "BertForPreTraining" in names
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the number that each text's masks follow from, int64 [N]."""
+        """Return the masking seed of each text, int64 [N]."""
         texts = self.texts(columns)[0]
         blank = [
             (row, f"`text` must hold a word to predict; {received(text)}")
@@ -147,7 +145,7 @@ class MaskedLM(Task):
         return np.arange(len(texts), dtype="int64")
 
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
-        """Return the rows with a new number each in each epoch: dynamic masking."""
+        """Return the rows with new masking seeds: dynamic masking."""
         return rows[0], draws
 
     # Text to batch.

@@ -1,4 +1,4 @@
-"""Questions of a data set: where their answers stand, and which were answered wrong."""
+"""Questions of a data set: positions of their answers, and wrong predictions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bert_keras.scoring.answers import question_score
 
 
 def answer_places(columns: Columns) -> np.ndarray:
-    """Return first character and end of an answer of each question, int32 [N, 2].
+    """Return start and end in characters of each question's answer, int32 [N, 2].
 
-    Of several the first whose text stands where it is said to; -1 for no answer, -2
-    where no answer does.
+    Of several answers the first whose text is at its `answer_start`; -1 if there is no
+    answer, -2 if none is at its place.
 
     Raises:
         DataError: a cell of `answers` is of another form.
@@ -33,10 +33,9 @@ def answer_places(columns: Columns) -> np.ndarray:
 
 
 def misplaced(columns: Columns) -> list[str]:
-    """Return what is to be said of answers that do not stand where they say.
+    """Return warnings about answers that are not at their `answer_start`.
 
-    A line that counts and names the answers, one that names the questions none of whose
-    answers does; none if all do.
+    One line counts and names these answers, one the questions without any valid answer.
     """
     wrong = misplaced_answers(columns)
     if not wrong:
@@ -63,7 +62,7 @@ def misplaced(columns: Columns) -> list[str]:
 
 
 def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
-    """Return row, text and start of each answer that does not stand at its start."""
+    """Return row, text and start of each answer whose text is not at its start."""
     pairs = zip(columns["context"], columns["answers"], strict=True)
     return [
         (row, text, start)

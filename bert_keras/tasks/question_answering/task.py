@@ -40,8 +40,8 @@ from bert_keras.tasks.question_answering.windows import (
 )
 from bert_keras.text.preprocessor import Preprocessor
 
-# The spans of a window that are compared are as many as its tokens times those of the
-# longest answer; each of the best is looked at one by one.
+# A window has as many candidate spans as its tokens times the longest answer; the best
+# are compared one by one.
 _MOST = {
     "stride": 100_000,
     "max_answer_tokens": 512,
@@ -53,21 +53,21 @@ _MOST = {
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(Confidence, Task):
-    """The answer to a question, cut out of a context of any length.
+    """The answer to a question, a span of a context of any length.
 
-    A context that does not fit beside its question is read in windows that overlap.
+    Contexts too long for one row with the question are read in overlapping windows.
 
     Args:
         no_answer: whether a question may have no answer in its context (SQuAD 2.0).
-        threshold: "no answer" is given where its score is above that of the best span
-            by more than this, in logits; `train` finds it on dev.
-        stride: context tokens from the start of a window to that of the next; half of
-            a window at most.
+        threshold: the answer is "no answer" where its score exceeds that of the best
+            span by more than this, in logits; `train` tunes it on dev.
+        stride: context tokens between the starts of two windows; half of a window at
+            most.
         max_answer_tokens: longest answer, 512 at most.
-        max_question_tokens: longer questions are cut.
+        max_question_tokens: longer questions are truncated.
         n_best: how many distinct answers are listed, 100 at most.
-        **confidence: those of `Confidence`. A question whose score is below
-            `abstain_below` gets the answer "" and `abstained`.
+        **confidence: those of `Confidence`. Where the score is below
+            `abstain_below`, the answer is "" and `abstained` true.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -129,7 +129,7 @@ class QuestionAnswering(Confidence, Task):
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:
-        """Return the task; some question without an answer makes it `no_answer`."""
+        """Return the task, `no_answer` if some question has no answer."""
         task = cls(no_answer=not all(columns["answers"]))
         targets = task.targets(columns)
         if not (targets >= 0).any():
@@ -140,11 +140,11 @@ class QuestionAnswering(Confidence, Task):
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> QuestionAnswering:
-        # Nothing there tells whether it learned to give no answer.
+        # The config does not say whether it was trained on unanswerable questions.
         return cls()
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        # One character for half of a surrogate pair, so that offsets stay right.
+        # Replaces lone surrogates by one character, which keeps offsets right.
         return tuple(
             [text.encode("utf-8", "replace").decode("utf-8") for text in part]
             for part in super().parts(items)
@@ -172,7 +172,7 @@ class QuestionAnswering(Confidence, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return windows, and for each token its window, and if it is start or end."""
+        """Return windows, and each token's window and whether it is start or end."""
         if weights is not None:
             raise ConfigError("`sample_weight` must be None for question answering")
         asked = self._windows(preprocessor, texts)
@@ -267,8 +267,10 @@ class QuestionAnswering(Confidence, Task):
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> QuestionAnswering:
-        """Return the task with the threshold for none of the best F1, the temperature
-        and the score to abstain below that dev rows tell.
+        """Return the task with the settings fitted on dev rows.
+
+        These are the threshold for no answer of the best F1, the temperature and the
+        score to abstain below.
         """
         task, found, factor = self, self._scored(columns, answers), 0
         if self.no_answer:

@@ -1,7 +1,7 @@
-"""What tasks that tag words share: data, words in a batch, answers, scores.
+"""Tagging of words: `TaggingTask` and `TokenClassification`.
 
-`token_classification` fine-tunes the encoder, `feature_tagging` leaves it as it is;
-they differ in the model alone.
+`TaggingTask` holds data, answers and scores; its subclasses differ in the model alone.
+`feature_tagging` keeps the encoder frozen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
 
 
-# What a batch holds beside the inputs of the model, for the answers.
+# Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
@@ -47,12 +47,12 @@ class TaggingTask(Confidence, Task):
 
     A row holds a list of words, or a text that is split at spaces, and as many tags. A
     plain text is split by the tokenizer, at spaces and punctuation. A word is labelled
-    at its first piece; its other pieces carry no loss. Sentences longer than
+    at its first piece; its other pieces have no loss. Sentences longer than
     `max_length` are read in windows (`words.lay_windows`).
 
-    Settings of each: `classes`, the tags in the order of the outputs, and those of
-    `Confidence`, fitted to the entities that are found: one whose score is below
-    `abstain_below` is left out.
+    Settings of each task are `classes`, the tags in the order of the outputs, and those
+    of `Confidence`, fitted to the predicted entities; an entity whose score is below
+    `abstain_below` is omitted.
     """
 
     columns = {"text": "text", "label": "label"}
@@ -103,7 +103,7 @@ class TaggingTask(Confidence, Task):
         return cls(**{"classes": classes_of(columns), **settings})
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
-        """Return lists of words; plain texts where a text has no tags beside it."""
+        """Return lists of words, or plain texts where there are no tags."""
         if "label" in columns:
             return (split_cells(columns, "text"),)
         return super().texts(columns)
@@ -249,9 +249,7 @@ class TaggingTask(Confidence, Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return the scores of the entities that are answered, and how far the scores
-        of those that are found can be trusted.
-        """
+        """Return entity scores, and the calibration of all entities found."""
         labels = split_cells(columns, "label")
         found = FoundEntities(labels, self.classes, answers["probabilities"])
         return {

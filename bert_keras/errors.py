@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 
 def reason_of(error: BaseException) -> str:
@@ -64,6 +65,18 @@ class NoRowsError(DataError):
 def received(value: object) -> str:
     """Return the end of an error: `received` and the value, cut short."""
     return f"received {shown(value)}"
+
+
+def first_of(items: Sequence[object], *, most: int = 10, between: str = ", ") -> str:
+    """Return the first items, and how many more there are.
+
+    Example:
+        >>> first_of(["a", "b", "c"], most=2)
+        'a, b and 1 more'
+    """
+    first = between.join(map(str, items[:most]))
+    more = len(items) - most
+    return f"{first}{between.rstrip(', ')} and {more:,} more" if more > 0 else first
 
 
 def one_line(value: object, *, longest: int = 300) -> str:

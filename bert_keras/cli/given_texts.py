@@ -50,8 +50,11 @@ def given_texts(
         items = _row_words(words(options.texts), task)
     elif options.input:
         try:
-            rows = task.read_texts(
-                options.input, columns=columns, header=options.header
+            rows = task.read(
+                options.input,
+                columns=columns,
+                header=options.header,
+                roles=task.roles,
             )
         except NoRowsError as error:
             say(f"{error}: nothing to answer")
@@ -69,18 +72,23 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
     count = len(task.roles)
     if count > 1 and all("\t" in text for text in texts):
         return list(_rows(texts, task, "TEXT"))
-    if task.lists_last and len(texts) >= count:
+    if _ends_in_list(task) and len(texts) >= count:
         return [_with_list(texts, count)]
-    if not task.lists_last and len(texts) % count == 0:
+    if not _ends_in_list(task) and len(texts) % count == 0:
         groups = [texts[start::count] for start in range(count)]
         return list(zip(*groups, strict=True)) if count > 1 else texts
     number = "an even number" if count == 2 else f"a multiple of {count}"
-    if task.lists_last:
+    if _ends_in_list(task):
         number = f"at least {count}"
     raise ConfigError(
         f"the model reads {' and '.join(task.roles)}: give {number} of texts, or a "
         f"row a text with tabs between; received {len(texts)}"
     )
+
+
+def _ends_in_list(task: Task) -> bool:
+    """Return whether the last role of a row is a list of texts."""
+    return task.signatures()["serving_default"][-1].shape.rank == 2
 
 
 def _with_list(texts: list[str], count: int) -> tuple[Any, ...]:
@@ -153,13 +161,13 @@ def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
         parts = text.split("\t")
         if count == 1:
             yield text
-        elif task.lists_last and len(parts) >= count:
+        elif _ends_in_list(task) and len(parts) >= count:
             yield _with_list(parts, count)
         elif len(parts) == count:
             yield tuple(parts)
         else:
             words = "two texts with a tab" if count == 2 else f"{count} texts with tabs"
-            more = " at least" if task.lists_last else ""
+            more = " at least" if _ends_in_list(task) else ""
             raise DataError(
                 f"must hold {words} between{more}; holds {len(parts)}",
                 path=place,

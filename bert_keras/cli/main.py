@@ -33,7 +33,7 @@ from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
-from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.text.tokenizer_files import read_folder
 from bert_keras.training.config import TrainConfig
 
@@ -143,7 +143,7 @@ def _train(options: argparse.Namespace) -> None:
         header=options.header,
         output=options.output,
         config=config,
-        task_settings=task.parse_settings(options.settings),
+        task_settings=parse_settings(task, options.settings),
         command=options.command_line,
         resume=options.resume,
     )
@@ -178,7 +178,7 @@ def _predict(options: argparse.Namespace) -> None:
     predictor = load(options.model, task=options.task, precision=options.precision)
     task = _with_settings(predictor.model, options)
     _answer_in_utf8()
-    names = [spec.name for spec in task.signature()]
+    names = [spec.name for spec in task.signatures()["serving_default"]]
     piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
     given = given_texts(options, task, chosen_columns(options), piped)
     wait = bool if options.texts or options.input else piped.wait
@@ -263,7 +263,7 @@ def _export(options: argparse.Namespace) -> None:
 
 def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
-    settings = model.task.parse_settings(options.settings)
+    settings = parse_settings(model.task, options.settings)
     model.task = model.task.changed(**settings)
     return model.task
 

@@ -1,4 +1,4 @@
-"""The names of classes: their order, and their places in a `config.json`."""
+"""Class names: their order, and their entries in `config.json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import CheckpointError, ConfigError, shown
+from bert_keras.errors import CheckpointError, ConfigError, first_of, shown
 
 if TYPE_CHECKING:
     from bert_keras.data.table import Columns
@@ -15,10 +15,10 @@ _MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong co
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the different names in order; by value where all are whole numbers.
+    """Return the distinct names, sorted; by value if all are whole numbers.
 
-    Names of the same value, such as "1" and "01", are ordered by their characters, so
-    that every process finds the same order.
+    Names of equal value, such as "1" and "01", are sorted as strings, so that the order
+    is deterministic.
 
     Example:
         >>> sorted_names({"10", "9", "09"})
@@ -47,10 +47,9 @@ def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Return the first names of classes for an error, each cut short."""
-    first = [name if len(name) <= 40 else name[:39] + "…" for name in names[:most]]
-    more = len(names) - most
-    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    """Return the first class names for an error, each shortened."""
+    cut = [name if len(name) <= 40 else name[:39] + "…" for name in names]
+    return first_of(cut, most=most)
 
 
 def _value(name: str) -> tuple[int, str]:
@@ -71,11 +70,11 @@ def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the classes in a Hugging Face `config.json`, by number.
 
-    Where it names none they are two, Hugging Face's default: `head_config` names those
-    of a head that is there.
+    Without `id2label` there are two, Hugging Face's default; `head_config` names those
+    of an existing head.
 
     Raises:
-        CheckpointError: they are no mapping from 0, 1 … to different names.
+        CheckpointError: `id2label` does not map 0, 1 … to different names.
     """
     names = config.get("id2label")
     if names is None:
@@ -94,15 +93,15 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ...]:
-    """Return the names of classes, a list or tuple of strings, as a tuple.
+    """Return class names, a list or tuple of strings, as a tuple.
 
     Args:
-        names: what was given as `classes`.
-        least: how many there must be.
-        what: the word for them in a message.
+        names: the value of `classes`.
+        least: minimum number of names.
+        what: plural noun for the error message.
 
     Raises:
-        ConfigError: they are no strings, too few, or not all different.
+        ConfigError: they are not strings, too few, or not all different.
     """
     count = "one" if least == 1 else "two"
     if not isinstance(names, list | tuple) or not all(
@@ -120,7 +119,7 @@ def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ..
 
 
 def _label(value: Any) -> str:
-    """Return a class name; Hugging Face's configs have numbers, too."""
+    """Return a class name; Hugging Face configs may also hold numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError
     return str(value)

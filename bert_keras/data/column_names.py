@@ -1,4 +1,4 @@
-"""The selected columns of a table: where they stand, if its first row names them."""
+"""Column selection by name or number, and header detection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER_WORDS = frozenset(
 def wanted_columns(
     columns: Mapping[str, str | int | None], optional: Sequence[str], header: str
 ) -> dict[str, str | int]:
-    """Return the roles that are asked for, each with the name or number of its column.
+    """Return the selected roles, each with the name or number of its column.
 
     Args:
         columns: role to its column; a role of `None` is left out.
@@ -50,7 +50,7 @@ def wanted_columns(
 def names_a_column(
     first: list[str], wanted: dict[str, str | int], optional: Sequence[str]
 ) -> bool:
-    """Return whether the first row holds a name that a column is selected by.
+    """Return whether the first row holds the name of a selected column.
 
     Args:
         first: its cells.
@@ -69,7 +69,7 @@ def locate_columns(
     named: bool,
     header: str,
 ) -> dict[str, int]:
-    """Return the index of the column of each role that the file has.
+    """Return the column index of each role found in the file.
 
     Args:
         path: the file, for messages.
@@ -77,7 +77,7 @@ def locate_columns(
         wanted: role to the name or number of its column.
         optional: roles whose column may be missing.
         named: whether the first row holds the names.
-        header: `auto`, `yes` or `no`: who said so.
+        header: `auto`, `yes` or `no`.
 
     Raises:
         DataError: a column is missing, or two have its name.
@@ -105,7 +105,7 @@ def locate_columns(
 
 
 def existing(first: list[str], named: bool) -> str:
-    """Return what columns there are, for a message."""
+    """Return the existing columns, for a message."""
     if named:
         more = ", …" if len(first) > 30 else ""
         return ", ".join(quote(name) for name in first[:30]) + more
@@ -113,13 +113,13 @@ def existing(first: list[str], named: bool) -> str:
 
 
 def quote(name: str | int) -> str:
-    """Return a name for a message, shortened."""
+    """Return a name in backquotes, shortened, for a message."""
     name = str(name)
     return f"`{name if len(name) <= 40 else name[:39] + '…'}`"
 
 
 def refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
-    """Raise if row 0 looks like names: a known word, or text above numbers alone.
+    """Raise if row 0 looks like a header: a known name, or text above numbers only.
 
     Raises:
         DataError: asks for `header`.
@@ -139,7 +139,7 @@ def refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
 
 
 def _number(column: str | int) -> int | None:
-    """Return the number that a column is selected by, or `None` for a name."""
+    """Return the number of a column, or `None` for a name."""
     if isinstance(column, int):
         return column
     return int(column) if column.isascii() and column.isdecimal() else None

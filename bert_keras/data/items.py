@@ -1,7 +1,7 @@
 """What callers pass as texts, as a list of plain Python values: `as_items`.
 
-Lists, arrays, tensors, series, generators and tables of any library are told apart by
-what they can do, so none of these libraries is imported.
+Lists, arrays, tensors, series, generators and tables are recognized by their methods
+and attributes, so their libraries are not imported.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def as_items(
         texts: an iterable of strings, or of tuples, lists or dicts of them: a list, an
             array or tensor, ragged or not, a series, a generator, a `tf.data.Dataset`
             of single rows; or a table with named columns, such as a dict of lists or
-            a DataFrame, whose other columns are passed over. Bytes must be UTF-8.
-        forms: the names of the columns of a row, several sets of which any will do.
-        name: the argument, for errors.
+            a DataFrame, whose other columns are ignored. Bytes must be UTF-8.
+        forms: alternative tuples of column names.
+        name: of the argument, for errors.
 
     Returns:
-        Strings, tuples and lists of strings, and what is neither as it came; a row of
-        a table is a tuple, or one value where there is one column.
+        Strings, tuples and lists of strings; other values unchanged. A row of a table
+        is a tuple, or a single value if there is one column.
 
     Raises:
-        DataError: it is no such thing, or has no order.
+        DataError: it is not iterable, or has no order.
     """
     table = _as_table(texts)
     if table is not None:
@@ -52,7 +52,7 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
     """Return texts as a list of strings, see `as_items`.
 
     Raises:
-        DataError: an item is no string.
+        DataError: an item is not a string.
     """
     items = as_items(texts, name=name)
     for row, item in enumerate(items):
@@ -78,7 +78,7 @@ def _numbered(texts: Any, name: str) -> Iterable[tuple[int, Any]]:
 
 
 def _item(value: Any, forms: Forms, name: str, row: int) -> Any:
-    """Return one row; that of a dict by the names of its columns."""
+    """Return one row; from a dict, the values of its columns."""
     if isinstance(value, Mapping):
         columns = _chosen(value, forms)
         if columns is None:
@@ -111,9 +111,9 @@ def _plain(value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return what a tensor, array, series or dataset holds; other values as they are.
+    """Return the values of a tensor, array, series or dataset; others unchanged.
 
-    Of no dimension it is a scalar.
+    Zero-dimensional ones give a scalar.
     """
     # RaggedTensor and pandas; Arrow; tf.data; tensors; NumPy.
     for way in ("to_list", "to_pylist", "as_numpy_iterator", "numpy", "tolist"):
@@ -131,7 +131,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _as_table(texts: Any) -> Mapping[str, Any] | None:
-    """Return the columns of a table by name, `None` for what is none."""
+    """Return the columns of a table by name; `None` if it is not a table."""
     if isinstance(texts, Mapping):
         return texts
     if isinstance(texts, Columns):

@@ -1,8 +1,7 @@
 """Rows in memory: data frames, Arrow tables, data sets, dicts and lists.
 
-`rows_in_memory` turns each of them into `MemoryRows`, which the readers of files take
-in the place of a path. Libraries are known by what their objects can do; none is
-imported.
+`rows_in_memory` turns each of them into `MemoryRows`, which the file readers accept in
+place of a path. Types are recognized by their methods; no library is imported.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ ACCEPTED = (
     "a path, a DataFrame, an Arrow table, a dict of lists, a list of dicts, a "
     "datasets.Dataset, or a finite tf.data.Dataset of dicts or (text, label) tuples"
 )
-_MISSING = ("NAType", "NaTType")  # what pandas has where a cell is empty
+_MISSING = ("NAType", "NaTType")  # of empty cells in pandas
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryRows:
-    """A table in memory; its rows are as those of a JSONL file.
+    """A table in memory, with rows like those of a JSONL file.
 
     Args:
-        columns: the N cells of each: text, `None`, lists or dicts.
+        columns: name to N cells: text, `None`, lists or dicts.
     """
 
     columns: dict[str, list[Any]]
@@ -47,7 +46,7 @@ class MemoryRows:
 
 
 def is_path(data: Any) -> bool:
-    """Say whether data is given by its path."""
+    """Return whether data is a path."""
     return isinstance(data, str | os.PathLike)
 
 
@@ -172,7 +171,7 @@ def _table(data: Any, name: str) -> dict[str, list[Any]]:
 
 
 def is_data(value: Any) -> bool:
-    """Say whether a value is a data set of its own, not a column of one."""
+    """Return whether a value is a data set of its own, not a column of one."""
     if is_path(value) or isinstance(value, Mapping):
         return True
     if isinstance(value, list | tuple):
@@ -181,7 +180,7 @@ def is_data(value: Any) -> bool:
 
 
 def is_column(cells: Any) -> bool:
-    """Say whether a value is the cells of a column: a list, an array, a series."""
+    """Return whether a value is the cells of a column: a list, an array, a series."""
     if isinstance(cells, str | bytes | Mapping) or not isinstance(cells, Iterable):
         return False
     return hasattr(cells, "__len__") and not hasattr(cells, "column_names")

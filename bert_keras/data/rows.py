@@ -11,7 +11,7 @@ be compressed; see `files.streams`. Its ending tells the format:
   else CSV if it holds a comma, else TSV (a file of one column).
 
 Every file is UTF-8, with or without a byte order mark; lines end in LF or CR LF. Empty
-lines at the end of a file are passed over.
+lines at the end of a file are skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from bert_keras.errors import DataError, NoRowsError
+from bert_keras.errors import DataError, NoRowsError, first_of
 from bert_keras.files.streams import COMPRESSED, lines_of, text_of
 
 FORMATS = {
@@ -35,7 +35,6 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
-_MOST_SHOWN = 10  # bad lines that an error names
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read line by line
 
 
@@ -55,13 +54,13 @@ def read_text(path: str) -> str:
 def stream_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file one by one, each with its line break.
 
-    Empty lines at the end of the file are passed over. A file of any size takes the
-    memory of its longest line.
+    Skips and rejects what `read_text` does, as it is reached; needs the memory of the
+    longest line.
 
     Raises:
         DataError: as for `read_text`; a bad line when it is reached.
     """
-    blank: list[str] = []  # passed over at the end of the file
+    blank: list[str] = []  # skipped at the end of the file
     parts: list[str] = []  # of a very long line
     found = False
     for _, part in itertools.chain(lines_of(path), [(0, "\n")]):
@@ -111,7 +110,7 @@ def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[s
         text: its text, or its lines one by one; a cell then has 64 MiB at most.
 
     Raises:
-        DataError: a quote is not closed, or is followed by more than a comma.
+        DataError: a quote is not closed, or is not followed by a comma.
     """
     limit, longest = csv.field_size_limit(), _MOST_CELL
     if isinstance(text, str):
@@ -175,7 +174,7 @@ def json_rows(
 
 
 def is_one_object(text: str) -> bool:
-    """Say whether a text is one object: of many lines, or of one with a list `data`."""
+    """Return whether a text is one object: of several lines, or with a list `data`."""
     if not text.startswith("{"):
         return False
     first, _, more = text.partition("\n")
@@ -195,7 +194,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
     """Return a value as text and what is wrong with it, empty if nothing is.
 
-    With `empty` it may be an empty string, or a list of texts, which stays JSON.
+    With `empty` it may also be an empty string or a list of texts, returned as JSON.
     """
     if empty and (value == "" or _is_list_of_texts(value)):
         return value and json.dumps(value), ""
@@ -215,14 +214,14 @@ def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    """Say whether a value is a list of texts, none of them empty; it may be."""
+    """Return whether a value is a list of texts, each not empty; the list may be."""
     return isinstance(value, list) and all(
         not isinstance(item, bool) and not json_cell(item)[1] for item in value
     )
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
+    """Return whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -231,7 +230,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
-    """Return one error for all bad lines: their count, and the first ten by name."""
+    """Return one error for all bad lines, with their count and the first ten."""
     by_line: dict[int, list[str]] = {}
     for line, message in sorted(problems):
         by_line.setdefault(line, []).append(message)
@@ -239,8 +238,6 @@ def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
     first_line, first_reason = reasons[0]
     if len(reasons) == 1:
         return DataError(first_reason, path=path, line=first_line)
-    shown = "; ".join(f"line {line}: {r}" for line, r in reasons[:_MOST_SHOWN])
-    if len(reasons) > _MOST_SHOWN:
-        shown += f"; and {len(reasons) - _MOST_SHOWN} more"
-    message = f"{len(reasons)} bad lines: {shown}"
+    named = [f"line {line}: {reason}" for line, reason in reasons]
+    message = f"{len(reasons)} bad lines: {first_of(named, between='; ')}"
     return DataError(message, path=path, line=first_line)

@@ -2,7 +2,7 @@
 
 Sources: Rajpurkar et al. 2016 (arXiv:1606.05250); Rajpurkar et al. 2018
 (arXiv:1806.03822), which adds `is_impossible` and `plausible_answers`; the latter are
-passed over.
+ignored.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import Any
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, NoRowsError
+from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 
-NO_ANSWER, UNKNOWN = -1, -2  # what `place_of` returns where there is no place
+NO_ANSWER, UNKNOWN = -1, -2  # of `place_of`: no answer, or not in the context
 _ROLES = ("id", "question", "context", "answers")
-_MOST_SHOWN = 10  # bad questions that an error names
 
 
 def is_squad(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file is one JSON object, as SQuAD is and a table of rows is not.
+    """Return whether a file is one JSON object, as SQuAD is, not a table of rows.
 
     Raises:
         DataError: it cannot be read, or begins like JSON and is broken.
@@ -40,21 +39,20 @@ def read_squad(
     """Return the questions of a SQuAD file, one a row, in their order.
 
     Args:
-        path: the file, perhaps gzipped. Or a table in memory, as of `as_columns`, with
-            a question a row; its `answers` are as those of a file, `(text, start)`
-            pairs, or lists of texts and starts, as in `datasets`.
+        path: the file, possibly gzipped. Or a table in memory, as `as_columns` takes
+            it, with one question a row; its `answers` are those of a file,
+            `(text, start)` pairs, or lists of texts and starts, as in `datasets`.
         columns: of a table: role (`id`, `question`, `context`, `answers`) to column.
-        with_answers: whether each question must have `answers`; they are left out if
-            not.
+        with_answers: whether to read `answers`, which each question must then have.
 
     Returns:
-        Columns of `id`, `question`, `context` and `answers`: of each question the list
-        of its (text, first character), empty where it has no answer. Offsets are as
-        the file says, right or wrong. `lines` count the questions, from 1.
+        Columns of `id`, `question`, `context` and `answers`: a list of (text, start in
+        characters) of each question, empty where it has no answer. Starts are not
+        checked. `lines` number the questions from 1.
 
     Raises:
-        DataError: the file is missing, no SQuAD, or has broken questions: all are
-            counted and the first ten named by their id.
+        DataError: the file is missing, is not SQuAD, or has invalid questions; the
+            error has their count and the first ten ids.
     """
     source = source_of(path)
     if isinstance(source, MemoryRows):
@@ -92,18 +90,15 @@ def read_squad(
             pairs = [(answer["text"], answer["answer_start"]) for answer in given]
             cells["answers"].append(pairs)
     if problems:
-        more = len(problems) - _MOST_SHOWN
-        shown = "; ".join(problems[:_MOST_SHOWN])
-        shown += f"; and {more} more" if more > 0 else ""
         count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
-        raise DataError(f"{count}{shown}", path=place)
+        raise DataError(f"{count}{first_of(problems, between='; ')}", path=place)
     if not cells["id"]:
         raise NoRowsError("holds no questions", path=place)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
 
 
 def is_answers(cell: Any) -> bool:
-    """Say whether a cell is a list of (text, first character)."""
+    """Return whether a cell is a list of (text, first character)."""
     return isinstance(cell, list | tuple) and all(
         isinstance(answer, list | tuple)
         and [type(part) for part in answer] == [str, int]
@@ -112,7 +107,7 @@ def is_answers(cell: Any) -> bool:
 
 
 def stands_at(context: str, text: str, start: int) -> bool:
-    """Say whether an answer's text begins at a character of its context."""
+    """Return whether an answer's text begins at a character of its context."""
     return start >= 0 and bool(text) and context.startswith(text, start)
 
 

@@ -1,7 +1,7 @@
 """Labelled columns of a user's file: `read_columns` gives lists of strings by role.
 
-The formats, TSV, CSV and JSONL, are those of `bert_keras.data.rows`. No row is ever
-lost in silence: a row that does not fit is an error with its line.
+The formats, TSV, CSV and JSONL, are those of `bert_keras.data.rows`. No row is
+silently dropped: an invalid row is an error with its line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.data.class_names import listed
 from bert_keras.data.column_names import (
     existing,
     locate_columns,
@@ -91,9 +92,39 @@ class Columns:
         return Columns(self.path, cells, [self.lines[row] for row in chosen])
 
     def select(self, roles: Mapping[str, str | int]) -> Columns:
-        """Return some of the columns, each with the role that it is to have."""
+        """Return some of the columns under new roles."""
         cells = {role: self[str(column)] for role, column in roles.items()}
         return Columns(self.path, cells, self.lines)
+
+    def indices(
+        self, role: str, values: Sequence[str], *, rule: str | None = None
+    ) -> np.ndarray:
+        """Return the index of each cell among the values, int32 [N].
+
+        Args:
+            role: of the column.
+            values: strings, all different.
+            rule: what a cell must be, for the error; by default one of the values.
+
+        Raises:
+            DataError: a cell is not among the values; named by line.
+
+        Example:
+            >>> as_columns(text=["a", "b"], label=["ham", "spam"]).indices(
+            ...     "label", ["ham", "spam"]
+            ... )
+            array([0, 1], dtype=int32)
+        """
+        index = {value: number for number, value in enumerate(values)}
+        rule = rule or f"one of {listed(values)}"
+        unknown = [
+            (row, f"`{role}` must be {rule}; {received(cell)}")
+            for row, cell in enumerate(self[role])
+            if cell not in index
+        ]
+        if unknown:
+            raise self.error(unknown)
+        return np.array([index[cell] for cell in self[role]], "int32")
 
     def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
         """Return one error that names the line of each problem, a (row, message)."""
@@ -104,8 +135,8 @@ class Columns:
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
     """Return the columns of a file, of a table in memory, or of lists.
 
-    `train` and `evaluate` take any data as it is: this is for columns of your own
-    choice, which they take, too. Numbers become the text that a file would hold.
+    `train` and `evaluate` take the same data directly; use this to choose or rename
+    columns. Numbers become text, as in a file.
 
     Args:
         data: a path of TSV, CSV, JSONL, CoNLL or SQuAD's JSON; a DataFrame, an Arrow
@@ -155,7 +186,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
 
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
-    """Return the columns of a file of any format; all of them if none is chosen."""
+    """Return chosen columns of a file of any format; by default all."""
     from bert_keras.data.squad import read_squad
     from bert_keras.data.tagged import ENDINGS, read_tagged
 
@@ -188,12 +219,12 @@ def column_names(path: str, text: str) -> list[str]:
 
 
 def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[int]:
-    """Return which rows are set aside: at random, but the last one of a kind stays.
+    """Return random rows to set aside, leaving at least one of each kind.
 
     Args:
-        kinds: of each row what must be left in some other.
-        count: how many rows; fewer, where too many are the last of their kind.
-        seed: of the draw.
+        kinds: the kinds of each row, such as its class.
+        count: number of rows; fewer if too many are the last of their kind.
+        seed: random seed.
 
     Returns:
         Their indices, in order.
@@ -211,7 +242,7 @@ def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[
 
 
 def read_lines(path: str | os.PathLike[str]) -> Columns:
-    """Return the lines of a file, each a `text`; blank ones are passed over."""
+    """Return the lines of a file, each a `text`; blank ones are skipped."""
     place = os.fspath(path)
     lines = enumerate(read_text(place).split("\n"), 1)
     texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
@@ -277,10 +308,10 @@ def stream_columns(
     header: str = "auto",
     rows_at_once: int = 1024,
 ) -> Iterator[Columns]:
-    """Yield what `read_columns` returns in parts, so that any file takes little memory.
+    """Yield what `read_columns` returns in parts, for files larger than memory.
 
-    Bad rows are an error when their part is reached; a header in a file whose columns
-    are selected by number is looked for in the first part.
+    Bad rows raise an error when their part is reached. A header in a file whose columns
+    are selected by number is detected in the first part.
 
     Args:
         path, columns, header: as in `read_columns`; no column is optional.

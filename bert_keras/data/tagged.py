@@ -1,13 +1,13 @@
 """Sentences with a tag for each word: CoNLL files, and JSONL of texts with spans.
 
-* CoNLL: a word and its tag a line, 2 to 4 cells with tabs or spaces between, the word
-  first and the tag last, a blank line between sentences; `-DOCSTART-` lines are passed
-  over. Tags are BIO, IOB1 or BIOES (or BILOU); all become BIO.
+* CoNLL: one word a line, 2 to 4 cells separated by tabs or spaces, the word first and
+  its tag last, a blank line between sentences; `-DOCSTART-` lines are skipped. Tags are
+  BIO, IOB1 or BIOES (or BILOU); all are converted to BIO.
 * JSONL: `text`, and `spans` or `entities`, a list of `{"start", "end", "label"}` in
-  characters. The words are those that BERT's tokenizer sees.
+  characters. Texts are split into words as BERT's tokenizer splits them.
 
-What is wrong is named by file and line. Source of the format: Tjong Kim Sang and De
-Meulder 2003 (CoNLL-2003 shared task), section 2.1.
+Errors name file and line. Source of the format: Tjong Kim Sang and De Meulder 2003
+(CoNLL-2003 shared task), section 2.1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert_keras.data.rows import (
     read_text,
 )
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, first_of, received
 from bert_keras.runs.progress import say
 from bert_keras.scoring.entities import (
     PREFIXES,
@@ -47,7 +47,6 @@ WORD_LINES = "word_lines"  # a role beside `text` and `label`: the line of each 
 ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 _DOCUMENT = "-DOCSTART-"
 _MOST_COLUMNS = 4
-_MOST_SHOWN = 10
 
 
 def read_tagged(
@@ -60,15 +59,15 @@ def read_tagged(
 
     Args:
         path: JSONL by its ending or its first character, else CoNLL. Or a table in
-            memory, as of `as_columns`: its texts are lists of words with lists of tags
-            beside, strings that are split at spaces, or texts with spans.
-        columns: `text` and `label` to a key of JSONL, or to a number from 0 of CoNLL's
-            columns; by default the first and the last.
-        header: `yes` passes over the first line of a CoNLL file.
+            memory, as `as_columns` takes it: lists of words and of tags, strings that
+            are split at spaces, or texts with spans.
+        columns: `text` and `label` to a JSONL key, or to the number, from 0, of a CoNLL
+            column; by default the first and the last.
+        header: `yes` skips the first line of a CoNLL file.
 
     Raises:
-        DataError: the file is missing or broken, a tag is none, or a span does not
-            begin and end with a word.
+        DataError: the file is missing or broken, a tag is invalid, or a span does not
+            begin and end at word boundaries.
     """
     chosen = {role: name for role, name in (columns or {}).items() if name is not None}
     place = source_of(path)
@@ -89,9 +88,9 @@ def read_words(
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
 ) -> Columns | None:
-    """Return the words of each sentence of a CoNLL file, or `None` if it is none.
+    """Return the words of each sentence of a CoNLL file, or `None` for other files.
 
-    CoNLL is what has its ending, or blank lines between others, which no table has.
+    A CoNLL file is recognized by its ending, or by blank lines between others.
     """
     place = os.fspath(path)
     text = read_text(place)
@@ -106,8 +105,8 @@ def read_words(
 def split_words(text: str) -> list[tuple[int, int]]:
     """Return start and end of each word of a text, as BERT's tokenizer splits it.
 
-    Words end at spaces; punctuation and CJK characters are words of their own; what the
-    tokenizer drops is in no word, unless it stands inside one.
+    Words are separated by spaces; punctuation and CJK characters are words of their
+    own; characters that the tokenizer removes only count inside a word.
 
     Example:
         >>> split_words("Mr. Li")
@@ -127,13 +126,13 @@ def split_words(text: str) -> list[tuple[int, int]]:
             found[-1] = (found[-1][0], place + 1)
         elif kind in (characters.WORD, characters.ALONE):
             found.append((place, place + 1))
-        if kind != characters.GONE:  # what is dropped is no break
+        if kind != characters.GONE:  # a removed character does not end a word
             open_word = kind == characters.WORD
     return found
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
-    """Return the tags of a sentence, of whatever scheme, as BIO."""
+    """Convert the tags of a sentence from any scheme to BIO."""
     return tags_of(entities_of(tags), len(tags))
 
 
@@ -192,24 +191,23 @@ def _read_conll(
 def _tell_of_strays(
     path: str, labels: list[list[str]], word_lines: list[list[int]]
 ) -> None:
-    """Say which tags continue an entity that none has begun."""
+    """Report I- tags that do not follow a tag of the same entity."""
     if lines := [word_lines[row][place] for row, place in stray_tags(labels)]:
-        shown = ", ".join(map(str, lines[:_MOST_SHOWN]))
-        shown += ", …" if len(lines) > _MOST_SHOWN else ""
+        shown = first_of(lines)
         say(f"{path}: {len(lines):,} tags I-x begin entities, as B-x: lines {shown}")
 
 
 def _conll_places(
     path: str, chosen: Mapping[str, str | int | None], width: int
 ) -> dict[str, int]:
-    """Return the column of the word and, if it is asked for, that of the tag."""
+    """Return the columns of word and, if wanted, tag."""
     places = {"text": 0, "label": width - 1}
     for role, column in chosen.items():
         if role not in places:
             raise ConfigError(
                 f"the columns must be those of text and label; received {role!r}"
             )
-        if column is None:  # not asked for, or by its default
+        if column is None:  # no label wanted, or the default
             if role == "label":
                 del places[role]
             continue
@@ -236,7 +234,7 @@ def _counted(columns: int) -> str:
 
 
 def _are_spans(cells: list[Any]) -> bool:
-    """Say whether the cells of a column are lists of spans, not of tags."""
+    """Return whether the cells of a column are lists of spans, not of tags."""
     items = [item for cell in cells if isinstance(cell, list) for item in cell]
     return bool(items) and all(isinstance(item, dict) for item in items)
 
@@ -244,7 +242,7 @@ def _are_spans(cells: list[Any]) -> bool:
 def _read_word_lists(
     table: MemoryRows, chosen: Mapping[str, str | int | None]
 ) -> Columns:
-    """Return the columns of words and tags in memory, a list of strings a row."""
+    """Return columns of words and tags in memory, a list of strings a row."""
     found: dict[str, list[Any]] = {}
     problems: list[tuple[int, str]] = []
     for role, column in chosen.items():
@@ -333,11 +331,11 @@ def _entities_in(
 
 
 def _span(span: Any) -> tuple[int, int, str | None]:
-    """Return start, end and label of a span, the label `None` where it is none."""
+    """Return start, end and label of a span; the label is `None` if invalid."""
     if not isinstance(span, dict):
         return 0, 0, None
     start, end, label = (span.get(key) for key in ("start", "end", "label"))
-    # Numbers of JSONL come as they are written.
+    # JSONL numbers are strings, spelled as in the file.
     places = [int(str(n)) for n in (start, end) if re.fullmatch(r"\d{1,9}", str(n))]
     cell, reason = json_cell(label)
     if len(places) < 2 or reason or not isinstance(label, str):

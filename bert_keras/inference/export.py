@@ -58,7 +58,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
 
     Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
     and `text_b`, string [B], and gives the task's answers; the task's
-    `more_signatures` take other forms, such as lists of words; `ids` takes the model's
+    `signatures` take other forms, such as lists of words; `ids` takes the model's
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` where answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
@@ -162,7 +162,7 @@ def _write(model: TaskModel, folder: Path) -> None:
         "task": name_of(type(model.task)),
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
-        "inputs": [spec.name for spec in model.task.signature()],
+        "inputs": [spec.name for spec in model.task.signatures()["serving_default"]],
     }
     text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
     (extra / ANSWERS).write_text(text, encoding="utf-8")
@@ -191,9 +191,10 @@ def _signatures(model: TaskModel) -> dict[str, Any]:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
-    texts = {"serving_default": task.signature(), **task.more_signatures()}
     return {
-        **{name: from_texts(signature) for name, signature in texts.items()},
+        **{
+            name: from_texts(signature) for name, signature in task.signatures().items()
+        },
         "ids": from_ids,
     }
 

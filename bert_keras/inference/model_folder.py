@@ -136,7 +136,7 @@ def load_model(
     model = TaskModel(encoder, found, preprocessor)
     check_head([weight.path for weight in model.weights], checkpoint, found.name)
     check_tied(model, checkpoint)
-    passed = found.passed_scopes + (() if found.pooler else ("bert/pooler/",))
+    passed = _passed_scopes(found) + (() if found.pooler else ("bert/pooler/",))
     scopes = {weight.path.split("/")[0] for weight in model.weights}
     if scopes == {"bert"}:  # a task without a head passes over those of others
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
@@ -144,6 +144,13 @@ def load_model(
     assign(model, checkpoint, optional=passed)
     encoder.source = str(checkpoint.path)
     return model
+
+
+def _passed_scopes(task: Task) -> tuple[str, ...]:
+    """Return the scopes of pretraining heads that a task's model has no use for."""
+    heads = ("cls/predictions/", "cls/seq_relationship/")
+    taken = task.pretrained_scopes
+    return tuple(head for head in heads if taken and head not in taken)
 
 
 def task_of(

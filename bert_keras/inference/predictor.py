@@ -118,7 +118,7 @@ class Predictor:
             _ranks(signature): tf.function(
                 function, input_signature=signature, autograph=False
             )
-            for signature in (task.signature(), *task.more_signatures().values())
+            for signature in task.signatures().values()
         }
 
     def predict(self, texts: Any, *, batch_size: int = 32) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ class Predictor:
         """
         rows: list[dict[str, Any]] = []
         task = self.model.task
-        signatures = (task.signature(), *task.more_signatures().values())
+        signatures = task.signatures().values()
         forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
         parts = task.parts(as_items(texts, forms))
         for answers in self.stream(parts, batch_size=batch_size):
@@ -157,7 +157,7 @@ class Predictor:
             batch_size: rows computed at once.
             seen: called after each batch with the number of its rows.
         """
-        texts = self.model.task.scored_texts(columns)
+        texts = self.model.task.texts(columns, use="score")
         stream = self._stream(self._measure, texts, batch_size=batch_size, seen=seen)
         return _joined(list(stream))
 

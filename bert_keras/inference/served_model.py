@@ -138,12 +138,12 @@ class ServedModel:
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
         if not self._task.answers_ids:
-            return self._task.assess(texts, preprocessor, self)
+            return self._task.respond(texts, preprocessor, self, scored=True)
         task = copy.copy(self._task)
         # The graph has answered by now; a frozen dataclass is set so.
         object.__setattr__(task, "answer", lambda outputs, batch: outputs.answers)
         try:
-            return task.assess(texts, preprocessor, self)
+            return task.respond(texts, preprocessor, self, scored=True)
         except (AttributeError, TypeError, ValueError, KeyError, IndexError):
             raise BertKerasError(
                 f"{self._folder}: the scores of {task.name} need more of the model "
@@ -168,7 +168,10 @@ class ServedModel:
                     f"for {self._task.name}; it takes {', '.join(inputs)}"
                 )
         # A record of other classes than the graph's does not fit its answers.
-        texts = tuple(tf.fill([1] * s.shape.rank, "a") for s in self._task.signature())
+        texts = tuple(
+            tf.fill([1] * s.shape.rank, "a")
+            for s in self._signatures()["serving_default"]
+        )
         try:
             found = self.answer(one_or_all(texts))
             self._task.rows({key: value.numpy() for key, value in found.items()})
@@ -185,7 +188,7 @@ class ServedModel:
 
     def _signatures(self) -> dict[str, Any]:
         task = self._task
-        return {"serving_default": task.signature(), **task.more_signatures()}
+        return task.signatures()
 
     def _signature(self, name: str) -> Any:
         return self._served.signatures[name]

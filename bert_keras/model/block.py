@@ -25,7 +25,7 @@ _MOST_DROPPED = 65_534
 def check_rate(name: str, rate: Any) -> None:
     """Raise ConfigError unless a dropout rate is in [0, 1), as in `BertConfig`.
 
-    At a rate of 1 nothing is left that could be scaled up to the mean.
+    At a rate of 1 there is nothing left to scale.
     """
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not is_number or not 0 <= rate < 1:
@@ -65,7 +65,7 @@ def dropout(x: Any, rate: float, seed: Any) -> Any:
 
 
 class _DrawnSeed(keras.random.SeedGenerator):
-    """A seed that was drawn already, in the form that `keras.random` asks for."""
+    """An already drawn seed, with the interface that `keras.random` expects."""
 
     _initial_seed = 0  # torch's dropout would ignore a generator without this
 
@@ -77,7 +77,7 @@ class _DrawnSeed(keras.random.SeedGenerator):
 
 
 def activation(name: str) -> Callable[[Any], Any]:
-    """Return the activation that a config means by `hidden_act`.
+    """Return the activation named by `hidden_act` in a config.
 
     `gelu` is the erf form written out (an ONNX converter finds no Erfc then),
     `gelu_new` the tanh form of Google's released code.
@@ -96,7 +96,7 @@ def _gelu(x: Any) -> Any:
 def _gelu_for_training(x: Any) -> Any:
     """Return `_gelu`, with its gradient in few passes over memory on TensorFlow.
 
-    Other backends compile, and find these few passes by themselves.
+    Other backends compile, which fuses the passes.
     """
     if keras.config.backend() != "tensorflow":
         return _gelu(x)
@@ -245,7 +245,7 @@ class Block(keras.layers.Layer):
         return forward(x, bias, *seeds)
 
     def _forward(self, x: Any, wanted: EveryToken, activate: Any, seeds: Any) -> Any:
-        """Return the outputs of the wanted tokens."""
+        """Return the outputs of the selected tokens."""
         context, probabilities = self._attend(x, wanted, seeds[0])
         y = dropout(self.attention_output(context), self.dropout_rate, seeds[1])
         x = self.attention_norm(wanted.x + y)

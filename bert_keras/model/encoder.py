@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-# What a packed row needs besides: see `packing.pack_rows`.
+# Further inputs of packed rows: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 
 
@@ -217,10 +217,10 @@ class BertEncoder(Quantizable, keras.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     def pool(self, inputs: dict[str, Any]) -> Any:
-        """Return `pooled_output` of a batch dict alone, [B, H] or [S, H].
+        """Return only the `pooled_output` of a batch dict, [B, H] or [S, H].
 
-        Equal to the output of that name, without what nobody reads of the last block:
-        its other tokens are keys and values only.
+        Equal to the output of that name, but the last block computes only the tokens
+        that the pooler reads.
 
         Raises:
             ConfigError: the encoder has no pooler.
@@ -232,7 +232,7 @@ class BertEncoder(Quantizable, keras.Model):
         return self.pooler(self._first_tokens(x, bias, inputs))
 
     def read_at(self, inputs: dict[str, Any], columns: Any) -> dict[str, Any]:
-        """Return the outputs of a batch dict at some tokens alone.
+        """Return the outputs of a batch dict at some tokens only.
 
         `sequence_output` [R, P, H] at `columns` int32 [R, P] of its R rows (below 0
         read as 0) and, of an encoder with the pooler, `pooled_output`: equal to the
@@ -276,12 +276,12 @@ class BertEncoder(Quantizable, keras.Model):
         return layers.TokenEmbedding(self.embeddings.word_embeddings)
 
     def enable_lora(self, rank: int, *, seed: int | None = None) -> None:
-        """Let query and value of each block learn by matrices of this rank (LoRA).
+        """Train query and value of each block by matrices of this rank (LoRA).
 
         All other weights below the pooler are frozen, in every model on the encoder.
 
         Raises:
-            ConfigError: no block is left to learn.
+            ConfigError: all blocks are frozen.
         """
         from bert_keras.model.lora import add_lora
 
@@ -300,7 +300,7 @@ class BertEncoder(Quantizable, keras.Model):
         Raises:
             CheckpointError: something is missing, broken or of another shape.
         """
-        # Readers of files are another room, needed only here.
+        # The file readers are imported only when needed.
         from bert_keras.checkpoints import has_pooler, read_checkpoint
         from bert_keras.runs.progress import say
 
@@ -313,14 +313,14 @@ class BertEncoder(Quantizable, keras.Model):
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, **settings: Any) -> BertEncoder:
-        """Return the encoder of a checkpoint that is open; see `from_pretrained`."""
+        """Return the encoder of an open checkpoint; see `from_pretrained`."""
         from bert_keras.checkpoints import assign, check_encoder, has_pooler
 
         check_encoder(checkpoint)
         pooled = has_pooler(checkpoint)
         with undrawn():
             encoder = cls(checkpoint.config, **{"pooler": pooled, **settings})
-        # Heads, those of users' own tasks too, are no part of the encoder.
+        # Heads, including those of users' own tasks, are not part of the encoder.
         scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
         optional = tuple(scopes - {"bert/"})
         if not pooled or not settings.get("pooler", True):

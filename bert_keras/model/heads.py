@@ -1,4 +1,4 @@
-"""What stands on the encoder for a task: `PooledHead`.
+"""Heads on the encoder: `PooledHead`, and layers for multiple choice.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.2.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-NO_CHOICE = -1e9  # the score of what fills up a row; finite in float32
+NO_CHOICE = -1e9  # score of padding; finite in float32
 
 
 def choice_inputs() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def choice_inputs() -> dict[str, Any]:
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class ChoiceRows(keras.layers.Layer):
-    """A batch dict of choices as one of texts, which an encoder takes.
+    """Reshapes a batch dict of choices to one of texts, for the encoder.
 
     Call: the dict of `choice_inputs`, with `None` for what a padded batch lacks.
     Returns the dict of the same names, [B*C, T] or [R, T], `cls_positions` [B*C].
@@ -64,7 +64,7 @@ def _flat(name: str, value: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class ChoiceScores(keras.layers.Layer):
-    """One score a text as one row of scores a context.
+    """Reshapes one score a text to one row of scores a context.
 
     Call: `scores` [B*C, 1] or [S, 1], and of the batch dict of `choice_inputs` the
     `padding_mask` and, if packed, the `cls_positions`. Returns float32 [B, C], -1e9

@@ -1,4 +1,4 @@
-"""First values of weights: the paper's, or none where a checkpoint gives them.
+"""Weight initialization: the paper's, or none where a checkpoint follows.
 
 Source: google-research/bert `modeling.py` (`create_initializer`).
 """
@@ -18,11 +18,11 @@ _UNDRAWN = contextvars.ContextVar("undrawn", default=False)
 
 @contextlib.contextmanager
 def undrawn() -> Iterator[None]:
-    """Make layers whose weights hold nothing yet, and get values before they are used.
+    """Create layers with uninitialized weights, to be assigned before use.
 
-    To draw a hundred million numbers takes most of the time of loading a model, and
-    memory that was never written to is not taken. What is drawn later, of the same
-    seeds, is the same as ever. A pooler, which a checkpoint may lack, is drawn still.
+    Drawing a hundred million random numbers takes most of the time of loading a model,
+    and memory that is never written to is not allocated. Later draws from the same
+    seeds do not change. A pooler, which a checkpoint may lack, is still initialized.
     """
     token = _UNDRAWN.set(True)
     try:
@@ -32,7 +32,7 @@ def undrawn() -> Iterator[None]:
 
 
 class _Undrawn(keras.initializers.TruncatedNormal):
-    """Takes its seed as the initializer does that it stands for, and draws nothing."""
+    """Consumes a seed like the initializer it replaces, and draws nothing."""
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         if keras.config.backend() != "tensorflow":
@@ -48,7 +48,7 @@ def initializer(
 ) -> Any:
     """Return the paper's initializer; `offset` sets weights of one seed apart.
 
-    With `always` it draws under `undrawn`, too.
+    With `always` it draws inside `undrawn` as well.
     """
     seed = None if seed is None else seed + offset
     draws = always or not _UNDRAWN.get()

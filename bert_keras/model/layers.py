@@ -1,4 +1,4 @@
-"""The bricks around the Transformer blocks: embeddings, attention bias, pooler.
+"""Layers around the Transformer blocks: embeddings, attention bias, pooler.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3. Weights carry the names of
 Google's variable scopes, so `variable.path` reads `bert/embeddings/word_embeddings`.
@@ -19,7 +19,7 @@ _MASKED = -1e9  # finite in float32, where the scores are summed up and normaliz
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class AttentionBias(keras.layers.Layer):
-    """What is added to the attention scores: 0 where a token may look, else -1e9.
+    """Attention bias: 0 where a token may attend, else -1e9.
 
     Args:
         causal: `True` lets each token see itself and the tokens before it only.

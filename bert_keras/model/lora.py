@@ -1,8 +1,8 @@
-"""Training fewer weights, to save memory: frozen lower layers, and LoRA.
+"""Parameter-efficient training: frozen lower layers, and LoRA.
 
-A frozen weight has no gradient and no moments, and below the lowest one that learns no
-activation is kept. LoRA (low-rank adaptation) adds to the kernels of query and value a
-product of two thin matrices, which alone learn, with the pooler and the head.
+A frozen weight has no gradient and no moments, and no activations are kept below the
+lowest trainable one. LoRA (low-rank adaptation) adds the product of two thin matrices
+to the kernels of query and value; only these, the pooler and the head are trained.
 
 Source: Hu et al. 2021 (arXiv:2106.09685), section 4.2 for the kernels it is put on.
 """
@@ -45,10 +45,9 @@ def add_lora(
     seed: int | None = None,
     frozen: Sequence[keras.layers.Layer] = (),
 ) -> None:
-    """Let an encoder's blocks learn by low-rank matrices alone, by Keras's own.
+    """Enable Keras's LoRA in an encoder's blocks and freeze their other weights.
 
-    Blocks that are frozen stay so. What is new starts at zero: the outputs are as
-    before.
+    Frozen blocks stay frozen. The product starts at zero, so outputs do not change.
 
     Args:
         encoder: its embeddings and blocks are frozen.
@@ -115,7 +114,7 @@ def plain_weights(model: Any) -> dict[str, np.ndarray]:
 
 
 def has_lora(encoder: BertEncoder) -> bool:
-    """Say whether an encoder learns by low-rank matrices."""
+    """Return whether an encoder is trained with LoRA."""
     return any(True for _ in _with_lora(encoder))
 
 

@@ -14,11 +14,11 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Lstm(keras.layers.Layer):
-    """An LSTM that may start anew at any token, so that rows can be packed.
+    """An LSTM whose state resets between the sequences of a packed row.
 
-    What it gives for a sequence is what `keras.layers.LSTM` gives for that sequence
-    alone. The products with its inputs are one for all tokens, and so are the gradients
-    of its weights: only the product with the state goes from token to token.
+    Its output for a sequence equals that of `keras.layers.LSTM` for that sequence
+    alone. The products with the inputs, and the gradients of the weights, are computed
+    for all tokens at once; only the product with the state runs token by token.
 
     Args:
         units: width of state and output U.
@@ -147,7 +147,7 @@ def _gradients(
 ) -> tuple[Any, None, Any]:
     """Return the gradients of `z`, of `keep` (none) and of `kernel`.
 
-    What the gates were is computed again, for all tokens at once.
+    The gates are recomputed, for all tokens at once.
     """
     h, c = (keep * _shifted(state, not backward) for state in (h, c))  # of the last
     units = kernel.shape[0]
@@ -194,7 +194,7 @@ def _product(x: Any, kernel: Any) -> Any:
 
 
 def _shifted(values: Any, later: bool) -> Any:
-    """Return values [T, …] one place later, or earlier; 0 where nothing comes."""
+    """Shift values [T, …] by one place, later or earlier, padding with 0."""
     nothing = ops.zeros_like(values[:1])
     parts = (nothing, values[:-1]) if later else (values[1:], nothing)
     return ops.concatenate(parts, axis=0)

@@ -20,10 +20,9 @@ from bert_keras.model.wanted_tokens import tokens_at
 class MaskedLMHead(keras.layers.Layer):
     """Dense H to H, activation, LayerNorm, then the product with the token embeddings.
 
-    The table of the embeddings goes in as a tensor (`BertEncoder.token_table`), so it
-    stays tied whatever is saved and loaded. The product is
-    made at the chosen positions alone: with 15% of the tokens masked, for a seventh
-    of the work.
+    The embedding table is passed as a tensor (`BertEncoder.token_table`), so it stays
+    tied after saving and loading. Logits are computed at the masked positions only:
+    with 15% of the tokens masked, a seventh of the work.
 
     Args:
         hidden_size, vocab_size: H and V.
@@ -126,15 +125,15 @@ class MaskedLMHead(keras.layers.Layer):
         }
 
 
-NO_LABEL = -1  # stands where a row has fewer tokens to predict
+NO_LABEL = -1  # padding where a row has fewer tokens to predict
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
-    """The share of the labels, int [R, P], that logits [R, P, V] are highest at."""
+    """Accuracy: the share of labels, int [R, P], with the highest logit [R, P, V]."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        # Flat: else Keras takes the mean of each row, and rows are of many lengths.
+        # Flat, else Keras averages each row first, and rows differ in length.
         logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))
         weights = ops.ravel(_weights(y_true, sample_weight))
         return super().update_state(ops.ravel(y_true), logits, weights)
@@ -142,7 +141,7 @@ class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class MaskedPerplexity(keras.metrics.Mean):
-    """e to the mean cross-entropy (nats) of labels int [R, P], logits [R, P, V].
+    """Perplexity: exp of the mean cross-entropy of labels [R, P], logits [R, P, V].
 
     Example:
         >>> metric = MaskedPerplexity()

@@ -70,9 +70,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class _Adam(keras.optimizers.Optimizer):
-    """What AdamW and LAMB share: Adam's update, and rows of embeddings.
+    """Adam's update and sparse embedding gradients, shared by AdamW and LAMB.
 
-    Rows that occur several times in a batch are taken as one, their sum.
+    Gradients of rows that occur several times in a batch are summed.
     """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -177,7 +177,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
 
 
 def _sum_repeated_rows(gradient: Any) -> Any:
-    """Return the gradient of an embedding table with each row named once.
+    """Return the gradient of an embedding table with each row once.
 
     TensorFlow keeps one slice a token; the norm of those is not that of the gradient.
     """

@@ -21,7 +21,7 @@ _LOWEST = -1e9  # below any hidden state, finite
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class LayerMix(keras.layers.Layer):
-    """Several hidden states as one.
+    """Combines several hidden states.
 
     Args:
         combine: `sum`; `concat`, side by side in the order given; or `weighted`, the
@@ -74,7 +74,7 @@ class LayerMix(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class TextPooling(keras.layers.Layer):
-    """One vector a text of its tokens' vectors, in either layout.
+    """Pools token vectors to one vector a text, in either layout.
 
     `[CLS]` and `[SEP]` count among the tokens, as in sentence-transformers.
 
@@ -145,7 +145,7 @@ class TextPooling(keras.layers.Layer):
             cls_positions[:, None], ops.arange(texts, dtype="int32"), (total,)
         )
         real = ops.reshape(ops.cast(padding_mask, "bool"), (-1,))
-        # What is padding counts for one text more, which is left out.
+        # Padding counts as one more text, which is dropped.
         text = ops.where(real, ops.take(numbers, first), texts)
         if self.pooling == "max":
             return ops.segment_max(flat, text, num_segments=texts + 1)[:texts]

@@ -1,8 +1,8 @@
 """Keras's `quantize` for the models here: `Quantizable`.
 
-A quantized model answers, and exports as a SavedModel. It is not saved otherwise: the
-formats of model folders have no such weights, and a `.keras` file of layers that are
-nested, as the blocks are, does not load again (Keras 3.15).
+A quantized model can predict and be exported as a SavedModel. It cannot be saved
+otherwise: model folders have no such weights, and a `.keras` file with nested layers,
+such as the blocks, does not load again (Keras 3.15).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
 
 
 class Quantizable(_Model):
-    """Lets `quantize` pass over layers that have no products; a base of models."""
+    """A base of models whose `quantize` skips layers without matrix products."""
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
@@ -41,7 +41,7 @@ class Quantizable(_Model):
 
 
 def check_not_quantized(model: keras.Model, what: str) -> None:
-    """Raise if weights are quantized, which no file of ours can hold.
+    """Raise if weights are quantized, which our file formats cannot hold.
 
     Raises:
         ConfigError: names what cannot be done.

@@ -1,7 +1,7 @@
-"""The tokens of a batch whose outputs are wanted of a block, and what they attend to.
+"""Selects the tokens whose outputs are needed from the last block.
 
-Heads read few tokens: a pooler the first of each text, a masked-LM head those that are
-hidden. Of the last block the others are keys and values only.
+Heads read few tokens: a pooler the first of each text, a masked-LM head the masked
+ones. In the last block the other tokens serve as keys and values only.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class EveryToken:
         self.bias = bias
 
     def of_row(self, values: Any) -> Any:
-        """Return values [B, …] for each group of tokens that share them."""
+        """Repeat values [B, …] for each group of tokens that share them."""
         return values
 
     def laid(self, x: Any) -> Any:
-        """Return values [Q, H] in the form of the block's output."""
+        """Reshape [Q, H] to the block's output shape."""
         return ops.reshape(x, self._shape)
 
 
@@ -96,7 +96,7 @@ def first_tokens(x: Any, cls_positions: Any = None) -> Any:
 
 
 def tokens_at(x: Any, columns: Any) -> Any:
-    """Return what `x` [B, T, D] holds at `columns` int32 [B, P], [B * P, D].
+    """Gather `x` [B, T, D] at `columns` int32 [B, P]; returns [B * P, D].
 
     Columns below 0 are read as 0.
     """
@@ -107,7 +107,7 @@ def tokens_at(x: Any, columns: Any) -> Any:
 
 
 def shape_of(x: Any) -> tuple[Any, ...]:
-    """Return the sizes of `x`, those that the graph knows as numbers."""
+    """Return the shape of `x`, with static sizes as numbers."""
     return tuple(
         ops.shape(x)[axis] if size is None else size
         for axis, size in enumerate(x.shape)

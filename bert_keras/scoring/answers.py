@@ -241,7 +241,7 @@ def _check_lengths(golds: Sequence[Any], others: Sequence[Any]) -> None:
 
 
 class ScoredAnswers:
-    """The answers to N questions and their scores, before any is abstained from.
+    """The answers to N questions and their scores, before abstaining.
 
     Args:
         golds: the gold answers of each question, none where it has no answer.
@@ -279,7 +279,7 @@ class ScoredAnswers:
         self.confidence = np.where(none[:, np.newaxis], of_null, of_span)
 
     def best_threshold(self) -> float:
-        """Return the threshold for none that gives the best F1."""
+        """Return the threshold for no answer with the best F1."""
         return best_threshold(self._golds, self._best, self._nulls)
 
     def scores(self, *, abstain_below: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Confidence that can be trusted: temperature, abstention, and what they change.
+"""Calibration of confidence: temperature scaling and abstention.
 
-Probabilities are float [N, C], labels integer [N]; NumPy float64, no TensorFlow. What
-is fitted here on dev rows becomes a setting of the task, and is applied in its graph.
+Probabilities are float [N, C], labels integer [N]; NumPy float64, no TensorFlow. Values
+fitted on dev rows become settings of the task, applied in its graph.
 
 Sources: Guo et al. 2017 (arXiv:1706.04599), section 4.2 (temperature scaling); Geifman
 and El-Yaniv 2017 (arXiv:1705.08500) for a threshold that keeps an accuracy.
@@ -19,16 +19,16 @@ from bert_keras.scoring.probabilities import cross_entropy, expected_calibration
 from bert_keras.settings import check_choice, check_number
 
 CALIBRATIONS = ("none", "temperature")
-# Few dev rows that are all answered rightly would ask for a temperature of 0.
+# A few dev rows, all correct, would lead to a temperature of 0.
 LEAST, MOST = 0.1, 10.0
-# What a task may have: logits divided by it are finite in float32, and tell apart.
+# Allowed in a task: logits divided by it stay finite and distinct in float32.
 _COLDEST, _HOTTEST = 1e-3, 1e3
 # Temperatures tried where answers are more than classes, as multiples of the one there
 # is: 12% apart, 1 in the middle.
 FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
-_NEARLY = 1e-6  # a probability of 0 or 1 would make one wrong answer cost all
+_NEARLY = 1e-6  # at a probability of 0 or 1 one wrong answer would dominate
 _TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
-_NEVER = -1e9  # the logit of what cannot be, at any temperature
+_NEVER = -1e9  # logit of the impossible, at any temperature
 
 
 def check_calibration(calibration: str, temperature: float) -> None:
@@ -38,7 +38,7 @@ def check_calibration(calibration: str, temperature: float) -> None:
 
 
 def in_range(temperature: float) -> float:
-    """Return the temperature nearest to one that a task may have."""
+    """Clip a temperature to the range that a task allows."""
     return min(max(temperature, _COLDEST), _HOTTEST)
 
 
@@ -48,7 +48,7 @@ def fit_temperature(
     *,
     absent: npt.ArrayLike | None = None,
 ) -> float:
-    """Return the temperature that gives the labels the least mean -log p.
+    """Return the temperature with the least cross-entropy.
 
     It divides the logits; above 1 it makes a model less sure. The loss is convex in its
     inverse, so bisection of the slope finds the minimum. Kept from 0.1 to 10.
@@ -110,7 +110,7 @@ def uncalibrated_scores(
     *,
     absent: npt.ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """Return loss and calibration error as they were before the temperature."""
+    """Return loss and calibration error without the temperature."""
     if temperature == 1:
         return {}
     before = scaled(probabilities, 1 / temperature, absent=absent)

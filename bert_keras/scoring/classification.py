@@ -22,9 +22,8 @@ from bert_keras.scoring.probabilities import (
     check_integers,
     check_probabilities,
     check_range,
+    confidence_scores,
     cross_entropy,
-    expected_calibration_error,
-    reliability,
 )
 
 
@@ -83,7 +82,7 @@ def macro_f1(
     """Return the plain mean of the F1 of the classes that occur.
 
     A class that is neither a label nor a prediction here is left out, as scikit-learn
-    does: a small dev set is not punished for a class that it lacks.
+    does, so that a small dev set is not penalized for classes it lacks.
 
     Args and errors are those of `confusion_matrix`.
     """
@@ -160,6 +159,7 @@ def classification_scores(
     if positive_class is not None:
         f1 = per_class[positive_class]["f1"]
         positive = {"f1": f1, "positive_class": positive_class}
+    confidence = confidence_scores(p.max(axis=1), p.argmax(axis=1) == true)
     return {
         "num_examples": len(true),
         "loss": cross_entropy(true, p),
@@ -167,10 +167,10 @@ def classification_scores(
         **positive,
         "macro_f1": _macro_f1(matrix),
         "matthews_correlation": _matthews(matrix),
-        "expected_calibration_error": expected_calibration_error(true, p),
+        "expected_calibration_error": confidence["expected_calibration_error"],
         "per_class": per_class,
         "confusion_matrix": matrix.tolist(),
-        "reliability": reliability(true, p),
+        "reliability": confidence["reliability"],
     }
 
 

@@ -75,11 +75,11 @@ def pair_places(
     texts: Sequence[str],
     pairs: Sequence[str],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the place of each text's pair among all pairs, by cosine.
+    """Return the rank of each text's pair among all second texts, by cosine.
 
-    Candidates are the different second texts. Another pair of the very text is no
-    wrong answer, nor is the text itself where it is a candidate. Of equal cosines the
-    right one comes last, so that a model which embeds all texts alike scores nothing.
+    Candidates are the distinct second texts. Other pairs of the same text, and the text
+    itself, are not wrong answers. Among equal cosines the right one comes last, so that
+    a model which embeds all texts alike scores 0.
 
     Args:
         first, second: embeddings of the two texts of each row, float [N, D].

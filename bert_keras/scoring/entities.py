@@ -26,7 +26,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.probabilities import confidence_scores
 
-# Prefixes of BILOU beside those of BIOES that mean the same.
+# Prefixes of BILOU and their equivalents in BIOES.
 _SAME = {"L": "E", "U": "S"}
 PREFIXES = ("B", "I", "E", "S", *_SAME)
 
@@ -76,8 +76,8 @@ def entities_of(tags: Iterable[str]) -> list[Entity]:
 def stray_tags(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """Return sentence and word of each `I-` that begins an entity and should be `B-`.
 
-    In IOB1 entities begin so: there `B-` only parts two of one type that touch. Where
-    it begins others, too, an `I-` without a `B-` before is a slip of the data.
+    In IOB1 entities begin with `I-`, and `B-` only separates adjacent ones of a type.
+    Elsewhere an `I-` without a `B-` before it is an error in the data.
 
     Example:
         >>> stray_tags([["B-LOC", "O"], ["I-PER", "I-PER"]])
@@ -234,7 +234,7 @@ class FoundEntities:
         return np.array([scores[place].mean() for place in self._places], np.float64)
 
     def best_factor(self) -> float:
-        """Return which of `FACTORS` makes the scores of entities fit best."""
+        """Return the temperature factor of `FACTORS` that calibrates entities best."""
         sure = np.stack([self.confidence(factor) for factor in FACTORS], axis=1)
         return FACTORS[best_factor(sure, self.right)]
 

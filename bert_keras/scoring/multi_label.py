@@ -1,4 +1,4 @@
-"""Scores where a text may have any number of classes, in NumPy float64; no TensorFlow.
+"""Scores of multi-label classification, in NumPy float64; no TensorFlow.
 
 Targets are 0 or 1, probabilities float, both [N, C]. The values equal those of
 scikit-learn with `zero_division=0`.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bert_keras.errors import BertKerasError
 
 _Floats = npt.NDArray[np.float64]
-# The nearest float32 to 1 that a sigmoid can give is so far from it.
+# Distance from 1 of the nearest float32 below it.
 _LEAST = 2.0**-24
 
 
@@ -82,9 +82,9 @@ def multi_label_scores(
 def best_thresholds(
     targets: npt.ArrayLike, probabilities: npt.ArrayLike
 ) -> list[float]:
-    """Return the threshold of each class that gives its F1 the highest value.
+    """Return the threshold of each class with the highest F1.
 
-    It lies half-way between two rows' probabilities; of equals the one nearest to 0.5
+    It lies half-way between two rows' probabilities; of several the one nearest to 0.5
     is taken. A class without a positive row keeps 0.5.
 
     Args and errors are those of `multi_label_scores`.
@@ -131,7 +131,7 @@ def _average_precisions(true: npt.NDArray[np.bool_], p: _Floats) -> _Floats:
 
 
 def _ranking(true: npt.NDArray[np.bool_], p: _Floats) -> float:
-    """Return how high the classes of a row rank in it, on average.
+    """Return the label ranking average precision.
 
     For each class of a row: the share of right ones among those that rank no lower. A
     row with no class, or with all, counts as 1.

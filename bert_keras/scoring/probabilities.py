@@ -49,7 +49,7 @@ def expected_calibration_error(
 def reliability(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, num_bins: int = 15
 ) -> list[dict[str, Any]]:
-    """Return how often a model is right, by how sure it is.
+    """Return the reliability diagram: accuracy by confidence.
 
     The confidence of a row is its largest probability; bins have equal width and hold
     their upper edge.
@@ -75,7 +75,7 @@ def reliability(
 def confidence_scores(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, *, num_bins: int = 15
 ) -> dict[str, Any]:
-    """Return what `confidence` is worth, of answers that are no classes.
+    """Return calibration error and reliability diagram of answers of any kind.
 
     Args:
         confidence: float [N], from 0 to 1, one an answer.
@@ -149,7 +149,7 @@ def check_range(name: str, values: npt.NDArray[np.int64], num_classes: int) -> N
 def check_probabilities(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return int64 [N] and float64 [N, C] that fit each other.
+    """Check labels and probabilities; return int64 [N] and float64 [N, C].
 
     Raises:
         BertKerasError: they do not, or a row is not a distribution.

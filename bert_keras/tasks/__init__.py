@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import ConfigError
 
@@ -98,3 +101,27 @@ def name_of(task_class: type[Task]) -> str:
     if task_class.name in TASKS:
         return task_class.name
     return f"{task_class.__module__}:{task_class.__qualname__}"
+
+
+def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str, Any]:
+    """Return a task's settings from the command line, `name=value` each.
+
+    Values are read as JSON, or else as words.
+
+    Raises:
+        ConfigError: the task has no such setting.
+    """
+    known = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in known:
+            raise ConfigError(
+                f"`--set` must be NAME=VALUE with a setting of {task.name} "
+                f"({', '.join(known)}); received {setting!r}"
+            )
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value  # a word
+    return found

@@ -1,16 +1,17 @@
-"""The contract of a task: what differs between one use of BERT and another.
+"""The contract of a task: `Task`, made of what its data needs and what its model needs.
 
-A task says which columns it reads, how texts become a batch, which outputs stand on the
-encoder, which loss trains them, how outputs become answers and how answers are scored.
-One file in this folder is one task.
+`TaskData` reads rows and scores answers. `TaskModelling` makes features, outputs, loss
+and answers. `Task` adds the settings, which are saved with the model.
+
+A simple task declares a few attributes and defines five methods: `targets`, `outputs`,
+`loss`, `answer` and `score`; see `examples/own_task`.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,109 +19,200 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.data.table import Columns, read_columns
+from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.tasks.rows import TaskRows
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
 
 
-class Task(TaskRows):
-    """What makes a task; a subclass is a frozen dataclass of plain settings.
+class TaskData(abc.ABC):
+    """What a task does with rows: it reads them, and scores answers to them.
 
-    The settings are saved with the model. What is said to be in graph is traced by
-    TensorFlow with core ops and those of the tokenizer, and lies in the SavedModel.
-
-    Attributes, besides those of `TaskRows`:
-        summary: one line for `bert-keras tasks`.
-        architecture: Hugging Face's class name of the same model; `BertModel` where
-            its tools have no such head.
-        best_score: the score by which the best epoch is chosen; higher is better.
-        pooler: whether the encoder has the pooler.
-        encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
-        pretrained_scopes: scopes of head weights that training takes from the
-            checkpoint where it has them, such as `cls/predictions/`.
-        passed_scopes: scopes that its folders may hold and that it has no use for.
-        free_settings: settings that a trained model may change: no weight and no
-            label depends on them.
-        answers_ids: whether the answers can be given without the texts, so that the
-            signature `ids` of an export gives them; it gives `logits` if not.
-        max_length, learning_rate: those of training where the user does not say.
-        compares: whether the loss compares the rows of a batch with each other, so
-            that it cannot come in parts.
-        rows_per_text: rows of a text in the padded layout; `None`: as many as it needs.
-        ignored_target: what stands in the targets of windows where nothing is learned.
+    Attributes:
+        name: name of the task on the command line.
+        best_score: the score that chooses the best epoch; higher is better.
+        roles: roles of the texts that the model reads, in order. A property where it
+            depends on the settings.
+        columns: role to the default name of its column, labels included.
+        optional_roles: roles whose column may be missing.
+        empty_roles: roles whose cells may be empty, or lists in JSONL.
     """
 
-    summary: ClassVar[str]
-    architecture: ClassVar[str] = "BertModel"
+    name: ClassVar[str]
     best_score: ClassVar[str]
+    roles: tuple[str, ...] = ("text",)
+    columns: ClassVar[Mapping[str, str]]
+    optional_roles: ClassVar[tuple[str, ...]] = ()
+    empty_roles: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+        roles: Sequence[str] | None = None,
+    ) -> Columns:
+        """Return the rows of a file, or of a table in memory.
+
+        Args:
+            source: path or table, as `read_columns` takes it.
+            columns: role to column, in place of the default name.
+            header: as in `read_columns`.
+            roles: the only roles to read, for rows without labels; `None`: all.
+        """
+        chosen = dict(columns or {})
+        if roles is not None:
+            wanted = {role: chosen.get(role, cls.columns[role]) for role in roles}
+            return read_columns(source, wanted, header=header)
+        wanted = {**cls.columns, **chosen}
+        # A role that the user names must be there; a default one may be missing.
+        optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
+        return read_columns(
+            source, wanted, optional=optional, empty=cls.empty_roles, header=header
+        )
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        """Return the classes in each row; a validation split leaves one of each.
+
+        Args:
+            columns: N rows.
+            **settings: of the task.
+        """
+        return [()] * len(columns)
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> Self:
+        """Return the task with what the training rows determine, such as classes."""
+        return cls(**settings)
+
+    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+        """Return the texts of each role: N strings, or N lists of strings, each.
+
+        Args:
+            columns: N rows.
+            use: `answer`, `train` (what `examples` takes) or `score` (what the scored
+                answers belong to); the same texts for most tasks.
+        """
+        missing = [role for role in self.roles if role not in columns]
+        if missing:
+            what = "a text" if len(self.roles) == 1 else "pairs of texts"
+            raise DataError(
+                f"the model reads {what}, the column of `{missing[0]}` is "
+                "missing: name it",
+                path=columns.path,
+            )
+        return tuple(columns[role] for role in self.roles)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return one list a role from the items given to `predict`.
+
+        Raises:
+            DataError: an item is not a string, or not a tuple of one string a role.
+        """
+        count = len(self.roles)
+        for row, item in enumerate(items):
+            fits = isinstance(item, str)
+            if count > 1:
+                fits = isinstance(item, tuple | list) and len(item) == count
+                fits = fits and all(isinstance(part, str) for part in item)
+            if not fits:
+                wanted = "a string" if count == 1 else f"{count} strings"
+                wanted = "a pair of strings" if count == 2 else wanted
+                raise DataError(
+                    f"`texts` must hold {wanted} in each place; received at {row}: "
+                    f"{str(item)[:80]!r} ({type(item).__name__})"
+                )
+        if count == 1 or not items:
+            return (list(items),) * count
+        return tuple(list(part) for part in zip(*items, strict=True))
+
+    @abc.abstractmethod
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return what the model learns, [N, …]; errors name bad rows by line."""
+
+    def example_weights(self, columns: Columns) -> np.ndarray | None:
+        """Return the weight of each example in the loss, float32 [N], or `None`."""
+        return None
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return warnings about the rows, shown before training."""
+        return []
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        """Return facts about a data set for the report."""
+        return {"rows": len(columns)}
+
+    @abc.abstractmethod
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return the scores of answers, [N, …], against the labels of the rows."""
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        """Return scores of a trained `TaskModel` that need more than one pass."""
+        return {}
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return wrong answers for the report, most confident first."""
+        return []
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+        """Return the task with settings fitted on dev answers, such as a threshold."""
+        return self
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return the answers of a batch as one JSON-serializable dict a text."""
+        plain = {key: plain_values(value) for key, value in answers.items()}
+        return [
+            dict(zip(plain, values, strict=True))
+            for values in zip(*plain.values(), strict=True)
+        ]
+
+
+class TaskModelling(TaskData):
+    """What a task does in the model: features, outputs, loss and answers.
+
+    Methods marked "in graph" are traced by TensorFlow into the SavedModel, with
+    core ops and those of the tokenizer alone.
+
+    Attributes:
+        pooler: whether the encoder has the pooler.
+        encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
+        pretrained_scopes: scopes of the pretraining heads, such as `cls/predictions/`,
+            that training takes from the checkpoint if it has them; the others are
+            ignored.
+        max_length, learning_rate: defaults for training.
+        compares: whether the loss compares the rows of a batch with each other, so
+            that a batch cannot be split.
+        rows_per_text: rows of a text in the padded layout; `None`: as many as it needs.
+    """
+
     pooler: ClassVar[bool] = True
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
     pretrained_scopes: ClassVar[tuple[str, ...]] = ()
-    passed_scopes: ClassVar[tuple[str, ...]] = ()
-    free_settings: ClassVar[tuple[str, ...]] = ()
-    answers_ids: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
     learning_rate: ClassVar[float] = 5e-5
     compares: ClassVar[bool] = False
     rows_per_text: ClassVar[int | None] = 1
-    ignored_target: ClassVar[int] = 0
 
-    # Settings.
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return name, dtype and shape of the SavedModel's inputs, by signature.
 
-    @classmethod
-    def parse_settings(cls, settings: Sequence[str]) -> dict[str, Any]:
-        """Return settings of the command line, `name=value` each; values as in JSON.
-
-        Raises:
-            ConfigError: there is no such setting.
+        The first is `serving_default`. `features` takes the inputs of each. They differ
+        in rank, as texts [B] and lists of words [B, W] do; prediction chooses by rank.
         """
-        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        found = {}
-        for setting in settings:
-            name, equals, value = setting.partition("=")
-            if not equals or name not in known:
-                raise ConfigError(
-                    f"`--set` must be NAME=VALUE with a setting of {cls.name} "
-                    f"({', '.join(known)}); received {setting!r}"
-                )
-            try:
-                found[name] = json.loads(value)
-            except ValueError:
-                found[name] = value  # a word
-        return found
-
-    def changed(self, **settings: Any) -> Self:
-        """Return the task of a trained model with other settings.
-
-        Raises:
-            ConfigError: a setting is not free to change.
-        """
-        for name in settings:
-            if name not in self.free_settings:
-                raise ConfigError(
-                    f"a trained {self.name} model may change "
-                    f"{', '.join(self.free_settings) or 'no setting'}; received {name}"
-                )
-        return dataclasses.replace(self, **settings)  # type: ignore[type-var]
-
-    # From strings to the batch dict, in graph.
-
-    def signature(self) -> tuple[tf.TensorSpec, ...]:
-        """Return name, dtype and shape of each input of the SavedModel."""
-        return tuple(tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
-
-    def more_signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        """Return other forms of the inputs, by the name of their signature.
-
-        `features` takes them too. They differ from `signature` in their ranks, as texts
-        [B] and lists of words [B, W] do: prediction chooses by that.
-        """
-        return {}
+        specs = (tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
+        return {"serving_default": tuple(specs)}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of texts, in graph.
@@ -129,33 +221,37 @@ class Task(TaskRows):
         """
         return preprocessor(texts)
 
+    @property
+    def answers_ids(self) -> bool:
+        """Whether `answer` needs token ids alone.
+
+        The `ids` signature of an export then gives the answers, else the logits.
+        """
+        return type(self).features is TaskModelling.features
+
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return batch, targets and weights of the loss, or `None`, in graph."""
+        """Return batch, targets and weights (or `None`) for the loss, in graph."""
         batch = self.features(preprocessor, texts)
         return batch, self.encode_targets(targets), weights
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return targets as the loss wants them, in graph; `fit` may give others."""
+        """Return targets or labels as the loss takes them, in graph."""
         return targets
 
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
-        """Return training rows (texts, targets, …) with what each epoch draws anew.
+        """Return training rows (texts, targets, …) with fresh randomness, in graph.
 
-        In graph; draws are int64 [B], another number for each row and epoch.
+        Args:
+            rows: tensors, [B, …] each.
+            draws: int64 [B], random numbers of each row and epoch.
         """
         return rows
 
-    def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch dict of texts for `measure`, whatever `features` gives."""
-        return self.features(preprocessor, texts)
-
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return each text's tokens, int32 [B], and whether it is cut, bool [B]."""
+        """Return tokens of each text, int32 [B], and if it is truncated, bool [B]."""
         return preprocessor.lengths(texts)
-
-    # The model.
 
     def inputs(self) -> dict[str, Any]:
         """Return the Keras inputs; one output a text needs `cls_positions`."""
@@ -165,10 +261,10 @@ class Task(TaskRows):
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        """Return the Keras tensor, or tensors, that the loss and `answer` take."""
+        """Return the Keras tensor or tensors that the loss and `answer` take."""
 
     def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
-        """Return the layers of the encoder that a model of the task does not train.
+        """Return the layers of the encoder that the task does not train.
 
         They stay trainable in other models on the same encoder.
         """
@@ -179,112 +275,72 @@ class Task(TaskRows):
         """Return the loss of a batch."""
 
     def metrics(self) -> list[Any]:
-        """Return the metrics shown while training."""
+        """Return the metrics shown during training."""
         return []
 
-    # Answers and scores.
+    @abc.abstractmethod
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the answers by name, in graph; [B, …] each."""
 
     def respond(
         self,
         texts: Any,
         preprocessor: Preprocessor,
         run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers of texts, in graph; `run` computes a batch's outputs.
+        """Return the answers to texts, in graph.
 
-        A task whose texts may fill more rows than memory has room for runs several
-        batches, here and in `assess`.
+        Override it where several batches have to be run, or where `score` takes more
+        than the answers.
+
+        Args:
+            texts: tf.string [B], or a tuple, one a role.
+            preprocessor: lays out the texts.
+            run: returns the model's outputs for a batch dict.
+            scored: whether the answers are for `score` rather than for users.
         """
         batch = self.features(preprocessor, texts)
         return self.answer(run(batch), batch)
 
-    @abc.abstractmethod
-    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return what a person or a program wants to know, in graph; [B, …] each."""
-
-    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return what `score` takes, in graph; [B, …] each: the answers, unless more is
-        scored than a person asks for, or other texts, those of `probe`.
-        """
-        return self.answer(outputs, batch)
-
-    def assess(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
-    ) -> dict[str, tf.Tensor]:
-        """Return what `score` takes for texts, in graph; see `respond`."""
-        batch = self.probe(preprocessor, texts)
-        return self.measure(run(batch), batch)
-
-    @abc.abstractmethod
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
-        """Return the scores of what `measure` gave, [N, …], against the columns."""
-
-    def further_scores(
-        self, model: Any, columns: Columns, batch_size: int
-    ) -> dict[str, Any]:
-        """Return scores of a trained `TaskModel` that one pass cannot give."""
-        return {}
-
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
-        """Return the task with settings that dev answers tell, such as a threshold."""
-        return self
-
     def settle(self, model: keras.Model) -> Self:
-        """Return the task for good, once training is over and `model` is at its best.
+        """Return the final task after training, with `model` at its best epoch.
 
-        It may move a setting into the weights of the head, so that other tools that
-        read the model folder get the same answers.
+        It may move a setting into the weights of the head, so that other tools get the
+        same answers from the model folder.
         """
         return self
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Return the answers of a batch as one dict a text, fit for JSON."""
-        plain = {key: plain_values(value) for key, value in answers.items()}
-        return [
-            dict(zip(plain, values, strict=True))
-            for values in zip(*plain.values(), strict=True)
-        ]
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
-        """Return wrong answers for the report, most confident first."""
-        return []
+class Task(TaskModelling):
+    """A use of BERT; a subclass is a frozen dataclass of its plain settings.
 
-    def describe(self, columns: Columns) -> dict[str, Any]:
-        """Return facts of a data set for the report."""
-        return {"rows": len(columns)}
+    Attributes, besides those of `TaskData` and `TaskModelling`:
+        summary: one line for `bert-keras tasks`.
+        architecture: Hugging Face's class name of the same model; `BertModel` where
+            Transformers has no such head.
+        free_settings: settings that may change after training: no weight and no label
+            depends on them.
+    """
 
-    # What is saved.
+    summary: ClassVar[str]
+    architecture: ClassVar[str] = "BertModel"
+    free_settings: ClassVar[tuple[str, ...]] = ()
 
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        """Say whether a Hugging Face `config.json` that is not ours is of this task."""
-        named = cls.architecture in (config.get("architectures") or ())
-        return named and cls.architecture != "BertModel"  # which has no head
+    def changed(self, **settings: Any) -> Self:
+        """Return the task of a trained model with other settings.
 
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the task of a Hugging Face `config.json` that is not ours."""
-        raise CheckpointError(
-            f"config.json: says nothing of the task {cls.name}: train it on this "
-            "model first"
-        )
-
-    def model_config(self) -> dict[str, Any]:
-        """Return the entries of `config.json` that Hugging Face reads."""
-        return {}
-
-    def write_files(
-        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
-    ) -> None:
-        """Write into a model folder what other tools want, files of `folder.FILES`."""
-        return
+        Raises:
+            ConfigError: a setting may not change after training.
+        """
+        for name in settings:
+            if name not in self.free_settings:
+                raise ConfigError(
+                    f"a trained {self.name} model may change "
+                    f"{', '.join(self.free_settings) or 'no setting'}; received {name}"
+                )
+        return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -296,6 +352,30 @@ class Task(TaskRows):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config)
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        """Return whether a Hugging Face `config.json` is of a model of this task."""
+        named = cls.architecture in (config.get("architectures") or ())
+        return named and cls.architecture != "BertModel"  # which has no head
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the task of a Hugging Face `config.json`."""
+        raise CheckpointError(
+            f"config.json: says nothing of the task {cls.name}: train it on this "
+            "model first"
+        )
+
+    def model_config(self) -> dict[str, Any]:
+        """Return the entries that Hugging Face reads from `config.json`."""
+        return {}
+
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write the files of `folder.FILES` that other tools need in a model folder."""
+        return
 
 
 def plain_values(values: np.ndarray) -> list[Any]:

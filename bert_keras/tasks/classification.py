@@ -1,7 +1,7 @@
 """Classification of a text, or of a pair of texts, into one of C classes.
 
-Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T). What makes
-the confidence fit is in `bert_keras.scoring.calibration`.
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T).
+`bert_keras.scoring.calibration` calibrates its probabilities.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bert_keras.data.class_names import (
     sorted_names,
 )
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, received, shown
+from bert_keras.errors import ConfigError, shown
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.tasks.confidence import Confidence
@@ -41,13 +41,13 @@ class Classification(Confidence, PooledTask):
 
     Args:
         classes: names of the classes, in the order of the outputs; two at least.
-        class_weights: `none`, or `balanced`: an example weighs N / (C * N of its class)
-            in the training loss, so that rare classes count as much as frequent ones.
+        class_weights: `none`, or `balanced`: the training loss weights an example by
+            N / (C * N of its class), so that each class counts the same.
         pairs: whether a row is a pair of texts.
         positive_class: the class whose F1 is among the scores; by default the second
             of two.
-        **confidence: those of `Confidence`. A text whose score is below
-            `abstain_below` gets the label "" and `abstained`.
+        **confidence: those of `Confidence`. Where the score is below
+            `abstain_below`, the label is "" and `abstained` is true.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -108,17 +108,8 @@ class Classification(Confidence, PooledTask):
         }
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the class of each row, int32 [N]; unknown ones are named by line."""
-        index = {name: i for i, name in enumerate(self.classes)}
-        labels = columns["label"]
-        unknown = [
-            (row, f"`label` must be one of {listed(self.classes)}; {received(label)}")
-            for row, label in enumerate(labels)
-            if label not in index
-        ]
-        if unknown:
-            raise columns.error(unknown)
-        return np.array([index[label] for label in labels], dtype="int32")
+        """Return the class of each row, int32 [N]; errors name unknown ones by line."""
+        return columns.indices("label", self.classes)
 
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         if self.class_weights == "none":
@@ -129,7 +120,7 @@ class Classification(Confidence, PooledTask):
         return weights[targets].astype("float32")
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return class numbers for class names; numbers pass unchanged."""
+        """Return the indices of class names; numbers pass unchanged."""
         return class_numbers(targets, self.classes)
 
     @property
@@ -144,8 +135,8 @@ class Classification(Confidence, PooledTask):
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `label` string [B], `score` float32 [B] (its probability),
-        `probabilities` float32 [B, C] and `classes` string [B, C] beside them; where
-        the task may abstain also `abstained` bool [B].
+        `probabilities` float32 [B, C] and `classes` string [B, C], their names; if the
+        task may abstain also `abstained` bool [B].
         """
         probabilities = tf.nn.softmax(self.scaled_logits(outputs))
         names = tf.constant(self.classes)
@@ -153,7 +144,7 @@ class Classification(Confidence, PooledTask):
             "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
             "score": tf.reduce_max(probabilities, axis=-1),
             "probabilities": probabilities,
-            # Tiled: server-side batching wants the batch first in every output.
+            # Tiled: server-side batching needs a batch axis in every output.
             "classes": tf.tile(names[tf.newaxis], [tf.shape(outputs)[0], 1]),
         }
         if self.may_abstain:
@@ -194,7 +185,7 @@ class Classification(Confidence, PooledTask):
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> Classification:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         return self.fitted(self.targets(columns), answers["probabilities"])
 
     def mistakes(

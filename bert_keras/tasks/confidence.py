@@ -1,6 +1,6 @@
-"""`Confidence`: settings of tasks whose answers say how sure they are.
+"""Settings of tasks whose answers have a probability: `Calibrated`, `Confidence`.
 
-Source: see `calibration`, which fits them.
+`bert_keras.scoring.calibration` fits them and names the sources.
 """
 
 from __future__ import annotations
@@ -26,18 +26,44 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Confidence:
-    """What a task with scores has besides: a temperature, and when it abstains.
-
-    Both lie in the graph of its answers, and so in the SavedModel. A task that inherits
-    them says in its `answer` what it does when it abstains.
+class Calibrated:
+    """A temperature that divides the logits, in the graph of the answers.
 
     Args:
         calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
         temperature: divides the logits, 0.001 to 1000; above 1 the model is less sure.
-        abstain_below: an answer whose score is below it is not given.
-        answered_accuracy: above 0, `abstain_below` is the lowest threshold with which
-            the answers to dev rows are right so often; 0 keeps it as it is.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    calibration: str = "none"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration, self.temperature)
+
+    def scaled_logits(self, outputs: Any) -> Any:
+        """Return the outputs of a model divided by the temperature, float32."""
+        return tf.cast(outputs, tf.float32) / self.temperature
+
+    def with_temperature(self, factor: float) -> Self:
+        """Return the task with its temperature multiplied by a factor."""
+        return dataclasses.replace(
+            self, temperature=in_range(self.temperature * factor)
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confidence(Calibrated):
+    """A calibrated task that may abstain; its `answer` says what it then returns.
+
+    Args:
+        calibration: see `Calibrated`.
+        temperature: see `Calibrated`.
+        abstain_below: answers with a lower score are not given.
+        answered_accuracy: above 0, `abstain_below` becomes the lowest threshold at
+            which the answers to dev rows reach this accuracy; 0 keeps it.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -45,33 +71,21 @@ class Confidence:
 
     free_settings: ClassVar[tuple[str, ...]] = ("temperature", "abstain_below")
 
-    calibration: str = "none"
-    temperature: float = 1.0
     abstain_below: float = 0.0
     answered_accuracy: float = 0.0
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration, self.temperature)
+        super().__post_init__()
         check_share("abstain_below", self.abstain_below)
         check_share("answered_accuracy", self.answered_accuracy)
 
     @property
     def may_abstain(self) -> bool:
-        """Whether some answers may not be given."""
+        """Whether the task may abstain."""
         return bool(self.abstain_below or self.answered_accuracy)
 
-    def scaled_logits(self, outputs: Any) -> Any:
-        """Return the outputs of a model divided by the temperature, float32."""
-        return tf.cast(outputs, tf.float32) / self.temperature
-
-    def with_temperature(self, factor: float) -> Self:
-        """Return the task with a temperature so many times as high."""
-        return dataclasses.replace(
-            self, temperature=in_range(self.temperature * factor)
-        )
-
     def with_threshold(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
-        """Return the task with the threshold that dev answers tell, if it wants one.
+        """Return the task with the threshold fitted on dev answers, if asked for.
 
         Args:
             confidence: float [N], the scores of the answers.
@@ -91,7 +105,7 @@ class Confidence:
         *,
         absent: npt.ArrayLike | None = None,
     ) -> Self:
-        """Return the task with temperature and threshold that dev rows tell.
+        """Return the task with temperature and threshold fitted on dev rows.
 
         Args:
             labels: integer [N], from 0 to C - 1.

@@ -208,13 +208,15 @@ class Embedding(Task):
         objective = "similarity" if "label" in columns else "ranking"
         return cls(**{"objective": objective, **settings})
 
-    def training_texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        return pairs_of(columns)
+    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+        """Return the texts; to train, both of each pair.
 
-    def scored_texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        """Return the first texts of all pairs, then the second ones."""
-        first, second = self.training_texts(columns)
-        return (first + second,)
+        To score, all first texts followed by all second ones.
+        """
+        if use == "answer":
+            return super().texts(columns)
+        first, second = pairs_of(columns)
+        return (first, second) if use == "train" else (first + second,)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return what the loss compares.

@@ -1,6 +1,7 @@
-"""Labels that `fit` is given: numbers for strings, in graph; unknown ones are told.
+"""Labels given to `fit`: strings to numbers, in graph; unknown ones are errors.
 
-In graph an error can only be TensorFlow's own. `told` turns it into a `DataError`.
+In a graph only TensorFlow can raise an error; `label_errors` turns it into a
+`DataError`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tensorflow as tf
 from bert_keras.data.class_names import listed
 from bert_keras.errors import DataError
 
-# What stands around the message in that of TensorFlow.
+# Marks around our message inside TensorFlow's.
 _BEGIN, _END = "bert_keras: ", " :bert_keras"
 _NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*"
 _WHOLE_NUMBER = r"\s*\d{1,9}\s*"
@@ -42,7 +43,7 @@ def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
 
 
 def numbers(labels: Any, dtype: tf.DType) -> Any:
-    """Return the numbers that strings spell, in graph; numbers pass unchanged."""
+    """Parse strings as numbers, in graph; numbers pass unchanged."""
     if getattr(labels, "dtype", None) != tf.string:
         return labels
     whole = dtype.is_integer
@@ -53,16 +54,16 @@ def numbers(labels: Any, dtype: tf.DType) -> Any:
 
 
 def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:
-    """Return values once all labels are known, in graph.
+    """Return values after checking that all labels are known, in graph.
 
     Args:
-        values: a tensor that follows from the labels.
+        values: a tensor computed from the labels.
         labels: strings or whole numbers, of any shape.
         known: bool of that shape.
         rule: what a label must be.
 
     Raises:
-        DataError: one is unknown; under `told` where TensorFlow runs the graph.
+        DataError: a label is unknown; in a graph, inside `label_errors`.
     """
     unknown = tf.boolean_mask(labels, tf.logical_not(known))
     if labels.dtype != tf.string:
@@ -84,8 +85,8 @@ def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Raise a DataError where `checked` has refused a label in a graph."""
+def label_errors() -> Iterator[None]:
+    """Raise a DataError for a label that `checked` rejected in a graph."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
@@ -93,7 +94,7 @@ def told() -> Iterator[None]:
         found = re.search(pattern, str(error), re.DOTALL)
         if found is None:
             raise
-        # TensorFlow writes what it is given as C does.
+        # TensorFlow escapes strings as C does.
         raise DataError(re.sub(r"\\(['\"\\])", r"\1", found[1])) from None
 
 

@@ -1,7 +1,7 @@
 """Multi-label classification: any number of C classes for a text or a pair.
 
-One sigmoid a class on the pooled output, binary cross-entropy; a class is answered from
-its threshold on.
+One sigmoid a class on the pooled output, trained with binary cross-entropy. A class is
+predicted if its probability reaches its threshold.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from bert_keras.data.class_names import (
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
-    check_calibration,
     fit_temperature,
-    in_range,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.scoring.probabilities import expected_calibration_error, reliability
+from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.settings import check_share
+from bert_keras.tasks.confidence import Calibrated
 from bert_keras.tasks.given_labels import checked
 from bert_keras.tasks.pooled import PooledTask
 
@@ -44,22 +43,21 @@ THRESHOLD_TUNINGS = ("f1", "none")
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class MultiLabel(PooledTask):
+class MultiLabel(Calibrated, PooledTask):
     """Any number of classes, or none, for each text or pair.
 
-    A cell of the file holds names with a separator between, or nothing; in JSONL it may
-    be a list.
+    A cell of the file holds class names separated by `separator`, or nothing; in JSONL
+    it may be a list.
 
     Args:
         classes: names of the classes, in the order of the outputs.
-        separator: what stands between names in a cell; spaces around names are dropped.
-        thresholds: probability from which a class is answered, one for each class or
-            one for all; empty: 0.5, until dev rows tell better ones.
-        threshold_tuning: `f1`: thresholds that are not given are those with the highest
-            F1 of each class on dev rows; `none`: they stay 0.5.
+        separator: between names in a cell; spaces around names are stripped.
+        thresholds: least probability of a predicted class, one for each class or one
+            for all; empty: 0.5, or what `threshold_tuning` finds.
+        threshold_tuning: `f1`: choose the threshold of each class by its F1 on dev
+            rows, if none are given; `none`: keep 0.5.
         pairs: whether a row is a pair of texts.
-        calibration: `temperature` fits `temperature`, one for all classes, on dev rows.
-        temperature: divides the logits, 0.001 to 1000.
+        **calibrated: those of `Calibrated`; one temperature for all classes.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -76,10 +74,9 @@ class MultiLabel(PooledTask):
     thresholds: tuple[float, ...] = ()
     threshold_tuning: str = "f1"
     pairs: bool = False
-    calibration: str = "none"
-    temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "classes", check_names(self.classes, least=1))
         given = self.thresholds
         if not isinstance(given, str | Sequence):
@@ -101,11 +98,10 @@ class MultiLabel(PooledTask):
                 f"`threshold_tuning` must be one of {', '.join(THRESHOLD_TUNINGS)}; "
                 f"received {self.threshold_tuning!r}"
             )
-        check_calibration(self.calibration, self.temperature)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
-        # Thresholds that are found after training say nothing of an epoch yet.
+        # Thresholds are tuned after training, so F1 at 0.5 would mislead.
         finds = self.threshold_tuning == "f1" and not self.thresholds
         return "mean_average_precision" if finds else "micro_f1"
 
@@ -144,7 +140,7 @@ class MultiLabel(PooledTask):
             try:
                 return list(map(str, json.loads(cell)))
             except ValueError:
-                pass  # a name may begin so
+                pass  # not JSON: a name may begin with a bracket
         parts = (part.strip() for part in cell.split(self.separator))
         return [part for part in parts if part]
 
@@ -192,7 +188,7 @@ class MultiLabel(PooledTask):
         """Return `labels` string [B, C], "" for a class that does not apply;
         `probabilities` float32 [B, C] and `classes` string [B, C].
         """
-        probabilities = tf.sigmoid(tf.cast(outputs, tf.float32) / self.temperature)
+        probabilities = tf.sigmoid(self.scaled_logits(outputs))
         names = tf.tile(tf.constant([self.classes]), [tf.shape(outputs)[0], 1])
         applies = probabilities >= tf.constant(self.limits, tf.float32)
         return {
@@ -226,21 +222,19 @@ class MultiLabel(PooledTask):
                 thresholds=np.array(self.limits, "float32"),
                 class_names=self.classes,
             ),
-            "expected_calibration_error": expected_calibration_error(flat, pairs),
+            **confidence_scores(pairs.max(axis=1), pairs.argmax(axis=1) == flat),
             **uncalibrated_scores(flat, pairs, self.temperature),
-            "reliability": reliability(flat, pairs),
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> MultiLabel:
-        """Return the task with the temperature and thresholds that dev rows tell."""
+        """Return the task with temperature and thresholds fitted on dev rows."""
         targets, p = self.targets(columns), answers["probabilities"]
         task = self
         if self.calibration == "temperature":
             flat, pairs = _yes_or_no(targets, p)
             factor = fit_temperature(flat, pairs)
             p = scaled(pairs, factor)[:, 1].reshape(p.shape)
-            warmer = in_range(self.temperature * factor)
-            task = dataclasses.replace(task, temperature=warmer)
+            task = task.with_temperature(factor)
         if self.threshold_tuning == "f1" and not self.thresholds:
             limits = tuple(best_thresholds(targets, p))
             task = dataclasses.replace(task, thresholds=limits)
@@ -249,7 +243,7 @@ class MultiLabel(PooledTask):
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """Return the rows with a wrong class, those with most wrong ones first."""
+        """Return the rows with a wrong class, most wrong classes first."""
         targets = self.targets(columns) > 0
         found = answers["labels"] != b""
         wrong = (found != targets).sum(axis=1)

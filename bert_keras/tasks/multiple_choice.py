@@ -1,4 +1,4 @@
-"""Multiple choice: which of several continuations or answers fits a context.
+"""Multiple choice: the continuation or answer that fits a context best.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.4 (SWAG): each choice is packed
 with the context, softmax over the scores of a row's choices.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
-# Several columns that hold a choice each have commas between.
+# Columns that hold one choice each are separated by commas.
 LAYOUTS: tuple[dict[str, str], ...] = (
     {
         "context": "context",
@@ -142,7 +141,7 @@ def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
     return lists
 
 
-_LEAST = 1e-37  # of a choice's probability: 0 means that there is no such choice
+_LEAST = 1e-37  # probability of a choice; 0 means that there is no such choice
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -150,49 +149,37 @@ _LEAST = 1e-37  # of a choice's probability: 0 means that there is no such choic
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
-    Files: see `choice_file.read_choices`. In memory: `context`, `choices` (a list of
+    Files: see `read_choices`. In memory: `context`, `choices` (a list of
     strings a row) and `label`, the number of the right one from 0, as a string.
 
     Args:
-        **confidence: those of `Confidence`. A row whose score is below `abstain_below`
-            gets the choice "", the index -1 and `abstained`.
+        **confidence: those of `Confidence`. Where the score is below `abstain_below`,
+            the choice is "", the index -1 and `abstained` true.
     """
 
     name = "multiple-choice"
     summary = "the choice that fits a context best (SWAG, COPA, exam questions …)"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
-    lists_last = True
     columns = LAYOUTS[0]
     optional_roles = ("question",)
     best_score = "accuracy"
-    answers_ids = False
 
     # Data.
 
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        return read_choices(path, columns or {}, header=header)
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        without = {**(columns or {}), "label": None}
-        return read_choices(path, without, header=header)
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> MultipleChoice:
-        return cls(**settings)
+        chosen = dict(columns or {})
+        if roles is not None:
+            chosen["label"] = None
+        return read_choices(source, chosen, header=header)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MultipleChoice:
@@ -232,16 +219,15 @@ class MultipleChoice(Confidence, Task):
         return np.array(targets, "int32")
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return the numbers that strings spell; numbers pass unchanged."""
+        """Parse strings as numbers; numbers pass unchanged."""
         return numbers(targets, tf.int32)
 
     # Text to batch.
 
-    def signature(self) -> tuple[tf.TensorSpec, ...]:
-        return (
-            tf.TensorSpec([None], tf.string, name="context"),
-            tf.TensorSpec([None, None], tf.string, name="choices"),
-        )
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        context = tf.TensorSpec([None], tf.string, name="context")
+        choices = tf.TensorSpec([None, None], tf.string, name="choices")
+        return {"serving_default": (context, choices)}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
@@ -344,7 +330,7 @@ class MultipleChoice(Confidence, Task):
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> MultipleChoice:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         p = answers["probabilities"]
         return self.fitted(self.targets(columns), p, absent=p == 0)
 
@@ -372,7 +358,7 @@ class MultipleChoice(Confidence, Task):
 
 
 def _is_row(item: Any) -> bool:
-    """Say whether an item is a context and a list of choices that are not empty."""
+    """Return whether an item is a context and a list of choices that are not empty."""
     if not isinstance(item, tuple | list) or len(item) != 2:
         return False
     context, choices = item

@@ -2,7 +2,7 @@
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 2: half of the pairs
 are neighbours in a document, half end with a sentence of another one. The head is that
-of the pretraining, so a checkpoint that has it answers without more training.
+of pretraining, so a checkpoint that has it answers without fine-tuning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorflow as tf
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ending_of, read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
@@ -30,7 +30,7 @@ from bert_keras.tasks.given_labels import class_numbers
 from bert_keras.tasks.pooled import PooledTask
 
 NEXT, NOT_NEXT = "next", "not_next"
-_SEED = 42  # of the pairs of a file, which are the same whenever it is read
+_SEED = 42  # so that a file gives the same pairs each time it is read
 Sentence = tuple[int, str]  # its line in the file, and the text
 
 
@@ -43,9 +43,9 @@ class NextSentence(Confidence, PooledTask):
     `BertForNextSentencePrediction`.
 
     Args:
-        labels: how the file writes the two cases: follows, does not follow.
-        **confidence: those of `Confidence`. A pair whose answer is less probable than
-            `abstain_below` is `abstained`.
+        labels: the file's labels for "follows" and "does not follow".
+        **confidence: those of `Confidence`. A pair is `abstained` where the
+            probability of its answer is below `abstain_below`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -57,7 +57,6 @@ class NextSentence(Confidence, PooledTask):
     optional_roles = ()
     best_score = "accuracy"
     pretrained_scopes = ("cls/seq_relationship/",)
-    passed_scopes = ("cls/predictions/",)  # of the masked-LM head of the pretraining
     pairs = True
 
     labels: tuple[str, str] = (NEXT, NOT_NEXT)
@@ -75,30 +74,27 @@ class NextSentence(Confidence, PooledTask):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: str | os.PathLike[str],
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
         """Return the labelled pairs of a file, or pairs made of a file of documents.
 
         A `.txt` file without tabs is of documents: a sentence a line, blank lines
         between documents; see `pairs_of_documents`.
         """
-        place = os.fspath(path) if is_path(path) else ""
-        if not columns and ending_of(place) == ".txt":
+        place = os.fspath(source) if is_path(source) else ""
+        if roles is None and not columns and ending_of(place) == ".txt":
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)
-        return super().read(path, columns=columns, header=header)
+        return super().read(source, columns=columns, header=header, roles=roles)
 
     @classmethod
     def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
         return [(label,) for label in columns["label"]]
-
-    @classmethod
-    def from_columns(cls, columns: Columns, **settings: Any) -> NextSentence:
-        return cls(**settings)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
@@ -106,17 +102,7 @@ class NextSentence(Confidence, PooledTask):
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 0 where the second text follows, else 1, int32 [N]."""
-        known = f"{self.labels[0]} or {self.labels[1]}"
-        unknown = [
-            (row, f"`label` must be {known}; {received(label)}")
-            for row, label in enumerate(columns["label"])
-            if label not in self.labels
-        ]
-        if unknown:
-            raise columns.error(unknown)
-        return np.array(
-            [self.labels.index(label) for label in columns["label"]], "int32"
-        )
+        return columns.indices("label", self.labels, rule=" or ".join(self.labels))
 
     def encode_targets(self, targets: Any) -> Any:
         """Return 0 and 1 for the two labels; numbers pass unchanged."""
@@ -146,8 +132,8 @@ class NextSentence(Confidence, PooledTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `is_next` bool [B] and `probability` float32 [B] that it is so; where
-        the task may abstain also `abstained` bool [B].
+        """Return `is_next` bool [B] and its `probability` float32 [B]; if the task may
+        abstain also `abstained` bool [B].
         """
         probability = tf.nn.softmax(self.scaled_logits(outputs))[:, 0]
         answers = {"is_next": probability >= 0.5, "probability": probability}
@@ -170,7 +156,7 @@ class NextSentence(Confidence, PooledTask):
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> NextSentence:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         return self.fitted(self.targets(columns), _both(answers["probability"]))
 
     def mistakes(
@@ -203,14 +189,15 @@ def pairs_of_documents(
     path: str = "documents in memory",
     seed: int = _SEED,
 ) -> Columns:
-    """Return each two neighbours of a document, half of them with a false second one.
+    """Return pairs of consecutive sentences, half with a random second sentence.
 
-    The false ones are drawn from the other documents: a document, then a sentence.
+    Random sentences come from other documents: first a document is drawn, then one of
+    its sentences.
 
     Args:
-        documents: sentences of each, or (line, sentence).
+        documents: sentences of each, or (line, sentence) pairs.
         path: the file, for errors.
-        seed: of which pairs are false, and of what is drawn.
+        seed: which pairs are random, and which sentences are drawn.
 
     Raises:
         DataError: there are fewer than two documents, or none has two sentences.
@@ -269,6 +256,6 @@ def _documents(text: str) -> list[list[Sentence]]:
 
 def _both(probability: np.ndarray) -> np.ndarray:
     """Return [N, 2]: that the second text follows, and that it does not."""
-    # Between 0 and 1 as far as float32 can say: 1 - p is lost where p rounds to 1.
+    # Clipped to what float32 resolves: 1 - p would be 0 where p rounds to 1.
     p = np.clip(probability.astype("float64"), 2.0**-24, 1 - 2.0**-24)
     return np.stack([p, 1 - p], axis=1)

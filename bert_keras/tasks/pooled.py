@@ -40,9 +40,10 @@ class PooledTask(Task):
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("text", "text_pair") if self.pairs else ("text",)
 
-    def signature(self) -> tuple[tf.TensorSpec, ...]:
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         names = ("text_a", "text_b") if self.pairs else ("text",)
-        return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
+        specs = (tf.TensorSpec([None], tf.string, name=name) for name in names)
+        return {"serving_default": tuple(specs)}
 
     @property
     @abc.abstractmethod

@@ -57,16 +57,16 @@ class ScaledSquaredError(keras.losses.Loss):
 class Regression(PooledTask):
     """One number for each text or pair, in the units of the training file.
 
-    The head learns (target - mean) / std, prices as quickly as grades; the answer is
-    output * std + mean. When training ends, `mean` and `std` are moved into the head
-    and become 0 and 1: the output of a finished model folder is the answer, as Hugging
-    Face understands a regression.
+    The head learns (target - mean) / std, so that the scale of the targets does not
+    matter; the answer is output * std + mean. At the end of training, `mean` and `std`
+    are folded into the head and become 0 and 1: the output of a saved model is the
+    answer, as in Hugging Face's regression models.
 
     Args:
         scaling: `standard`: `mean` and `std` are those of the training targets, unless
             they are given; `none`: 0 and 1.
-        mean: see above.
-        std: see above; above 0.
+        mean: subtracted from the targets.
+        std: divides them; above 0.
         pairs: whether a row is a pair of texts.
 
     Raises:
@@ -89,7 +89,7 @@ class Regression(PooledTask):
                 f"`scaling` must be one of {', '.join(SCALINGS)}; "
                 f"received {self.scaling!r}"
             )
-        # What a float32 can hold, and divide by.
+        # The range that float32 can hold and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)
 
@@ -170,7 +170,7 @@ class Regression(PooledTask):
         }
 
     def settle(self, model: keras.Model) -> Regression:
-        """Return the task of mean 0 and std 1; the head then gives the same answers."""
+        """Fold mean and std into the head and return the task with 0 and 1."""
         head = model.get_layer("classifier")
         head.kernel.assign(head.kernel * self.std)
         head.bias.assign(head.bias * self.std + self.mean)
@@ -179,7 +179,7 @@ class Regression(PooledTask):
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """Return the rows that are off by more than the targets' standard deviation."""
+        """Return the rows whose error exceeds the targets' standard deviation."""
         targets = self.targets(columns)
         errors = np.abs(answers["score"] - targets)
         order = np.argsort(-errors, kind="stable")
@@ -202,7 +202,7 @@ class Regression(PooledTask):
 
 
 def _number(cell: Any) -> float:
-    """Return the number of a cell, NaN if it is none or too large for float32."""
+    """Parse a cell as a number; NaN if it is not one or too large for float32."""
     try:
         value = math.nan if "_" in str(cell) else float(cell)
     except (TypeError, ValueError):

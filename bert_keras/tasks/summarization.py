@@ -130,7 +130,6 @@ class Summarization(Task):
     best_score = "rougeLsum"
     pooler = False
     max_length = 512
-    answers_ids = False
     rows_per_text = None
     free_settings = ("max_sentences", "trigram_blocking", "stemmer")
 

@@ -1,6 +1,6 @@
 """The Keras model of a task: `fit`, `evaluate` and `predict` on raw strings.
 
-`TaskModel` is what training, prediction and export share, so they treat texts alike.
+Training, prediction and export share `TaskModel`, so they treat texts alike.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bert_keras.model.optimizers import AdamW
 from bert_keras.model.quantization import Quantizable
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share
-from bert_keras.tasks.given_labels import told
+from bert_keras.tasks.given_labels import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
-    or a tuple of two for pairs, are turned into batches by the preprocessor on the way;
-    a `tf.data.Dataset` of strings, of dicts of strings by role (`text`, `text_pair`) or
-    of batch dicts does as well. `from_pretrained` takes the head of a folder that has
-    one; put together by hand, the head starts at random.
+    or a tuple of two for pairs, are turned into batches by the preprocessor; a
+    `tf.data.Dataset` of strings, of dicts of strings by role (`text`, `text_pair`) or
+    of batch dicts works as well. `from_pretrained` loads the head of a folder that has
+    one; the constructor initializes it at random.
 
     Args:
         encoder: the encoder; trained with the head, but for what the task freezes.
         task: what to put on it.
         preprocessor: strings to batches.
-        seed: the head's initializer and dropout follow from it; may be that of the
-            encoder, whose own draws stay others.
+        seed: of the head's initializer and dropout; may equal that of the encoder,
+            which draws other numbers.
 
     Example:
         >>> model = TaskModel.from_pretrained(
@@ -70,7 +70,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         self.backbone = encoder
         self.preprocessor = preprocessor
         inputs = task.inputs()
-        # Of equal seeds head and embeddings would drop the same units in each step.
+        # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
         # A model for batch dicts alone may have no preprocessor.
@@ -105,8 +105,8 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     ) -> Self:
         """Return a task's model on the encoder of a folder, checkpoint or hub name.
 
-        The head is that of the folder, where it holds one of the same task with the
-        same labels; else it starts at random, which is said.
+        The head is that of the folder if it holds one of the same task with the same
+        labels; else it is initialized at random, with a message.
 
         Args:
             path: a model folder, a Hugging Face folder, a Google checkpoint,
@@ -117,7 +117,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             precision: `float32`, `mixed_bfloat16` or `mixed_float16`; by default
                 Keras's own.
             rematerialize: as in `BertEncoder`.
-            seed: the head's initializer and dropout follow from it.
+            seed: of the head's initializer and dropout.
             **settings: of the task, such as `classes`; by default the folder's.
 
         Raises:
@@ -182,10 +182,9 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """Write the SavedModel that `export_model` writes: strings in, answers out.
 
         Args:
-            filepath: the folder of the SavedModel itself; one that stands there is
-                replaced.
-            format: no other can hold the text handling.
-            verbose: taken as Keras does; nothing is printed.
+            filepath: the folder of the SavedModel itself; an existing one is replaced.
+            format: only SavedModels can hold the text handling.
+            verbose: accepted for Keras; nothing is printed.
 
         Raises:
             ConfigError: another format is asked for.
@@ -213,7 +212,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             size = self.preprocessor.tokenizer.vocab_size
             line = f"Preprocessor: WordPiece, {size:,} tokens; {shown}"
             (print_fn or print)(line)
-        # KerasHub's takes the preprocessor for a Keras layer.
+        # KerasHub's expects the preprocessor to be a Keras layer.
         keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
@@ -225,8 +224,8 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     def _own_metrics(self) -> list[Any]:
         return self.task.metrics()
 
-    # What a task leaves as it is, is so in its model alone: setting `trainable` of a
-    # layer would freeze it in every model on the same encoder.
+    # A task freezes layers in its own model alone: setting `trainable` of a layer would
+    # freeze it in every model on the same encoder.
 
     @property
     def trainable_weights(self) -> list[Any]:
@@ -271,12 +270,12 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """Train, as `keras.Model.fit` does.
 
         Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
-        dataset, or batch dicts, come in the order that they have.
+        dataset, or batch dicts, keep their order.
 
-        `validation_split` sets rows aside at random, by the seed that
-        `keras.utils.set_random_seed` sets, and leaves at least one row of each class
-        in training. Keras itself takes the last rows, as this does with
-        `shuffle=False`; of rows sorted by class that would be one class.
+        `validation_split` draws rows at random, with the seed of
+        `keras.utils.set_random_seed`, and leaves at least one row of each class in
+        training. With `shuffle=False` it takes the last rows, as Keras does; of rows
+        sorted by class these would be one class.
 
         A model made in a strategy's scope is trained on its replicas, see
         `ReplicatedFit`; texts then have a row each. `class_weight` may name classes.
@@ -305,12 +304,12 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         if keras.config.backend() == "tensorflow" and self.compiled:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-        with told():
+        with label_errors():
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Score, as `keras.Model.evaluate` does."""
-        with told():
+        with label_errors():
             return super().evaluate(*args, **kwargs)
 
     def _split(
@@ -349,7 +348,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         return found[0], found[1]
 
     def _kinds(self, y: Any) -> list[Collection[str]]:
-        """Return what each row holds of what training must see; empty if unknown."""
+        """Return the classes of each row; an empty list if unknown."""
         labels = np.asarray(y, dtype=object)
         one = (str, bytes, int, np.integer)
         if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
@@ -365,16 +364,16 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         *,
         preprocessor: Preprocessor | None = None,
     ) -> Any:
-        """Return what `fit` feeds: batches of strings become batch dicts, in graph.
+        """Turn batches of strings into batch dicts, in graph.
 
-        Another preprocessor than the model's may lay the texts otherwise.
+        `preprocessor` overrides the model's, for another layout.
         """
         if isinstance(x, dict) and set(self.task.roles) <= set(x):
             x = one_or_all(tuple(x[role] for role in self.task.roles))
         # `train_on_batch` gives lists and arrays as they are.
         y = _as_tensor(y)
         preprocessor = preprocessor or self.preprocessor
-        if replica_count(self) > 1:  # Keras parts batches by rows
+        if replica_count(self) > 1:  # Keras splits batches by rows
             preprocessor = preprocessor.replace(layout="padded")
         if isinstance(x, dict):
             if y is not None:
@@ -390,8 +389,8 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     ) -> dict[str, tf.Tensor]:
         """Return the answers for tf.string [B], or a tuple, one a role, in graph.
 
-        Prediction and export are this function, so they answer alike. Another
-        preprocessor than the model's may lay the texts otherwise.
+        Prediction and export share this function, so they answer alike. `preprocessor`
+        overrides the model's, for another layout.
         """
         return self.task.respond(
             texts,
@@ -401,8 +400,11 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
-        return self.task.assess(
-            texts, preprocessor, lambda batch: self(batch, training=False)
+        return self.task.respond(
+            texts,
+            preprocessor,
+            lambda batch: self(batch, training=False),
+            scored=True,
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -463,7 +465,7 @@ def _as_tensor(targets: Any) -> Any:
 
 
 def is_one_vector(outputs: Any) -> bool:
-    """Say whether a model's outputs are one vector a text, such as of classes."""
+    """Return whether a model's outputs are one vector a text, such as of classes."""
     if not keras.utils.is_keras_tensor(outputs):
         return False
     return len(outputs.shape) == 2 and outputs.shape[1] is not None

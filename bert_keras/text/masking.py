@@ -1,9 +1,9 @@
-"""Masked-LM corruption in the graph: which tokens are hidden, and what stands there.
+"""Masked-LM corruption in the graph: which tokens are masked, and by what.
 
 15% of a text's tokens are chosen; of those 80% become `[MASK]`, 10% a random token and
-10% stay. Every choice is a pure function of one whole number a text (its draw), of the
-place of the token and of nothing else: not of the batch, the layout or the order. So
-equal draws give equal masks, and a new draw each epoch is dynamic masking.
+10% stay. Every choice is a pure function of the text's draw, a whole number, and the
+position of the token; it does not depend on batch, layout or order. Equal draws give
+equal masks, and a new draw each epoch is dynamic masking.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 `create_pretraining_data.py` (exact counts); for words and runs see `token_choice`.
@@ -118,7 +118,7 @@ _ORDER, _FATE, _TOKEN, _LENGTH = 0, 1, 2, 2**32
 
 
 class Masked(NamedTuple):
-    """What became of B texts.
+    """B masked texts.
 
     Args:
         ids: RaggedTensor int32 [B, None], the tokens with some of them hidden.
@@ -287,7 +287,7 @@ def _continues(ids: Any, tokenizer: WordPieceTokenizer) -> Any:
 
 
 def _random_tokens(uniform: Any, tokenizer: WordPieceTokenizer) -> Any:
-    """Return ids of the vocabulary without its special tokens, int32."""
+    """Return the ids of all tokens that are not special, int32."""
     specials = _special_ids(tokenizer)
     count = tokenizer.vocab_size - len(specials)
     drawn = tf.cast(tf.math.floor(uniform * float(count)), tf.int32)

@@ -4,9 +4,9 @@ Holds `WordSplitter`: cleaning, lower-casing, accent stripping and splitting as 
 `BertNormalizer` and `BertPreTokenizer` of `tokenizers` 0.23, by the tables of
 `characters.py`. All ops are core TensorFlow.
 
-Where accents are stripped the reference puts marks in canonical order first (Unicode
-Standard, section 3.11). Most marks are accents and go, so their order is nothing to us;
-some are kept, and only a batch that holds one of those is put in order.
+Before it strips accents, the reference puts marks in canonical order (Unicode Standard,
+section 3.11). Most marks are accents and are removed, so their order does not matter;
+only batches with marks that are kept are reordered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOO_LONG = 0xF8FF
 
 
 class Words(NamedTuple):
-    """The words of B texts and where their characters stand in the texts.
+    """The words of B texts, and the offsets of their characters.
 
     Args:
         strings: string [W], normalized words of all texts, in order.
@@ -158,7 +158,7 @@ class WordSplitter(tf.Module):
         kinds: Any,
         breaks: Any,
     ) -> tuple[Any, Any, Any, Any]:
-        """Put in the characters that one character decomposes to."""
+        """Replace characters by their decompositions."""
         packed = tf.bitwise.left_shift(codes, characters.KIND_BITS) + kinds
         nothing = tf.fill(tf.shape(codes), -1)
         cells = tf.where(
@@ -185,7 +185,7 @@ class WordSplitter(tf.Module):
     def _in_canonical_order(
         self, raw: Any, cells: Any, breaks: Any
     ) -> tuple[Any, Any, Any, Any]:
-        """Return what `_expand` does, each run of marks in order of their classes.
+        """Expand as `_expand` does, with each run of marks in canonical order.
 
         The reference hands out sources by place: whatever stands first after sorting is
         from the character that stood first. A part that a character has more than one
@@ -288,7 +288,7 @@ def as_strings(texts: Any) -> Any:
     """Return `texts`, string [B] or a list of str or bytes, as a tensor.
 
     Raises:
-        ConfigError: they are something else.
+        ConfigError: they are neither.
     """
     if isinstance(texts, list | tuple):
         # A lone surrogate has no UTF-8; its bytes are dropped like other broken ones.
@@ -311,7 +311,7 @@ def as_strings(texts: Any) -> Any:
 
 
 def _unpack(cells: Any) -> tuple[Any, Any]:
-    """Return what the cells of a character table hold: numbers and kinds."""
+    """Split the cells of a character table into numbers and kinds."""
     kinds = tf.bitwise.bitwise_and(cells, (1 << characters.KIND_BITS) - 1)
     return tf.bitwise.right_shift(cells, characters.KIND_BITS), kinds
 

@@ -1,7 +1,7 @@
 """Pieces in rows: truncation, `[CLS] A [SEP] B [SEP]`, padded or packed, and back.
 
-All in the TensorFlow graph with core ops only, so that an exported model holds the very
-same code (`tf_text.RoundRobinTrimmer` emits an op that older TF Serving does not have).
+All in the TensorFlow graph with core ops only, so that an exported model holds the same
+code (`tf_text.RoundRobinTrimmer` emits an op that older TF Serving lacks).
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Krell et al. 2021
 (arXiv:2107.02027) for several texts in one row.
@@ -33,7 +33,7 @@ _SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
 
 
 def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, Any]:
-    """Return both texts cut so that they have `max_tokens` together at most.
+    """Truncate both texts to `max_tokens` together.
 
     Args:
         a, b: RaggedTensor int32 [B, None], the pieces of the two texts.
@@ -135,9 +135,9 @@ def pack_rows(
     multiple: int = 1,
     **others: Any,
 ) -> dict[str, Any]:
-    """Return several texts a row, so that little of the batch is padding.
+    """Pack several texts in a row, so that there is little padding.
 
-    A text stays whole. Rows are as long as the longest text, or about `row_tokens`
+    Texts are not split. Rows are as long as the longest text, or about `row_tokens`
     where texts are shorter; they are filled longest text first, each into the first row
     with room.
 
@@ -188,7 +188,7 @@ def pack_rows(
 
 
 def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
-    """Return what stands in rows text by text: the way back from either layout.
+    """Return values of rows text by text: the inverse of either layout.
 
     Args:
         values: [R, T, …], such as the logits of each token.
@@ -215,7 +215,7 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
 def locate(
     offsets: Any, batch: Mapping[str, Any], *, multiple: int = 1
 ) -> tuple[Any, Any]:
-    """Return where tokens of texts stand in rows, as many places a row as needed.
+    """Return the positions of tokens in rows, padded to the most in a row.
 
     Args:
         offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its

@@ -25,7 +25,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Preprocessor:
-    """Strings to a batch dict, in graph: the same for training, prediction and export.
+    """Turns strings into a batch dict, in graph.
 
     Args:
         tokenizer: the WordPiece tokenizer.
@@ -99,7 +99,7 @@ class Preprocessor:
         return self.join_pieces(*self._pieces(texts))
 
     def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
-        """Do what `join` does for pieces that are there, ragged int32 [B, None]."""
+        """Do what `join` does, for texts already tokenized, ragged int32 [B, None]."""
         if b is None:
             a = first_pieces(a, tf.minimum(sizes_of(a), self.max_length - 2))
         else:

@@ -1,4 +1,4 @@
-"""Rows of different lengths by places in their flat values, in graph.
+"""Operations on ragged rows by positions in their flat values, in graph.
 
 `tf.ragged`'s own slices, masks, comparisons and concatenations trace hundreds of ops
 each, most of them checks; these trace about ten. Memory grows with the values alone:
@@ -28,7 +28,7 @@ def segment_ids(row_splits: Any) -> Any:
 
 
 def rows_begun(row_splits: Any) -> Any:
-    """Return how many rows (but for the first) start at each value, int32 [N]."""
+    """Count the rows, except the first, that start at each value, int32 [N]."""
     # One value more than there are, as empty rows at the end start there.
     size = tf.reshape(row_splits[-1] + 1, [1])
     starts = row_splits[1:, None]
@@ -54,7 +54,7 @@ def with_sizes(values: Any, sizes: Any) -> Any:
 
 
 def put(flat: Any, places: Any, values: Any) -> Any:
-    """Return [N] with values [M] in their places, integers [M]."""
+    """Return [N] with values [M] at places [M], integers."""
     return tf.tensor_scatter_nd_update(flat, places[:, tf.newaxis], values)
 
 
@@ -71,20 +71,20 @@ def laid_like(grid: Any, places: Any, values: Any) -> Any:
 
 
 def count_true(where: Any, row_splits: Any) -> Any:
-    """Return how many of each row are true, int32 [B], of bool [N]."""
+    """Count the true values of each row, int32 [B], of bool [N]."""
     total = tf.cumsum(tf.cast(where, tf.int32))
     edges = tf.gather(tf.pad(total, [[1, 0]]), row_splits)
     return edges[1:] - edges[:-1]
 
 
 def keep(rows: Any, where: Any) -> Any:
-    """Return the rows with those values alone where bool [N] is true."""
+    """Keep the values of the rows where bool [N] is true."""
     values = tf.gather(rows.values, tf.where(where)[:, 0])
     return with_sizes(values, count_true(where, rows.row_splits))
 
 
 def never_empty(rows: Any, fill: Any) -> Any:
-    """Return the rows [B, None]; one that is empty has the one value `fill`."""
+    """Return the rows [B, None], with one value `fill` in empty ones."""
     sizes = sizes_of(rows)
     full = tf.maximum(sizes, 1)
     starts = tf.cumsum(full, exclusive=True)

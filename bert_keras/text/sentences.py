@@ -1,8 +1,8 @@
-"""Texts to sentences by rule, and the choice of some, in graph with core ops only.
+"""Rule-based sentence splitting, and choice of sentences, in graph with core ops.
 
 A sentence ends at a line break that no small letter follows; at . ! ? … (and ؟ । ۔)
 with the quotes and brackets that close after it, where white space and no small letter
-follow; and at 。！？ wherever they stand. No sentence ends at the dot of a title
+follow; and at 。！？ everywhere. No sentence ends at the dot of a title
 ("Dr. Wu"), an initial ("J. R. Smith"), a number ("3.14", "No. 5") or of the usual
 abbreviations. A text without any capital letter is split before small letters, too.
 """
@@ -45,7 +45,7 @@ _PROTECTED = (
     (r"(^|\n)([ \t]*\p{N}{1,3})\.", rf"\1\2{_DOT}"),  # 1. 2. at the start of lines
 )
 _AT_ONCE = 256  # texts that `list_sentences` splits together
-_HASHES = 2**62  # of trigrams: so many that no two meet
+_HASHES = 2**62  # of trigrams: enough to avoid collisions
 
 
 class Sentences(NamedTuple):
@@ -140,12 +140,12 @@ def choose_sentences(
 
 
 def _marked(texts: Any) -> Any:
-    """Return the texts with a mark after each sentence, else of the same bytes."""
+    """Insert a mark after each sentence of the texts."""
     marked = tf.strings.regex_replace(texts, f"[{_DOT}{_END}]", " ")
     for pattern, replacement in (
         (r"\r\n", " \n"),
         (r"\r", "\n"),
-        # A line that goes on with a small letter was wrapped.
+        # A line that continues with a small letter was wrapped.
         (r"([^\s][ \t]*)\n([ \t]*\p{Ll})", r"\1 \2"),
         *_PROTECTED,
     ):
@@ -172,7 +172,7 @@ def _starts(sizes: Any) -> Any:
     """Return where each piece starts in its text, int32 [N, 2], of ragged sizes."""
     flat = sizes.flat_values
     starts = tf.cumsum(flat, exclusive=True)
-    # Of a text without pieces there is none to ask; split leaves one at least.
+    # `split` returns at least one piece for each text.
     firsts = tf.gather(starts, starts_of(sizes))
     return starts - tf.gather(firsts, segment_ids(sizes.row_splits))
 

@@ -1,7 +1,7 @@
 """Text to WordPiece ids in the TF graph: `WordPieceTokenizer`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3, and the `tokenizers` library
-0.23, whose ids these are. tf-text does the WordPiece (Song et al. 2021,
+0.23, whose ids it reproduces. tf-text computes the WordPiece (Song et al. 2021,
 arXiv:2012.15524). Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise
 core TensorFlow ops.
 """
@@ -35,9 +35,9 @@ _SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
 class WordPieceTokenizer(tf.Module):
     """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
 
-    Equal ids and offsets for every string. No special token is added: `packing` does
-    that. Every op is a TensorFlow op, on the CPU, under any Keras
-    backend. `keras.export.ExportArchive.track` takes the tokenizer.
+    Ids and offsets are equal for every string. `packing` adds the special tokens. Every
+    op is a TensorFlow op on the CPU, under any Keras backend.
+    `keras.export.ExportArchive.track` accepts the tokenizer.
 
     Args:
         vocabulary: the tokens, in the order of their ids; pieces inside a word start
@@ -178,7 +178,7 @@ class WordPieceTokenizer(tf.Module):
         return tf.ragged.map_flat_values(lambda flat: tf.gather(tokens, flat), ids)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments, the vocabulary as a list, as JSON-able values."""
+        """Return the arguments as JSON values, the vocabulary as a list."""
         return {
             "vocabulary": list(self.vocabulary),
             "lowercase": self.lowercase,
@@ -226,7 +226,7 @@ class WordPieceTokenizer(tf.Module):
         files.write_folder(folder, self.get_config())
 
     def _tokenize(self, texts: Any, plain_way: Any, full_way: Any) -> Any:
-        """Send each text the shorter way if it is plain ASCII, keeping the order."""
+        """Tokenize plain ASCII texts by the faster path, keeping the order."""
         plain = tf.strings.regex_full_match(texts, _PLAIN)
         if self.special_tokens_in_text == "parse":
             plain &= ~tf.strings.regex_full_match(texts, _SPECIAL)
@@ -287,7 +287,7 @@ class WordPieceTokenizer(tf.Module):
 
 
 class _Untracked:
-    """Hides a value from `tf.Module`, which would wrap each of 100,000 tokens."""
+    """Hides a value from `tf.Module`, which would wrap each token of a vocabulary."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -2,7 +2,7 @@
 
 Holds `read_folder`, which turns the files of Google's, Hugging Face's and KerasHub's
 releases into the arguments of `WordPieceTokenizer`, and `write_folder`, which writes
-files of Hugging Face.
+Hugging Face's files.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def read_folder(
 
 
 def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder of the vocabulary in that of a SavedModel, or of two of them.
+    """Return the folder of the vocabulary in a SavedModel, or in a pair of them.
 
-    Of any other folder, the folder itself.
+    For any other folder, the folder itself.
     """
     for place in (folder, folder / "encoder", folder / "preprocess"):
         if (place / _SAVED_MODEL).exists():
@@ -109,7 +109,7 @@ def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
 def _read_keras_hub(
     folder: pathlib.Path,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what `read_folder` does, of a preset of KerasHub."""
+    """Return what `read_folder` does, for a KerasHub preset."""
     path = folder / "tokenizer.json"
     values = read_json(path).get("config")
     if not isinstance(values, dict):
@@ -154,7 +154,7 @@ def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) ->
 
 
 def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]:
-    """Return the vocabulary and what the normalizer says of the text."""
+    """Return the vocabulary and the normalizer's settings."""
     values = read_json(path)
     model, normalizer = values.get("model"), values.get("normalizer")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):

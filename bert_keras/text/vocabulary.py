@@ -1,6 +1,6 @@
 """A vocabulary: its special tokens, the rules for its tokens, vocab.txt, and a hash.
 
-`tokenizer_files` reads and writes what else stands in a folder.
+`tokenizer_files` reads and writes the other files of a folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_TOKEN_BYTES = 256  # a limit of tf-text
 
 
 def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
-    """Return the vocabulary as a tuple; raise ConfigError where it is not usable."""
+    """Return the vocabulary as a tuple; raise ConfigError if it is not valid."""
     tokens = tuple(vocabulary)
     seen: dict[str, int] = {}
     for i, token in enumerate(tokens):
@@ -51,10 +51,10 @@ def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Return the tokens of a vocab.txt, one a line; empty lines at its end are none.
+    """Return the tokens of a vocab.txt, one a line; empty last lines are ignored.
 
     Raises:
-        CheckpointError: not a file of UTF-8 text, or a token stands there twice.
+        CheckpointError: it is not UTF-8 text, or has a token twice.
     """
     text = read_text(path).removeprefix("\ufeff")
     # Not `splitlines`: the released Chinese vocabulary has U+2028 as a token.
@@ -87,9 +87,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def looks_lower_cased(vocabulary: Sequence[str]) -> bool:
-    """Tell whether no token has a capital letter, but for `[CLS]`, `<S>` and the like.
+    """Return whether no token but `[CLS]`, `<S>` and the like has a capital letter.
 
-    True of the released uncased and Chinese vocabularies, false of the cased ones.
+    True for the released uncased and Chinese vocabularies, false for cased ones.
     """
     return not any(
         token != token.lower() and not token.startswith(("[", "<"))
@@ -98,6 +98,6 @@ def looks_lower_cased(vocabulary: Sequence[str]) -> bool:
 
 
 def vocabulary_hash(vocabulary: Iterable[str]) -> str:
-    """Return the SHA-256 of the tokens, that of a vocab.txt with LF line ends."""
+    """Return the SHA-256 of a vocab.txt of the tokens with LF line ends."""
     text = "".join(f"{token}\n" for token in vocabulary)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Windows over long texts: `cut_windows` lays a question beside each part of a text.
+"""Windows over long texts: `cut_windows` pairs a question with each part of a text.
 
 In the TensorFlow graph with core ops only.
 
@@ -20,7 +20,7 @@ _LEAST_LENGTH = 5  # three special tokens, one of the question, one of the conte
 
 
 class Windows(NamedTuple):
-    """S windows over the contexts of B texts, those of a text one after the other.
+    """S windows over the contexts of B texts, in the order of the texts.
 
     Args:
         ids, segments: RaggedTensor int32 [S, None], `[CLS] question [SEP] part [SEP]`.
@@ -41,7 +41,7 @@ class Windows(NamedTuple):
     own_end: Any
 
     def take(self, rows: Any) -> Windows:
-        """Return some of the windows, by number, int32 [N]."""
+        """Select some of the windows by index, int32 [N]."""
         return Windows(*(tf.gather(part, rows) for part in self))
 
 
@@ -55,7 +55,7 @@ def cut_windows(
     cls_id: int,
     sep_id: int,
 ) -> Windows:
-    """Return windows that cover each context; an empty one has a window, too.
+    """Return windows that cover each context; an empty context has one window.
 
     Args:
         question, context: RaggedTensor int32 [B, None], the pieces of the texts.

@@ -1,4 +1,4 @@
-"""tf-text's WordPiece: its models of a vocabulary, and the pieces of words by them.
+"""tf-text's WordPiece: models of a vocabulary, and words to pieces.
 
 Source: Song et al. 2021 (arXiv:2012.15524).
 """
@@ -30,7 +30,7 @@ _WORD_TOKEN = re.compile(rf"(?!##$)[^{_DROPPED}]+")
 def plain_model(
     vocabulary: Sequence[str], *, unk_id: int, max_characters: int
 ) -> tf.Variable:
-    """Return the model for texts of plain ASCII, which splits them into words, too."""
+    """Return the model for plain ASCII texts, which also splits them into words."""
     tokens = _replaced(_PLAIN_TOKEN, vocabulary)
     return _model(tokens, unk_id=unk_id, max_bytes=max_characters, split=True)
 
@@ -57,10 +57,10 @@ def word_model(
 
 
 def _replaced(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
-    """Replace the tokens that no text yields; tf-text stumbles over some of them.
+    """Replace tokens that no text can yield, since tf-text mishandles some of them.
 
-    (A token with a space makes it miss others; one with a NUL it refuses.) What stands
-    for them holds a control character, and those are dropped from every text.
+    A token with a space makes it miss others, one with a NUL is rejected. The
+    replacement holds a control character, which is removed from every text.
     """
     return [
         token if pattern.fullmatch(token) else f"\x01{i}"

@@ -139,7 +139,7 @@ def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
     """Return what the report says of a data set: rows, classes, lengths in tokens."""
     preprocessor, sizes, cut = model.preprocessor, [], 0
-    texts = model.task.scored_texts(columns)
+    texts = model.task.texts(columns, use="score")
     for start in range(0, len(texts[0]), 1024):
         parts = as_tensors([part[start : start + 1024] for part in texts])
         lengths, was_cut = model.task.lengths(preprocessor, parts)

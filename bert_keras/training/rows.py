@@ -41,20 +41,21 @@ def fixed_shapes(
     of masked positions of a masked language model.
 
     Args:
-        task: tells of `rows_per_text` and `ignored_target`.
+        task: tells of `rows_per_text`, and in its loss which target to ignore.
         inputs: tensors by name, rows first.
         labels: `targets` and perhaps `weights`, as `TaskObjective` takes them.
         texts: number of texts that the batch was made from.
         length: tokens of a row; rows have it by the preprocessor's `length_multiple`.
     """
     windows = task.rows_per_text is None
+    ignored = getattr(task.loss(), "ignore_class", None) or 0
     rows = None if windows else texts * (task.rows_per_text or 1)
 
     def fixed(name: str, rows: int | None, value: Any) -> Any:
         if windows:
             missing = tf.math.floormod(-tf.shape(value)[0], texts)
             ends = [[0, missing], *[[0, 0]] * (value.shape.rank - 1)]
-            filler = task.ignored_target if name == "targets" else 0
+            filler = ignored if name == "targets" else 0
             value = tf.pad(value, ends, constant_values=tf.cast(filler, value.dtype))
         shape = [rows, *value.shape[1:]]
         if name in _LONG:
@@ -148,7 +149,7 @@ class TrainingRows:
         """
         first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
         task = self.model.task
-        parts = [as_tensors(task.training_texts(self.columns))]
+        parts = [as_tensors(task.texts(self.columns, use="train"))]
         parts.append(tf.convert_to_tensor(task.targets(self.columns)))
         weights = task.example_weights(self.columns)
         if weights is not None:

@@ -165,7 +165,7 @@ def asked(
 def test_every_task_takes_what_people_pass(asked: Any) -> None:
     predictor, parts = asked
     roles = predictor.model.task.roles
-    names = [spec.name for spec in predictor.model.task.signature()]
+    names = [spec.name for spec in predictor.model.task.signatures()["serving_default"]]
     items = list(zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
     wanted = predictor.predict(items)
     assert len(wanted) == 3

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import refused
 
-from bert_keras.data.table import Columns, read_columns, stream_columns
+from bert_keras.data.table import Columns, as_columns, read_columns, stream_columns
 from bert_keras.errors import ConfigError, DataError
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -308,3 +308,14 @@ def test_a_stream_holds_a_part_at_a_time(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert count == 20_000
     assert peak < 8e6
+
+
+def test_cells_by_their_index() -> None:
+    columns = as_columns(text=["x", "y", "z"], label=["b", "a", "c"])
+    assert columns.indices("label", ["c", "b", "a"]).tolist() == [1, 2, 0]
+    with pytest.raises(
+        DataError, match=":3: `label` must be one of a, b; received 'c'"
+    ):
+        columns.indices("label", ["a", "b"])
+    with pytest.raises(DataError, match="`label` must be a or b; received 'c'"):
+        columns.indices("label", ["a", "b"], rule="a or b")

@@ -160,11 +160,13 @@ class Shouted(Classification):
 
     name = "shouted"
 
-    def probe(self, preprocessor: Any, texts: Any) -> dict[str, Any]:
-        return self.features(preprocessor, tf.fill(tf.shape(texts), "win cash now"))
+    def respond(self, texts: Any, *args: Any, scored: bool = False) -> dict[str, Any]:
+        if scored:
+            texts = tf.fill(tf.shape(texts), "win cash now")
+        return super().respond(texts, *args)
 
 
-def test_scores_are_of_what_a_task_probes(
+def test_a_task_may_be_scored_on_other_texts(
     spam_model: Any, make_model: Callable[..., Any]
 ) -> None:
     model = make_model(Shouted(spam_model.task.classes))

@@ -19,6 +19,7 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.probabilities import cross_entropy
+from bert_keras.tasks import parse_settings
 from bert_keras.tasks.classification import Classification
 
 
@@ -133,7 +134,7 @@ def test_a_task_learns_its_threshold_from_dev_rows() -> None:
 def test_settings_of_the_command_line() -> None:
     rows = as_columns(text=["a", "b"], label=["0", "1"])
     given = ["positive_class=0", "calibration=temperature", 'classes=["0", "1", "2"]']
-    task = Classification.from_columns(rows, **Classification.parse_settings(given))
+    task = Classification.from_columns(rows, **parse_settings(Classification, given))
     assert (task.positive_class, task.calibration) == ("0", "temperature")
     assert task.classes == ("0", "1", "2")
 

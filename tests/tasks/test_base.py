@@ -15,6 +15,7 @@ from bert_keras.data.class_names import class_names, sorted_names
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
@@ -158,3 +159,15 @@ def test_a_setting_out_of_its_range_is_refused(
     task(**settings)
     line = refused(lambda: task(**settings, **changes), f"`{next(iter(changes))}`")
     assert len(line) < 200
+
+
+def test_a_simple_task_defines_five_methods() -> None:
+    of_data, of_model = {"targets", "score"}, {"outputs", "loss", "answer"}
+    assert Task.__abstractmethods__ == of_data | of_model
+
+
+def test_tasks_that_need_more_than_ids_to_answer() -> None:
+    found = {n for n in TASKS if not object.__new__(find_task(n)).answers_ids}
+    tags = {"feature-tagging", "token-classification"}
+    others = {"masked-lm", "multiple-choice", "question-answering", "summarization"}
+    assert found == tags | others

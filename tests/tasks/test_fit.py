@@ -12,7 +12,7 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.given_labels import told
+from bert_keras.tasks.given_labels import label_errors
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
@@ -144,7 +144,7 @@ def test_what_cannot_be_split(classifier: TaskModel) -> None:
 def test_an_unknown_label_is_one_line(task: Any, labels: Any, rule: str) -> None:
     def in_graph() -> None:
         data = tf.data.Dataset.from_tensor_slices(labels).batch(4)
-        with told():
+        with label_errors():
             list(data.map(task.encode_targets))
 
     for action in (in_graph, lambda: task.encode_targets(tf.constant(labels))):
@@ -175,5 +175,5 @@ def test_fit_and_evaluate_tell_an_unknown_label(classifier: TaskModel) -> None:
 
 
 def test_other_errors_of_tensorflow_stay_theirs() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError), told():
+    with pytest.raises(tf.errors.InvalidArgumentError), label_errors():
         tf.reshape(tf.zeros([4]), [3])

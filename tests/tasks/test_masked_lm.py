@@ -110,7 +110,7 @@ def test_texts_that_are_learned_hold_no_mask_of_their_own(model: Any) -> None:
     x = tf.constant(["win [MASK] now"])
     for batch in (
         task.examples(model.preprocessor, x, tf.constant([1], tf.int64))[0],
-        task.probe(model.preprocessor, x),
+        task.scored_batch(model.preprocessor, x),
     ):
         assert VOCABULARY.index("[MASK]") not in batch["token_ids"].numpy()
 
@@ -141,7 +141,7 @@ def test_scores_by_hand() -> None:
 def test_scores_are_those_of_the_loss(model: Any, predictor: Predictor) -> None:
     columns = as_columns(text=TEXTS)
     scores = evaluate(predictor, columns, batch_size=5)
-    batch = model.task.probe(model.preprocessor, tf.constant(TEXTS))
+    batch = model.task.scored_batch(model.preprocessor, tf.constant(TEXTS))
     loss = model.task.loss()(batch["labels"], model(batch))
     assert scores["loss"] == pytest.approx(float(loss), rel=1e-5)
     assert scores["num_predictions"] == int(

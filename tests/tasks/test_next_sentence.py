@@ -17,6 +17,7 @@ from bert_keras.checkpoints import write_huggingface
 from bert_keras.data.table import as_columns
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.pretrained_model import new_model
+from bert_keras.tasks import parse_settings
 from bert_keras.tasks.next_sentence import NextSentence, pairs_of_documents
 from bert_keras.training.config import TrainConfig
 
@@ -83,7 +84,7 @@ def test_answers_by_hand() -> None:
 
 
 def test_settings_of_the_command_line() -> None:
-    settings = NextSentence.parse_settings(["labels=[1, 0]"])
+    settings = parse_settings(NextSentence, ["labels=[1, 0]"])
     assert NextSentence(**settings).labels == ("1", "0")
 
 

@@ -504,7 +504,7 @@ def test_settings_out_of_range() -> None:
 def test_columns_are_for_tables(tmp_path: Path) -> None:
     refused(lambda: QuestionAnswering.read("a.json", columns={"id": "x"}), "`columns`")
     path = write_tsv(tmp_path / "a.tsv", [("question", "context"), ("a?", "b c")])
-    columns = QuestionAnswering().read_texts(path)
+    columns = QuestionAnswering.read(path, roles=QuestionAnswering.roles)
     assert columns.cells == {"question": ["a?"], "context": ["b c"]}
 
 

@@ -58,7 +58,7 @@ class Trained:
     @property
     def training_texts(self) -> Any:
         """The texts of the rows, as `fit` takes them: one tensor or a pair."""
-        return as_tensors(self.case.task.training_texts(self.case.columns))
+        return as_tensors(self.case.task.texts(self.case.columns, use="train"))
 
     @property
     def more_texts(self) -> Any:
@@ -257,7 +257,7 @@ def test_an_export_gives_the_same_answers(trained: Trained, tmp_path: Path) -> N
     served = tf.saved_model.load(folder).signatures
     task, texts = trained.case.task, trained.more_texts
     feeds = texts if isinstance(texts, tuple) else (texts,)
-    signatures = {"serving_default": task.signature(), **task.more_signatures()}
+    signatures = task.signatures()
     (name,) = (  # the one that takes texts of this form
         name
         for name, specs in signatures.items()

@@ -31,7 +31,7 @@ FORMS.append(("embedding", list(CASES["embedding"])[-1]))
 def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
     """Return outputs and labels of some rows."""
     task = case.task
-    texts = as_tensors([part[rows] for part in task.training_texts(case.columns)])
+    texts = as_tensors([part[rows] for part in task.texts(case.columns, use="train")])
     weights = task.example_weights(case.columns)
     batch, targets, weights = task.examples(
         model.preprocessor,
@@ -174,7 +174,7 @@ def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:
     model = make_model(case.task)
     targets = case.task.targets(case.columns)
     weights = np.linspace(0.001, 0.002, len(targets), dtype="float32")
-    texts = as_tensors(case.task.training_texts(case.columns))
+    texts = as_tensors(case.task.texts(case.columns, use="train"))
     batch, marks, weight = case.task.examples(
         model.preprocessor, texts, targets, weights
     )

@@ -1,7 +1,7 @@
-"""Pseudo-perplexity: how well a masked language model knows a text.
+"""Pseudo-perplexity of a text under a masked language model.
 
-Each token is hidden in turn, the others seen; the mean of the log-probabilities of what
-stood there is the text's pseudo-log-likelihood a token.
+Each token is masked in turn; the mean log-probability of the masked tokens is the
+pseudo-log-likelihood per token.
 
 Source: Salazar et al. 2020 (arXiv:1910.14659).
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def pseudo_perplexity(
     predictor: Predictor, texts: Sequence[str], *, batch_size: int = 64
 ) -> list[dict[str, Any]]:
-    """Return how well a masked language model knows each text.
+    """Return the pseudo-perplexity of each text under a masked language model.
 
     Args:
         predictor: of a masked-lm model, as `load` returns it.
-        texts: read as they are, longer ones cut like in training.
+        texts: strings; long ones are truncated as in training.
         batch_size: passes computed at once; a text takes one pass a token.
 
     Returns:
@@ -65,7 +65,7 @@ def pseudo_perplexity(
 def pseudo_log_likelihoods(
     model: Any, texts: Sequence[str], *, batch_size: int
 ) -> list[tuple[float, int]]:
-    """Return the pseudo-log-likelihood (nats) and the number of tokens of each text.
+    """Return the pseudo-log-likelihood (nats) and the token count of each text.
 
     Args:
         model: a `TaskModel` of a masked-LM task.

@@ -1,7 +1,6 @@
 """Masked language model: the words that fit at each `[MASK]` of a text.
 
-Learns from plain text, a part of whose tokens is hidden anew in each epoch; is scored
-on held-out text with masks that stay the same.
+Trained on plain text with dynamic masking; evaluated on held-out text with fixed masks.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1.
 """
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -46,16 +45,15 @@ from bert_keras.text.ragged import keep, sizes_of
 class MaskedLM(Task):
     """The most probable words at each `[MASK]`, and a language model of one's own text.
 
-    A text is read with `[MASK]` as the special token where it is asked for answers, and
-    as plain words where it is trained or scored on; other special tokens are plain
-    words always.
+    In prediction `[MASK]` is read as the special token; in training and scoring it is
+    plain text. Other special tokens are always plain text.
 
     Args:
         top_k: answers for each mask, 1000 at most.
-        mask_rate, mask_share, random_share, max_predictions, mask_unit: how training
-            and scores hide tokens, see `masking.Masking`.
-        pseudo_perplexity_texts: so many texts `evaluate` scores by hiding each of their
-            tokens in turn as well: one pass a token.
+        mask_rate, mask_share, random_share, max_predictions, mask_unit: how tokens are
+            masked in training and scoring, see `masking.Masking`.
+        pseudo_perplexity_texts: number of texts for which `evaluate` also computes the
+            pseudo-perplexity, at one forward pass a token.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -68,8 +66,6 @@ class MaskedLM(Task):
     best_score = "log_likelihood"
     pooler = False
     pretrained_scopes = ("cls/predictions/",)
-    passed_scopes = ("cls/seq_relationship/",)
-    answers_ids = False
     free_settings = (
         "top_k",
         "mask_rate",
@@ -98,7 +94,7 @@ class MaskedLM(Task):
         self.masking()
 
     def masking(self) -> Masking:
-        """Return how tokens are hidden."""
+        """Return how tokens are masked."""
         return Masking(
             rate=self.mask_rate,
             mask_share=self.mask_share,
@@ -112,30 +108,21 @@ class MaskedLM(Task):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the texts of a file.
+        """Return the texts of a file: its lines, or a column of a table.
 
-        The lines of a `.txt` file where no column is named: each a text, blank ones
-        passed over; else a column of a table.
+        The lines of a `.txt` file are texts, blank ones skipped, if no column is named.
         """
-        if not columns and is_path(path):
-            place = os.fspath(path)
+        if not columns and is_path(source):
+            place = os.fspath(source)
             if ending_of(place) == ".txt":
                 return read_lines(place)
-        return super().read(path, columns=columns, header=header)
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        return self.read(path, columns=columns, header=header)
+        return super().read(source, columns=columns, header=header)
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
@@ -147,7 +134,7 @@ class MaskedLM(Task):
         return "BertForMaskedLM" in names or "BertForPreTraining" in names
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the number that each text's masks follow from, int64 [N]."""
+        """Return the masking seed of each text, int64 [N]."""
         texts = self.texts(columns)[0]
         blank = [
             (row, f"`text` must hold a word to predict; {received(text)}")
@@ -159,7 +146,7 @@ class MaskedLM(Task):
         return np.arange(len(texts), dtype="int64")
 
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
-        """Return the rows with a new number each in each epoch: dynamic masking."""
+        """Return the rows with new masking seeds: dynamic masking."""
         return rows[0], draws
 
     # Text to batch.
@@ -189,13 +176,6 @@ class MaskedLM(Task):
         labels = batch.pop("labels")
         del batch["slots"]  # for answers alone
         return batch, labels, None
-
-    def probe(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch of texts whose masks follow from the text itself."""
-        draws = tf.strings.to_hash_bucket_fast(
-            tf.convert_to_tensor(texts, tf.string), 2**62
-        )
-        return hidden_batch(preprocessor, texts, draws, self.masking())
 
     # The model.
 
@@ -260,11 +240,26 @@ class MaskedLM(Task):
             rows.append({"masks": masks, "sequences": texts if masks else []})
         return rows
 
-    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return of each text the sum of its losses, float32 [B] (nats), the number of
-        its hidden tokens and of those that were found, int32 [B].
-        """
-        return measured(outputs, batch)
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers at each `[MASK]`, or scores of hidden tokens."""
+        if not scored:
+            return super().respond(texts, preprocessor, run)
+        batch = self.scored_batch(preprocessor, texts)
+        return measured(run(batch), batch)
+
+    def scored_batch(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch whose hidden tokens are scored; masks depend on the text."""
+        draws = tf.strings.to_hash_bucket_fast(
+            tf.convert_to_tensor(texts, tf.string), 2**62
+        )
+        return hidden_batch(preprocessor, texts, draws, self.masking())
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

@@ -1,4 +1,4 @@
-"""Texts with `[MASK]`: to pieces, and back with words in their place, in graph."""
+"""Texts with `[MASK]`: tokenizing them and filling the masks in, in graph."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MASK = "[MASK]"
 
 
 def parted(texts: Any) -> Any:
-    """Return what the masks of texts part, ragged string [B, None]."""
+    """Split texts at their masks, ragged string [B, None]."""
     return tf.strings.split(tf.convert_to_tensor(texts, tf.string), MASK)
 
 
 def pieces_with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
-    """Return the ids of texts, ragged int32 [B, None], from what their masks part.
+    """Return the ids of texts split at their masks, ragged int32 [B, None].
 
     A mask ends a word on either side, as in the `tokenizers` library.
     """
@@ -72,13 +72,13 @@ def filled(between: Any, words: Any) -> Any:
 def hidden_batch(
     preprocessor: Preprocessor, texts: Any, draws: Any, masking: Masking
 ) -> dict[str, Any]:
-    """Return texts with some of their tokens hidden, in graph.
+    """Return the batch of texts with some tokens masked, in graph.
 
     Args:
         preprocessor: lays the texts.
         texts: string [B].
-        draws: int64 [B], the number that the masks of each text follow from.
-        masking: how tokens are hidden.
+        draws: int64 [B], the masking seed of each text.
+        masking: how tokens are masked.
 
     Returns:
         The batch dict, with `masked_positions` int32 [R, P], the columns to predict, -1
@@ -110,7 +110,7 @@ def logits_at(outputs: Any, slots: Any) -> Any:
 
 
 def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Return of each text its `loss`, and how many hidden tokens there are and right.
+    """Return loss, number of masked tokens and correct predictions of each text.
 
     Args:
         outputs: float [R, P, V], the logits of the positions of a `hidden_batch`.

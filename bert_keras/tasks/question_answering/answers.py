@@ -1,4 +1,4 @@
-"""Logits of windows to the answers that a person reads, in graph: `AnswerFinder`.
+"""From logits of windows to answers as text, in graph: `AnswerFinder`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
 """
@@ -23,32 +23,32 @@ from bert_keras.text.packing import unpack
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.windows import Windows
 
-_LOOKED_AT = 20  # spans for each answer that is listed: near the best one are many
+_LOOKED_AT = 20  # spans per listed answer: many lie near the best one
 _ASCII_PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _NO_LETTER = r"[^\p{L}\p{M}\p{N}_]"
 
 
 @dataclasses.dataclass(frozen=True)
 class AnswerFinder:
-    """What is answered to questions, by the logits of their windows.
+    """Finds the answers to questions from the logits of their windows.
 
     Args:
         max_tokens: longest answer.
         n_best: how many distinct answers are listed, see `distinct_spans`.
         threshold: "no answer" is given where its score is above that of the best span
             by more than this, in logits; `None`: some span is always an answer.
-        temperatures: divide the logits in probabilities; an odd number K of them, and
-            scores are told at the one in the middle.
-        abstain_below: an answer whose score is below it is not given; `None`: all are.
-        for_scoring: whether the probabilities of both cases are wanted, too.
+        temperatures: K of them, an odd number, divide the logits; scores are those at
+            the middle one.
+        abstain_below: answers with a lower score are withheld; `None`: none are.
+        for_scoring: whether to return the probabilities of both cases as well.
 
     Its methods return `answer` string [B], an exact part of the context, empty for
-    none; `start` and `end` int32 [B], its characters as Python counts them, -1 for
+    none; `start` and `end` int32 [B], its offsets in a Python string, -1 for
     none; `score` float32 [B], its probability among all spans; `null_score` float32
     [B], by how much no answer scores above the best span, in logits. `n_best_answers`,
     `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best distinct spans,
-    best first; where there are fewer: "", -1, -1 and 0. Where it may abstain also
-    `abstained` bool [B], whose answer is that of none. For scoring
+    best first; where there are fewer: "", -1, -1 and 0. If it may abstain also
+    `abstained` bool [B], with empty answers. For scoring
     `span_probabilities` and `null_probabilities`, float32 [B, K], are those of the best
     span and of no answer at each temperature.
     """
@@ -151,9 +151,9 @@ class AnswerFinder:
 
 
 def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """Return spans of tokens as parts of the texts that they stand in.
+    """Return spans of tokens as substrings of their texts.
 
-    Marks that combine with the last character, which uncased models drop, belong to it.
+    Combining marks after the last character, which uncased models drop, are included.
 
     Args:
         spans: those of B texts.
@@ -168,7 +168,7 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
     shape = tf.shape(there)
     places = _characters(spans, starts, ends)
     first, end = (tf.reshape(each, [-1]) for each in places)
-    # As Python decodes: a sign for each part that is no UTF-8.
+    # As Python decodes: a replacement character for each invalid part.
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.repeat(texts, shape[1])
     following = tf.strings.substr(texts, end, tf.fill(tf.shape(end), 32), "UTF8_CHAR")
@@ -185,16 +185,16 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
 def distinct_spans(
     spans: Spans, texts: Any, starts: Any, ends: Any, *, n_best: int
 ) -> Spans:
-    """Return the best spans of each text that are different answers, best first.
+    """Return the best distinct answers of each text, best first.
 
-    Two spans are one answer, that of the higher score, where
+    Two spans count as one answer, the one with the higher score, if
 
     - their texts are equal after normalization, see `normalized`, wherever they stand;
-    - or they overlap almost wholly: the characters in both of them are more than half
-      of those that they cover together, as of "SoC" and "SoCal".
+    - or they overlap: the characters in both are more than half of the characters in
+      either, as of "SoC" and "SoCal".
 
-    The first is always the best of all. Fewer than `n_best` are found only where the
-    spans that are given hold no more.
+    The first is the best span. Fewer than `n_best` are found only if there are no more
+    distinct ones.
 
     Args:
         spans: M of each of B texts, best first.
@@ -215,7 +215,7 @@ def distinct_spans(
         slots, columns = tf.range(n_best), tf.range(most)
 
         def look(left: Any, count: Any, chosen: Any, known: Any) -> tuple[Any, ...]:
-            """Take the best span that is left of each text, or pass over it."""
+            """Take the best remaining span of each text, or skip it."""
             pick = tf.argmax(tf.cast(left, tf.int32), axis=1, output_type=tf.int32)
             one = _chosen_spans(spans, pick[:, tf.newaxis])
             text = normalized(cut_out(one, texts, starts, ends)[0])  # [B, 1]

@@ -1,4 +1,4 @@
-"""Questions of a data set: where their answers stand, and which were answered wrong."""
+"""Questions of a data set: positions of their answers, and wrong predictions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ import numpy as np
 
 from bert_keras.data.squad import UNKNOWN, is_answers, place_of, stands_at
 from bert_keras.data.table import Columns
-from bert_keras.errors import received, shown
+from bert_keras.errors import first_of, received, shown
 from bert_keras.scoring.answers import question_score
-
-_MOST_SHOWN = 10
 
 
 def answer_places(columns: Columns) -> np.ndarray:
-    """Return first character and end of an answer of each question, int32 [N, 2].
+    """Return start and end in characters of each question's answer, int32 [N, 2].
 
-    Of several the first whose text stands where it is said to; -1 for no answer, -2
-    where no answer does.
+    Of several answers the first whose text is at its `answer_start`; -1 if there is no
+    answer, -2 if none is at its place.
 
     Raises:
         DataError: a cell of `answers` is of another form.
@@ -35,10 +33,9 @@ def answer_places(columns: Columns) -> np.ndarray:
 
 
 def misplaced(columns: Columns) -> list[str]:
-    """Return what is to be said of answers that do not stand where they say.
+    """Return warnings about answers that are not at their `answer_start`.
 
-    A line that counts and names the answers, one that names the questions none of whose
-    answers does; none if all do.
+    One line counts and names these answers, one the questions without any valid answer.
     """
     wrong = misplaced_answers(columns)
     if not wrong:
@@ -52,20 +49,20 @@ def misplaced(columns: Columns) -> list[str]:
     lines = [
         f"{columns.path}: {len(wrong):,} of {total:,} answers, of {asked:,} of "
         f"{len(columns):,} questions, do not stand where `answer_start` says: "
-        f"{_first(told)}"
+        f"{first_of(told)}"
     ]
     lost = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
     if len(lost):
         lines.append(
             f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
             "trained on: none of their answers stands where `answer_start` says: "
-            f"{_first([str(names[row]) for row in lost])}"
+            f"{first_of([str(names[row]) for row in lost])}"
         )
     return lines
 
 
 def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
-    """Return row, text and start of each answer that does not stand at its start."""
+    """Return row, text and start of each answer whose text is not at its start."""
     pairs = zip(columns["context"], columns["answers"], strict=True)
     return [
         (row, text, start)
@@ -73,11 +70,6 @@ def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
         for text, start in answers
         if not stands_at(context, text, start)
     ]
-
-
-def _first(told: list[str]) -> str:
-    more = len(told) - _MOST_SHOWN
-    return ", ".join(told[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def question_facts(columns: Columns) -> dict[str, Any]:

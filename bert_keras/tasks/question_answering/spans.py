@@ -16,7 +16,7 @@ from keras import ops
 
 from bert_keras.text.windows import Windows
 
-NEVER = -1e9  # the logit of what cannot be; two of them still have a sum
+NEVER = -1e9  # logit of the impossible; the sum of two is still finite
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -39,13 +39,13 @@ class SpanLoss(keras.losses.Loss):
         return _mean_of_marks(y_true, losses)
 
     def counted(self, y_true: Any) -> Any:
-        """Return the number of starts and ends that the loss is the mean of."""
+        """Return the number of starts and ends that the loss averages over."""
         return ops.sum(ops.cast(y_true[..., 1:], "float32"))
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class SpanAccuracy(keras.metrics.Mean):
-    """The share of starts and ends with the highest logit of their window.
+    """Accuracy of starts and ends: the share with the highest logit of their window.
 
     Targets and logits are as those of `SpanLoss`.
     """
@@ -57,7 +57,7 @@ class SpanAccuracy(keras.metrics.Mean):
         best = ops.max(_own_logits(y_true, y_pred), axis=2)
         hits = ops.cast(ops.cast(y_pred, "float32") >= best, "float32")
         marks = ops.cast(y_true[..., 1:], "float32")
-        # Flat: else Keras takes the mean of each row, and rows are of many lengths.
+        # Flat, else Keras averages each row first, and rows differ in length.
         return super().update_state(ops.ravel(hits), ops.ravel(marks))
 
 
@@ -78,7 +78,7 @@ def _mean_of_marks(targets: Any, values: Any) -> Any:
 
 
 class Spans(NamedTuple):
-    """The best spans of N windows, or texts, best first; those missing have `NEVER`.
+    """The best spans of N windows or texts, best first, padded with score `NEVER`.
 
     Args:
         scores: float32 [N, n], logit of the start plus logit of the end.
@@ -96,23 +96,23 @@ class Spans(NamedTuple):
 
     @classmethod
     def none(cls, n_best: int, temperatures: int) -> Spans:
-        """Return those of no window at all, at so many temperatures."""
+        """Return the spans of zero windows, at a number of temperatures."""
         scores = tf.zeros([0, n_best])
         places = tf.zeros([0, n_best], tf.int32)
         totals = tf.zeros([0, temperatures])
         return cls(scores, places, places, tf.zeros([0]), totals)
 
     def shapes(self) -> Spans:
-        """Return the shapes of any number of windows."""
+        """Return the shapes for any number of windows."""
         return Spans(*(tf.TensorShape([None, *part.shape[1:]]) for part in self))
 
     def followed_by(self, others: Spans) -> Spans:
-        """Return these and then others."""
+        """Concatenate with others."""
         pairs = zip(self, others, strict=True)
         return Spans(*(tf.concat(pair, 0) for pair in pairs))
 
     def take(self, rows: Any) -> Spans:
-        """Return some of them, by number, int32 [M]."""
+        """Select some by index, int32 [M]."""
         return Spans(*(tf.gather(part, rows) for part in self))
 
 
@@ -126,8 +126,8 @@ def window_spans(
 ) -> Spans:
     """Return the best spans of each window.
 
-    A span starts where its token has most context, so that windows that overlap share
-    no span; it ends in the same window.
+    The first token of a span belongs to the window in which it has most context, so
+    that overlapping windows share no span; the span ends in the same window.
 
     Args:
         logits: float32 [S, T, 2] of start and end, window by window.
@@ -167,7 +167,7 @@ def window_spans(
 def text_spans(spans: Spans, text: Any, *, texts: Any) -> Spans:
     """Return the best spans of each text from those of its windows.
 
-    The null score is that of the window that is surest of an answer.
+    The null score is that of the window most certain of an answer.
 
     Args:
         spans: those of S windows.

@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,8 +40,8 @@ from bert_keras.tasks.question_answering.windows import (
 )
 from bert_keras.text.preprocessor import Preprocessor
 
-# The spans of a window that are compared are as many as its tokens times those of the
-# longest answer; each of the best is looked at one by one.
+# A window has as many candidate spans as its tokens times the longest answer; the best
+# are compared one by one.
 _MOST = {
     "stride": 100_000,
     "max_answer_tokens": 512,
@@ -54,21 +53,21 @@ _MOST = {
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(Confidence, Task):
-    """The answer to a question, cut out of a context of any length.
+    """The answer to a question, a span of a context of any length.
 
-    A context that does not fit beside its question is read in windows that overlap.
+    Contexts too long for one row with the question are read in overlapping windows.
 
     Args:
         no_answer: whether a question may have no answer in its context (SQuAD 2.0).
-        threshold: "no answer" is given where its score is above that of the best span
-            by more than this, in logits; `train` finds it on dev.
-        stride: context tokens from the start of a window to that of the next; half of
-            a window at most.
+        threshold: the answer is "no answer" where its score exceeds that of the best
+            span by more than this, in logits; `train` tunes it on dev.
+        stride: context tokens between the starts of two windows; half of a window at
+            most.
         max_answer_tokens: longest answer, 512 at most.
-        max_question_tokens: longer questions are cut.
+        max_question_tokens: longer questions are truncated.
         n_best: how many distinct answers are listed, 100 at most.
-        **confidence: those of `Confidence`. A question whose score is below
-            `abstain_below` gets the answer "" and `abstained`.
+        **confidence: those of `Confidence`. Where the score is below
+            `abstain_below`, the answer is "" and `abstained` true.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -81,7 +80,6 @@ class QuestionAnswering(Confidence, Task):
     columns = {role: role for role in ("question", "context", "answers", "id")}
     optional_roles = ("id",)
     pooler = False
-    answers_ids = False
     rows_per_text = None
     max_length = 384
     free_settings = (
@@ -116,29 +114,22 @@ class QuestionAnswering(Confidence, Task):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the questions of a file in SQuAD's JSON, with their answers."""
-        return read_squad(path, columns=columns)
-
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        """Return the questions of SQuAD's JSON, or of a table of two columns."""
-        if not columns and is_squad(path):
-            return read_squad(path, with_answers=False)
-        return super().read_texts(path, columns=columns, header=header)
+        """Return the questions of a SQuAD file, or without answers also of a table."""
+        if roles is None:
+            return read_squad(source, columns=columns)
+        if not columns and is_squad(source):
+            return read_squad(source, with_answers=False)
+        return super().read(source, columns=columns, header=header, roles=roles)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:
-        """Return the task; some question without an answer makes it `no_answer`."""
+        """Return the task, `no_answer` if some question has no answer."""
         task = cls(no_answer=not all(columns["answers"]))
         targets = task.targets(columns)
         if not (targets >= 0).any():
@@ -149,11 +140,11 @@ class QuestionAnswering(Confidence, Task):
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> QuestionAnswering:
-        # Nothing there tells whether it learned to give no answer.
+        # The config does not say whether it was trained on unanswerable questions.
         return cls()
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        # One character for half of a surrogate pair, so that offsets stay right.
+        # Replaces lone surrogates by one character, which keeps offsets right.
         return tuple(
             [text.encode("utf-8", "replace").decode("utf-8") for text in part]
             for part in super().parts(items)
@@ -181,7 +172,7 @@ class QuestionAnswering(Confidence, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return windows, and for each token its window, and if it is start or end."""
+        """Return windows, and each token's window and whether it is start or end."""
         if weights is not None:
             raise ConfigError("`sample_weight` must be None for question answering")
         asked = self._windows(preprocessor, texts)
@@ -222,26 +213,22 @@ class QuestionAnswering(Confidence, Task):
         texts: Any,
         preprocessor: Preprocessor,
         run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers of texts; some windows at a time, those of one length."""
-        asked = self._windows(preprocessor, texts)
-        return self._finder().by_parts(asked, preprocessor, run)
+        """Return the answers, from batches of windows of similar length.
 
-    def assess(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
-    ) -> dict[str, tf.Tensor]:
-        """Return the answers, and what their scores are fitted by."""
-        factors = FACTORS if self.calibration == "temperature" else (1.0,)
-        finder = dataclasses.replace(
-            self._finder(),
-            temperatures=tuple(self.temperature * factor for factor in factors),
-            for_scoring=True,
-        )
-        asked = self._windows(preprocessor, texts)
-        return finder.by_parts(asked, preprocessor, run)
+        To be scored, spans are compared at each temperature that `tune` may choose.
+        """
+        finder = self._finder()
+        if scored:
+            factors = FACTORS if self.calibration == "temperature" else (1.0,)
+            finder = dataclasses.replace(
+                finder,
+                temperatures=tuple(self.temperature * factor for factor in factors),
+                for_scoring=True,
+            )
+        return finder.by_parts(self._windows(preprocessor, texts), preprocessor, run)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers of windows computed at once, see `AnswerFinder`."""
@@ -280,8 +267,10 @@ class QuestionAnswering(Confidence, Task):
     def tune(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> QuestionAnswering:
-        """Return the task with the threshold for none of the best F1, the temperature
-        and the score to abstain below that dev rows tell.
+        """Return the task with the settings fitted on dev rows.
+
+        These are the threshold for no answer of the best F1, the temperature and the
+        score to abstain below.
         """
         task, found, factor = self, self._scored(columns, answers), 0
         if self.no_answer:

@@ -1,7 +1,7 @@
-"""Questions and contexts as strings to windows, and windows to spans, in graph.
+"""From questions and contexts to windows, and from windows to spans, in graph.
 
-`windows` cuts and marks token ids; here stand the tokenizer before it and the model
-behind it.
+`bert_keras.text.windows` cuts token ids into windows; this module tokenizes before and
+batches after it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def asked_windows(
 def question_lengths(
     preprocessor: Preprocessor, texts: Any, *, max_question_tokens: int
 ) -> tuple[Any, Any]:
-    """Return tokens of question and context, and whether the question is cut.
+    """Return tokens of question and context, and if the question is truncated.
 
     Args:
         preprocessor, texts, max_question_tokens: as of `asked_windows`.
@@ -101,7 +101,7 @@ def marked_batch(
 def spans_by_parts(
     windows: Windows, find: Callable[[Windows], Spans], none: Spans
 ) -> Spans:
-    """Return the best spans of windows; some at a time, those of one length together.
+    """Return the best spans of windows, in batches of similar length.
 
     Args:
         windows: S of them.

@@ -1,4 +1,4 @@
-"""A tag for each word from the features of an encoder that stays as it is.
+"""Feature-based tagging: a tag for each word from a frozen encoder.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 and table 7: hidden layers
 without fine-tuning, a BiLSTM of two layers, a linear layer on the first piece.
@@ -24,7 +24,7 @@ from bert_keras.tasks.tagging.task import TaggingTask
 class FeatureTagging(TaggingTask):
     """Tags of words by a small BiLSTM on a frozen encoder.
 
-    Only the head is trained, and from nothing: its rate is far above that of
+    Only the head is trained, from scratch, at a much higher learning rate than in
     fine-tuning.
 
     Args:

@@ -1,14 +1,13 @@
-"""What tasks that tag words share: data, words in a batch, answers, scores.
+"""Tagging of words: `TaggingTask` and `TokenClassification`.
 
-`token_classification` fine-tunes the encoder, `feature_tagging` leaves it as it is;
-they differ in the model alone.
+`TaggingTask` holds data, answers and scores; its subclasses differ in the model alone.
+`feature_tagging` keeps the encoder frozen.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
 
 
-# What a batch holds beside the inputs of the model, for the answers.
+# Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
@@ -48,20 +47,18 @@ class TaggingTask(Confidence, Task):
 
     A row holds a list of words, or a text that is split at spaces, and as many tags. A
     plain text is split by the tokenizer, at spaces and punctuation. A word is labelled
-    at its first piece; its other pieces carry no loss. Sentences longer than
+    at its first piece; its other pieces have no loss. Sentences longer than
     `max_length` are read in windows (`words.lay_windows`).
 
-    Settings of each: `classes`, the tags in the order of the outputs, and those of
-    `Confidence`, fitted to the entities that are found: one whose score is below
-    `abstain_below` is left out.
+    Settings of each task are `classes`, the tags in the order of the outputs, and those
+    of `Confidence`, fitted to the predicted entities; an entity whose score is below
+    `abstain_below` is omitted.
     """
 
     columns = {"text": "text", "label": "label"}
     best_score = "f1"
     pooler = False
-    answers_ids = False
     rows_per_text = None
-    ignored_target = -1
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -79,25 +76,21 @@ class TaggingTask(Confidence, Task):
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        source: Any,
         *,
         columns: Mapping[str, str | int | None] | None = None,
         header: str = "auto",
+        roles: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the words and tags of a CoNLL or JSONL file, see `tagged`."""
-        return read_tagged(path, columns=columns, header=header)
+        """Return words and tags, see `tagged`, or the sentences alone.
 
-    def read_texts(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-    ) -> Columns:
-        """Return the sentences of a CoNLL file as words, those of a table as texts."""
-        found = read_words(path, columns=columns, header=header)
+        Sentences of a CoNLL file are lists of words, those of a table are texts.
+        """
+        if roles is None:
+            return read_tagged(source, columns=columns, header=header)
+        found = read_words(source, columns=columns, header=header)
         if found is None:
-            return super().read_texts(path, columns=columns, header=header)
+            return super().read(source, columns=columns, header=header, roles=roles)
         return found
 
     @classmethod
@@ -109,8 +102,8 @@ class TaggingTask(Confidence, Task):
         """Return the task with the types of the data, sorted, as tags of BIO."""
         return cls(**{"classes": classes_of(columns), **settings})
 
-    def texts(self, columns: Columns) -> tuple[list[Any], ...]:
-        """Return lists of words; plain texts where a text has no tags beside it."""
+    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+        """Return lists of words, or plain texts where there are no tags."""
         if "label" in columns:
             return (split_cells(columns, "text"),)
         return super().texts(columns)
@@ -134,8 +127,9 @@ class TaggingTask(Confidence, Task):
 
     # From words to the batch dict, in graph.
 
-    def more_signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        return {"words": (tf.TensorSpec([None, None], tf.string, name="words"),)}
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        listed = tf.TensorSpec([None, None], tf.string, name="words")
+        return {**super().signatures(), "words": (listed,)}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict of texts, string [B], or of words, string [B, W].
@@ -170,7 +164,7 @@ class TaggingTask(Confidence, Task):
     def loss(self) -> keras.losses.Loss:
         """Return the mean cross-entropy of the words of a batch."""
         return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, ignore_class=self.ignored_target
+            from_logits=True, ignore_class=-1
         )
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
@@ -205,13 +199,23 @@ class TaggingTask(Confidence, Task):
         at = words.values_of_words(logits, batch["words"], batch["word_mask"])
         return tf.nn.softmax(at)
 
-    def measure(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return the answers; of words also `probabilities` float32 [B, W, C], 0 where
-        no word is.
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers; to be scored, with `probabilities` float32 [B, W, C].
+
+        These are 0 where there is no word.
         """
-        p = self._probabilities(outputs, batch)
-        answers = self._answers(p, batch)
-        if "texts" not in batch:
+        batch = self.features(preprocessor, texts)
+        outputs = run(batch)
+        answers = self.answer(outputs, batch)
+        if scored and "texts" not in batch:
+            p = self._probabilities(outputs, batch)
             answers["probabilities"] = tf.where(batch["word_mask"][..., None], p, 0.0)
         return answers
 
@@ -245,9 +249,7 @@ class TaggingTask(Confidence, Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return the scores of the entities that are answered, and how far the scores
-        of those that are found can be trusted.
-        """
+        """Return entity scores, and the calibration of all entities found."""
         labels = split_cells(columns, "label")
         found = FoundEntities(labels, self.classes, answers["probabilities"])
         return {
@@ -258,7 +260,7 @@ class TaggingTask(Confidence, Task):
         }
 
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
-        """Return the task with the temperature and the threshold that dev rows tell."""
+        """Return the task with temperature and threshold fitted on dev rows."""
         labels = split_cells(columns, "label")
         found = FoundEntities(labels, self.classes, answers["probabilities"])
         task, factor = self, 1.0

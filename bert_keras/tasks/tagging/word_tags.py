@@ -1,4 +1,4 @@
-"""The words and tags of rows: what a data set teaches a task that tags words."""
+"""Words and tags of rows: classes, targets, facts and mistakes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def classes_of(columns: Columns) -> tuple[str, ...]:
     """Return `O`, and the tags of BIO of each type in the data, sorted.
 
     Raises:
-        DataError: a tag is no tag, or all are `O`.
+        DataError: a tag is invalid, or all are `O`.
     """
     labels = split_cells(columns, "label")
     problems = [
@@ -58,12 +58,12 @@ def classes_of(columns: Columns) -> tuple[str, ...]:
 def tag_numbers(columns: Columns, classes: tuple[str, ...]) -> np.ndarray:
     """Return the tag of each word, int32 [N, W], filled with -1.
 
-    Tags of another scheme are told in that of the classes; one that has no class in it,
-    such as `I-x` where they only have `B-x`, teaches nothing.
+    Tags are converted to the scheme of the classes; a tag without a class in it, such
+    as `I-x` where there is only `B-x`, is ignored in the loss.
 
     Raises:
-        DataError: a tag's type is not among the classes, a sentence has not as many
-            tags as words, or an empty word.
+        DataError: a tag's type is not among the classes, the numbers of tags and words
+            differ, or a word is empty.
     """
     index = {parse_tag(tag): number for number, tag in enumerate(classes)}
     prefixes = "".join(sorted(prefix for prefix, _ in index))
@@ -130,7 +130,7 @@ def tag_facts(columns: Columns) -> dict[str, Any]:
 def wrong_sentences(
     columns: Columns, predictions: list[list[str]], scores: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Return the sentences whose entities are not right, most confident first.
+    """Return the sentences with wrong entities, most confident first.
 
     Args:
         columns: N labelled sentences.
@@ -157,7 +157,7 @@ def wrong_sentences(
 
 
 def entities_told(sentence: list[str], tags: list[str]) -> str:
-    """Return the entities of a sentence as a person reads them."""
+    """Return the entities of a sentence as readable text."""
     return "; ".join(
         f"{' '.join(sentence[start:end])} ({kind})"
         for kind, start, end in entities_of(tags)

@@ -1,8 +1,8 @@
 """The words of sentences in batches, in graph: pieces, windows and entities.
 
-A word is labelled at its first piece. A sentence that is longer than `max_length` is
-laid as several windows; each word is read in the one where it stands farthest from the
-edges, so that none is cut and none is read twice.
+A word is labelled at its first piece. A sentence longer than `max_length` becomes
+several windows; each word is read in the window where it is farthest from the edges, so
+that none is truncated or read twice.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 (the first piece of a word).
 """
@@ -31,7 +31,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
 class Pieces(NamedTuple):
-    """The pieces of B sentences, and which are the first of a word.
+    """The pieces of B sentences, and which ones begin a word.
 
     Args:
         ids: int32 ragged [B, None], the pieces.
@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
 
 
 def pieces_of_texts(tokenizer: WordPieceTokenizer, texts: Any) -> Pieces:
-    """Return the pieces of plain texts, string [B]; words are the tokenizer's own."""
+    """Return the pieces of plain texts, string [B], in the tokenizer's words."""
     ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="characters")
     inside = np.array([token.startswith("##") for token in tokenizer.vocabulary])
     first = ~tf.gather(tf.constant(inside), ids.flat_values)
@@ -62,10 +62,10 @@ def pieces_of_texts(tokenizer: WordPieceTokenizer, texts: Any) -> Pieces:
 
 
 def pieces_of_words(tokenizer: WordPieceTokenizer, words: Any) -> Pieces:
-    """Return the pieces of words, string [B, W]; empty strings are no words.
+    """Return the pieces of words, string [B, W]; empty strings are padding.
 
-    A word of which the tokenizer leaves nothing, such as a control character, is
-    `[UNK]`: it has a tag like every other.
+    A word that the tokenizer removes, such as a control character, becomes `[UNK]`, so
+    that it has a tag.
     """
     mask = words != ""
     pieces = tokenizer(tf.gather_nd(words, tf.where(mask)))
@@ -78,14 +78,14 @@ def pieces_of_words(tokenizer: WordPieceTokenizer, words: Any) -> Pieces:
 
 
 def _numbered(first: Any) -> Any:
-    """Return at each True its number from 0, at each False -1; int32."""
+    """Number each True from 0; -1 at each False; int32."""
     return tf.where(first, tf.cumsum(tf.cast(first, tf.int32)) - 1, -1)
 
 
 def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     """Return the batch dict of sentences, long ones in several windows.
 
-    Windows overlap by half, and the middle of what two share parts their words.
+    Windows overlap by half; words are divided at the middle of the overlap.
 
     Returns:
         The rows of the preprocessor's layout, and `words` int32 [R, T]: the number of
@@ -131,12 +131,12 @@ def targets_at(words: Any, mask: Any, targets: Any) -> Any:
         targets: int [B, W], one a word.
     """
     flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
-    flat = tf.concat([flat, [-1]], 0)  # what the tokens of no word get
+    flat = tf.concat([flat, [-1]], 0)  # value of tokens outside words
     return tf.gather(flat, tf.where(words >= 0, words, tf.size(flat) - 1))
 
 
 def values_of_words(values: Any, words: Any, mask: Any) -> Any:
-    """Return the values that stand at the tokens of words, [B, W, …], 0 elsewhere.
+    """Gather the values at the tokens of words, [B, W, …], 0 elsewhere.
 
     Args:
         values: [R, T, …], such as the logits of each token.
@@ -192,13 +192,13 @@ def find_entities(
 def sure_tags(
     classes: Sequence[str], tags: Any, scores: Any, mask: Any, *, below: float
 ) -> Any:
-    """Return the tags with `O` for entities whose score is too low, int [B, W].
+    """Replace the tags of entities with too low a score by `O`, int [B, W].
 
     Args:
         classes: the tags by their numbers; `O` is one of them.
         tags, scores: as for `find_entities`.
         mask: bool [B, W], of `Pieces`.
-        below: the least mean score of an entity that stays.
+        below: least mean score of an entity to keep.
     """
     found = _runs(classes, tags, mask)
     means = tf.concat([[0.0], found.means(scores)], 0)  # the first: of no entity
@@ -208,7 +208,7 @@ def sure_tags(
 
 
 class _Runs(NamedTuple):
-    """Which words of B sentences make an entity together.
+    """Groups the words of B sentences into entities.
 
     Args:
         kinds: the types of the classes, sorted.
@@ -253,7 +253,7 @@ def _is_one_of(prefix: Any, letters: str) -> Any:
 
 
 def over_marks(decoded: Any, rows: Any, ends: Any) -> Any:
-    """Move ends over the accents that follow: the tokenizer drops them from the word.
+    """Extend ends over combining accents, which the tokenizer drops.
 
     Args:
         decoded: int32 ragged [B, None], the code points of the texts.

@@ -1,7 +1,7 @@
-"""The stars of a review: classes with an order, each step of it a yes or no.
+"""The stars of a review by ordinal classification.
 
-Source: Frank and Hall 2001, "A Simple Approach to Ordinal Classification": one output
-asks "more than 1 star?", the next "more than 2?", and so on.
+Source: Frank and Hall 2001, "A Simple Approach to Ordinal Classification": one binary
+output asks "more than 1 star?", the next "more than 2?", and so on.
 """
 
 import dataclasses
@@ -30,19 +30,12 @@ class Stars(PooledTask):
         return self.most - 1  # outputs of the linear layer on [CLS]
 
     def targets(self, columns):
-        """Return the stars of each row, int32 [N]; wrong ones are named by line."""
-        known = {str(stars): stars for stars in range(1, self.most + 1)}
-        wrong = [
-            (row, f"`label` must be from 1 to {self.most}; received {cell!r}")
-            for row, cell in enumerate(columns["label"])
-            if cell not in known
-        ]
-        if wrong:
-            raise columns.error(wrong)
-        return np.array([known[cell] for cell in columns["label"]], "int32")
+        """Return the stars of each row, int32 [N]."""
+        stars = [str(number) for number in range(1, self.most + 1)]
+        return 1 + columns.indices("label", stars, rule=f"from 1 to {self.most}")
 
     def encode_targets(self, targets):
-        """Return for 3 of 5 stars 1, 1, 0, 0: more than 1, 2, not more than 3, 4."""
+        """Return one 0 or 1 a step, float32 [B, most - 1]: 3 stars are 1, 1, 0, 0."""
         stars = tf.expand_dims(tf.cast(targets, tf.int32), 1)
         return tf.cast(stars > tf.range(1, self.most), tf.float32)
 
@@ -50,7 +43,7 @@ class Stars(PooledTask):
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def answer(self, outputs, batch):
-        """Return `stars` int32 [B] and `mean` float32 [B], the stars to expect."""
+        """Return `stars` int32 [B] and `mean` float32 [B], the expected stars."""
         steps = tf.sigmoid(outputs)
         return {
             "stars": 1 + tf.reduce_sum(tf.cast(steps > 0.5, tf.int32), axis=1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -29,7 +30,7 @@ from bert_keras.pretraining.plan import Phase, PretrainingPlan
 from bert_keras.pretraining.pretrainer import BertPretrainer, PretrainingObjective
 from bert_keras.pretraining.progress import PretrainingProgress, token_counts
 from bert_keras.pretraining.records import read_batches, record_places
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import report, say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.training.state import TrainingState, write_state
@@ -173,7 +174,8 @@ class PretrainingLoop:
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
             pass_over=self._pass_over,
-            tell=self._tell,
+            scored_every=config.evaluate_every if held_out else 0,
+            is_shown=self.devices.is_chief,
         )
 
     def train(self) -> None:
@@ -185,7 +187,10 @@ class PretrainingLoop:
             CheckpointError: the disk refuses.
             RunStopped: SIGTERM or SIGINT has come; the last step is saved.
         """
-        with StopSignal(self.devices.vote) as self._stop:
+        with (
+            contextlib.closing(self._progress),
+            StopSignal(self.devices.vote) as self._stop,
+        ):
             for phase in self.plan.phases:
                 if self.step < phase.last:
                     self._train_on(phase)
@@ -224,7 +229,7 @@ class PretrainingLoop:
             self.model, self._optimizer, self._objective, dataset.element_spec
         )
         batches = read_batches(dataset, phase.data)
-        self._progress.go_on()
+        self._progress.resume()
         while self.step < phase.last:
             start = time.perf_counter()
             some = list(itertools.islice(batches, parts))
@@ -248,16 +253,18 @@ class PretrainingLoop:
         # A row ends here, so that curves go on as if a run had not been stopped; and
         # what is saved has had a finite loss.
         self._add(self._progress.end_row())
-        self._progress.pause()
+        self._progress.close()
         if scores:
-            found = self.evaluate()
+            with self._progress.scoring():
+                found = self.evaluate()
             row = {f"dev_{name}": value for name, value in found.items()}
             self._add({"step": self.step, **row})
             shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-            self._tell(f"step {self.step:,}  held out: {shown}")
+            if self.devices.is_chief:
+                report(f"step {self.step:,}  held out: {shown}")
         if saves and self.devices.is_chief:
             self._save()
-        self._progress.go_on()
+        self._progress.resume()
 
     def _restored(self) -> int:
         """Return the step that the run goes on from, and set all that follows from it.

@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import math
@@ -337,7 +338,8 @@ class _Training:
                 f"training {self.task.name}: {len(data['train']):,} examples, "
                 f"{len(data['dev']):,} for dev; the run is in {path}"
             )
-            loop.train()
+            with contextlib.closing(loop.progress):
+                loop.train()
             failed = divergence(model, data["train"], loop.history)
             if failed:
                 self.tell(str(failed))

@@ -183,8 +183,8 @@ class FineTuningLoop:
         if self.devices.workers > 1:
             take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None:
-            seen = self.progress.scoring("dev", len(self.dev))
-            answers = Predictor(model).answers(self.dev, seen=seen)
+            with self.progress.scoring("dev", len(self.dev)) as bar:
+                answers = Predictor(model).answers(self.dev, seen=bar.add)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
         return model
@@ -253,8 +253,8 @@ class FineTuningLoop:
             found = plain_weights(self.model)
             for weight in self._scored.weights:
                 weight.assign(found[weight.path])
-        seen = self.progress.scoring("dev", len(self.dev))
-        answers = self._predictor.answers(self.dev, seen=seen)
+        with self.progress.scoring("dev", len(self.dev)) as bar:
+            answers = self._predictor.answers(self.dev, seen=bar.add)
         scores = task.score(self.dev, answers)
         value, loss = float(scores[task.best_score]), self._dev_loss(scores)
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}

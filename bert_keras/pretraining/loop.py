@@ -1,11 +1,10 @@
-"""The updates of a run, from where its last checkpoint stands: `PretrainingLoop`."""
+"""The phases of pretraining and their batches: `PretrainingLoop`."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import assign, read_checkpoint
-from bert_keras.distribution.replicas import (
-    Share,
-    check_batch_size,
-    distributed,
-    summed_function,
-    take_from_first,
-)
+from bert_keras.distribution.replicas import Share, check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
@@ -30,11 +23,12 @@ from bert_keras.pretraining.plan import Phase, PretrainingPlan
 from bert_keras.pretraining.pretrainer import BertPretrainer, PretrainingObjective
 from bert_keras.pretraining.progress import PretrainingProgress, token_counts
 from bert_keras.pretraining.records import read_batches, record_places
-from bert_keras.runs.progress import report, say
-from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
+from bert_keras.runs.progress import report
+from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.training.loop import Row, TrainingLoop, WriteCheckpoint
 from bert_keras.training.state import TrainingState, write_state
-from bert_keras.training.train_step import TrainStep, not_finite
+from bert_keras.training.train_step import make_updates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +72,7 @@ class PretrainingPlace:
             "seed": self._seed,
         }
 
-    def records(self) -> list[dict[str, Any]]:
+    def rows(self) -> dict[str, Any]:
         """Return file and number of each example's record, from 0.
 
         Raises:
@@ -91,7 +85,8 @@ class PretrainingPlace:
             count=self.plan.config.batch_size,
             seed=self._seed,
         )
-        return [{"file": file, "record": number} for file, number in places]
+        records = [{"file": file, "record": number} for file, number in places]
+        return {"records": records}
 
     def __str__(self) -> str:
         last = self.first + self.plan.config.batch_size
@@ -114,8 +109,8 @@ class PretrainingPlace:
 _ROWS = 200  # of the curves; each is of a hundred steps at most
 
 
-class PretrainingLoop:
-    """Trains a model phase by phase; scores it and saves it when that is due.
+class PretrainingLoop(TrainingLoop):
+    """Trains a model phase by phase; saves it, and scores held-out data, when due.
 
     Args:
         model: made in the scope of the strategy, with its weights of the start; those
@@ -124,10 +119,9 @@ class PretrainingLoop:
         run: its folder; of a worker that does not write, a `SilentRun`.
         held_out: data to score, or `None`.
         devices: where to compute; `None`: on one device.
+        stop: tells when the run is to end.
 
     Attributes:
-        step: updates that are made.
-        history: rows of the curves.
         scores: of the held-out data, when they were last computed.
 
     Raises:
@@ -142,66 +136,100 @@ class PretrainingLoop:
         run: RunFolder | SilentRun,
         held_out: HeldOut | None,
         devices: Devices | None = None,
+        stop: StopSignal | None = None,
     ) -> None:
         config = plan.config
-        self.devices = devices or find_strategy("single")
+        devices = devices or find_strategy("single")
         check_batch_size(
             config.batch_size,
             config.accumulation,
-            self.devices.replicas,
-            self.devices.has_static_shapes,
+            devices.replicas,
+            devices.has_static_shapes,
         )
-        self.model = model
-        self.plan = plan
-        self.run = run
-        self.held_out = held_out
-        self._objective = PretrainingObjective(plan.next_sentence)
         self._schedule = WarmupLinearDecay(
             config.learning_rate,
             total_steps=config.steps,
             warmup_steps=int(config.steps * config.warmup_share),
         )
-        with self.devices.strategy.scope():
-            self._optimizer = optimizer_of(config, self._schedule)
-            self._optimizer.build(model.trainable_variables)
-        self._state = TrainingState(model, self._optimizer)
+        with devices.strategy.scope():
+            optimizer = optimizer_of(config, self._schedule)
+            optimizer.build(model.trainable_variables)
+        super().__init__(
+            model,
+            optimizer,
+            run=run,
+            config=config,
+            steps=config.steps,
+            devices=devices,
+            stop=stop or StopSignal(),
+        )
+        self.plan = plan
+        self.held_out = held_out
+        self._objective = PretrainingObjective(plan.next_sentence)
+        self._state = TrainingState(model, optimizer)
         self.scores: dict[str, float] = {}
-        self.step = self._restored()
-        self.history = run.rows(self.step)
-        self._progress = PretrainingProgress(
+        self.restore()
+        self.progress: PretrainingProgress = PretrainingProgress(
             model.encoder.config,
             steps=config.steps,
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
-            pass_over=self._pass_over,
+            pass_over=self.skip_or_stop,
             scored_every=config.evaluate_every if held_out else 0,
-            is_shown=self.devices.is_chief,
+            is_shown=devices.is_chief,
         )
-
-    def train(self) -> None:
-        """Make all updates that are left.
-
-        Raises:
-            TrainingError: a loss or gradient is not finite, and that is to stop a run.
-            DataError: a file of the data is broken.
-            CheckpointError: the disk refuses.
-            RunStopped: SIGTERM or SIGINT has come; the last step is saved.
-        """
-        with (
-            contextlib.closing(self._progress),
-            StopSignal(self.devices.vote) as self._stop,
-        ):
-            for phase in self.plan.phases:
-                if self.step < phase.last:
-                    self._train_on(phase)
-            self.run.wait()
 
     def evaluate(self) -> dict[str, float]:
         """Return the held-out scores as the weights are now, if there is such data."""
         self.scores = self.held_out(self.model) if self.held_out else {}
         return self.scores
 
-    def _train_on(self, phase: Phase) -> None:
+    def score(self) -> bool:
+        with self.progress.scoring():
+            found = self.evaluate()
+        row = {f"dev_{name}": value for name, value in found.items()}
+        self.add_row({"step": self.step, **row})
+        if self.devices.is_chief:
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+            report(f"step {self.step:,}  held out: {shown}")
+        return False
+
+    def scores_at(self, step: int) -> bool:
+        is_due = step == self.steps or step % self.plan.config.evaluate_every == 0
+        return self.held_out is not None and is_due
+
+    def place_of(self, step: int) -> PretrainingPlace:
+        return PretrainingPlace(self.plan, step)
+
+    def updates(self) -> Iterator[Row | None]:
+        for phase in self.plan.phases:
+            if self.step < phase.last:
+                yield from self._updates_on(phase)
+
+    def add_row(self, row: Row | None) -> None:
+        if row is not None and "loss" in row:
+            row["learning_rate"] = float(self._schedule(self.step - 1))
+        super().add_row(row)
+
+    def checkpoint(self) -> WriteCheckpoint:
+        weights, state = weights_of(self.model), self._state.copy()
+        if not all(np.isfinite(each).all() for each in weights.values()):
+            raise TrainingError(
+                f"the weights are not finite after step {self.step:,}: the learning "
+                "rate is too large; the last checkpoint stays"
+            )
+
+        def write(folder: Path) -> None:
+            write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
+            write_state(folder, state)
+
+        return write
+
+    def read(self, folder: Path) -> None:
+        assign(self.model, read_checkpoint(folder))
+        self._state.restore(folder)
+
+    def _updates_on(self, phase: Phase) -> Iterator[Row | None]:
         config, parts = self.plan.config, self.plan.config.accumulation
         static = self.devices.has_static_shapes
 
@@ -222,113 +250,15 @@ class PretrainingLoop:
                 share=share,
             )
 
-        strategy = self.devices.strategy
-        dataset = distributed(strategy, make)
-        count = summed_function(strategy, token_counts, [dataset.element_spec[0]])
-        update = TrainStep(
-            self.model, self._optimizer, self._objective, dataset.element_spec
-        )
-        batches = read_batches(dataset, phase.data)
-        self._progress.resume()
-        while self.step < phase.last:
-            start = time.perf_counter()
-            some = list(itertools.islice(batches, parts))
-            waited = time.perf_counter() - start
-            tokens = tf.add_n([count(inputs) for inputs, _ in some])
-            sums, totals, is_made = update(some)
-            self.step += 1
-            self._add(self._progress.add(sums, totals, is_made, tokens, waited))
-            self._score_and_save()
-            self._stop.leave(self.run.wait)
-
-    def _score_and_save(self) -> None:
-        """Do what is due after a step."""
-        config = self.plan.config
-        is_last = self.step == config.steps
-        stops = self._stop.is_due()
-        saves = is_last or stops or self.step % config.save_every == 0
-        scores = self.held_out and (is_last or self.step % config.evaluate_every == 0)
-        if not saves and not scores:
-            return
-        # A row ends here, so that curves go on as if a run had not been stopped; and
-        # what is saved has had a finite loss.
-        self._add(self._progress.end_row())
-        self._progress.close()
-        if scores:
-            with self._progress.scoring():
-                found = self.evaluate()
-            row = {f"dev_{name}": value for name, value in found.items()}
-            self._add({"step": self.step, **row})
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-            if self.devices.is_chief:
-                report(f"step {self.step:,}  held out: {shown}")
-        if saves and self.devices.is_chief:
-            self._save()
-        self._progress.resume()
-
-    def _restored(self) -> int:
-        """Return the step that the run goes on from, and set all that follows from it.
-
-        The chief alone reads; the other workers get what it has.
-        """
-        step = 0
-        if self.run.steps and isinstance(self.run, RunFolder):
-            step = self.run.steps[-1]
-            folder = self.run.checkpoint(step)
-            assign(self.model, read_checkpoint(folder))
-            self._state.restore(folder)
-            total = self.plan.config.steps
-            self._tell(f"going on after step {step:,} of {total:,}: {folder}")
-        if self.devices.workers > 1:
-            step = self.devices.agree(step)
-            if step > 0:
-                variables = [*self.model.variables, *self._optimizer.variables]
-                take_from_first(self.devices.strategy, variables, step)
-        return step
-
-    def _pass_over(self, step: int, loss: float) -> None:
-        """Tell of an update that was not made; raise where that is to stop a run.
-
-        Raises:
-            TrainingError: names the step; a file in the run's folder tells its records.
-        """
-        what = not_finite(loss)
-        place = PretrainingPlace(self.plan, step)
-        if self.plan.config.on_nonfinite == "skip":
-            self._tell(f"{what} in {place}: passed over")
-            return
-        # What is known at once first: to find the records, files are read.
-        note = {"loss": str(loss), **place.facts()}
-        self.run.add_note(NONFINITE, note)
-        if self.devices.is_chief:
-            self.run.add_note(NONFINITE, {**note, "records": place.records()})
-        raise TrainingError(
-            f"{what} in {place}: look at its records ({self.run.path / NONFINITE}), "
-            "take a smaller --learning-rate, or --on-nonfinite skip"
-        )
-
-    def _tell(self, line: str) -> None:
-        if self.devices.is_chief:
-            say(line)
-
-    def _save(self) -> None:
-        weights, state = weights_of(self.model), self._state.copy()
-        if not all(np.isfinite(each).all() for each in weights.values()):
-            raise TrainingError(
-                f"the weights are not finite after step {self.step:,}: the learning "
-                "rate is too large; the last checkpoint stays"
+        for made in make_updates(
+            self.model,
+            self.optimizer,
+            self._objective,
+            make,
+            parts=itertools.repeat(parts, phase.last - self.step),
+            tokens=token_counts,
+            read=lambda dataset: read_batches(dataset, phase.data),
+        ):
+            yield self.progress.add(
+                made.sums, made.totals, made.is_made, made.tokens, made.waited
             )
-
-        def write(folder: Path) -> None:
-            write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
-            write_state(folder, state)
-
-        self.run.save(self.step, write, keep=self.plan.config.keep)
-
-    def _add(self, row: dict[str, float] | None) -> None:
-        if row is None:
-            return
-        if "loss" in row:
-            row["learning_rate"] = float(self._schedule(self.step - 1))
-        self.history.append(row)
-        self.run.add_row(row)

@@ -31,6 +31,7 @@ from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder, SilentRun
+from bert_keras.runs.stop_signal import StopSignal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,14 +115,15 @@ def pretrain(
                 )
             if plan.checkpoint is not None:
                 assign_pretrainer(model, plan.checkpoint, tell)
-            loop = PretrainingLoop(model, plan, run, held, devices)
-            if loop.step < config.steps:
-                tell(
-                    f"pretraining {model.count_params():,} parameters, "
-                    f"{config.steps:,} steps of {config.batch_size:,} examples; the "
-                    f"run is in {run.path}"
-                )
-            loop.train()
+            with StopSignal(devices.vote) as stop:
+                loop = PretrainingLoop(model, plan, run, held, devices, stop)
+                if loop.step < config.steps:
+                    tell(
+                        f"pretraining {model.count_params():,} parameters, "
+                        f"{config.steps:,} steps of {config.batch_size:,} examples; "
+                        f"the run is in {run.path}"
+                    )
+                loop.train()
             scores = loop.scores or loop.evaluate()
             if devices.is_chief:
                 _write(loop, plan, command)

@@ -5,7 +5,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import math
@@ -35,7 +34,7 @@ from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
-from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.result import TrainResult, finish_run
 from bert_keras.training.run import (
@@ -338,8 +337,7 @@ class _Training:
                 f"training {self.task.name}: {len(data['train']):,} examples, "
                 f"{len(data['dev']):,} for dev; the run is in {path}"
             )
-            with contextlib.closing(loop.progress):
-                loop.train()
+            loop.train()
             failed = divergence(model, data["train"], loop.history)
             if failed:
                 self.tell(str(failed))

@@ -176,6 +176,10 @@ class TrainingProgress:
         self.close()
         self._bar.total = self._bar.done
 
+    def resume(self) -> None:
+        """Start the clock of training again."""
+        self._bar.resume()
+
     def close(self) -> None:
         """Stop the clock of training, and take its bar off the terminal."""
         self._bar.close()

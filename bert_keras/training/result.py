@@ -21,7 +21,7 @@ from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.training.divergence import Divergence
-from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.updates import new_optimizer
 
 

@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
     assert files_of(output) == stood
     capsys.readouterr()
     found = run(output)
-    assert "going on after step 30 of 30" in capsys.readouterr().err
+    assert "resuming after step 30 of 30" in capsys.readouterr().err
     assert_same_model(found, whole)
     assert os.listdir(tmp_path) == ["model"]
     dev = [row for row in found.history if "dev_loss" in row]

@@ -3,7 +3,7 @@
 A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
 whole update. So an update is the same however its examples are parted, one after the
 other or among the replicas of a strategy, and gradients are clipped once all are added
-up. `summed_update` says where Keras's own ways go wrong.
+up. `replicated_fit` says where Keras's own ways go wrong.
 
 One batch that overflows would make every weight NaN. So an update is skipped, on all
 replicas, where the loss or the norm of the gradients is not finite: weights,
@@ -32,7 +32,7 @@ from bert_keras.distribution.replicas import (
     set_replica_seeds,
     summed_function,
 )
-from bert_keras.distribution.summed_update import apply_summed, check_optimizer, summed
+from bert_keras.distribution.replicated_fit import apply_summed, check_optimizer, summed
 from bert_keras.errors import ConfigError
 
 Batch = tuple[dict[str, Any], dict[str, Any]]

@@ -23,8 +23,7 @@ from bert_keras.pretraining.folder import (
     new_pretrainer,
     write_pretrainer,
 )
-from bert_keras.pretraining.held_out import HeldOut
-from bert_keras.pretraining.loop import PretrainingLoop
+from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
 from bert_keras.pretraining.pretrainer import BertPretrainer
 from bert_keras.report.report import write_report

@@ -1,4 +1,8 @@
-"""The loop under fine-tuning and pretraining: `TrainingLoop`.
+"""The loop under fine-tuning and pretraining, and what it resumes from: `TrainingLoop`.
+
+What training needs beside the weights to resume exactly is `TrainingState`: optimizer
+variables (moments, step, loss scale) and the model's other variables (the states of
+dropout's seeds) as one safetensors file, in the order that Keras gives them.
 
 A checkpoint is written before the model is scored. A run that is interrupted while it
 scores, scores again when it resumes; all else is in checkpoint and curves.
@@ -8,20 +12,24 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import keras
+import numpy as np
+from safetensors.numpy import save
 
+from bert_keras.checkpoints.tensor_file import opened
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
-from bert_keras.errors import TrainingError
+from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.training.train_step import not_finite
 
+FILE = "training_state.safetensors"
 Row = dict[str, Any]
 WriteCheckpoint = Callable[[Path], object]
 
@@ -60,6 +68,74 @@ class UpdatePlace(Protocol):
 
     def rows(self) -> dict[str, Any]:
         """Return what names the rows or records, which may take reading files."""
+
+
+class TrainingState:
+    """The variables that belong to a run, beside the model's weights.
+
+    Args:
+        model: its variables that are no weights are those of dropout's seeds.
+        optimizer: built.
+        weights: weights of the model that are to be kept here as well.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        *,
+        weights: Sequence[Any] = (),
+    ) -> None:
+        known = {id(weight) for weight in model.weights}
+        others = [v for v in model.variables if id(v) not in known]
+        self._variables = {
+            **_numbered("optimizer", optimizer.variables),
+            **_numbered("state", others),
+            **_numbered("weights", weights),
+        }
+
+    def copy(self) -> dict[str, np.ndarray]:
+        """Return the values as they are now."""
+        return {
+            name: np.array(keras.ops.convert_to_numpy(variable))
+            for name, variable in self._variables.items()
+        }
+
+    def restore(self, folder: Path) -> None:
+        """Set the variables from a checkpoint.
+
+        Raises:
+            CheckpointError: the file is missing, broken or of another run.
+        """
+        path = folder / FILE
+        with opened(path) as file:
+            names = set(file.keys())
+            for name in sorted(names ^ set(self._variables)):
+                raise CheckpointError(f"{path}: is of another model: {name}")
+            for name, variable in self._variables.items():
+                stored = file.get_slice(name)
+                shape = tuple(stored.get_shape())
+                if shape != tuple(variable.shape):
+                    raise CheckpointError(
+                        f"{path}: {name} must have the shape {tuple(variable.shape)}; "
+                        f"has {shape}"
+                    )
+            for name, variable in self._variables.items():
+                variable.assign(file.get_tensor(name))
+
+
+def write_state(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write what `TrainingState.copy` gave into a checkpoint's folder.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    (folder / FILE).write_bytes(save(arrays))  # `save_file` hides what the disk says
+
+
+def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:
+    """Return names that do not follow from what else was made in the process."""
+    return {f"{scope}/{n:05d}": variable for n, variable in enumerate(variables)}
 
 
 class TrainingLoop(abc.ABC):

@@ -34,7 +34,7 @@ from bert_keras.pretraining.pretrainer import PretrainingObjective
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped
-from bert_keras.training.state import FILE
+from bert_keras.training.loop import FILE
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
 

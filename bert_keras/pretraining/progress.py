@@ -1,4 +1,4 @@
-"""What pretraining counts and shows while it goes on: `PretrainingProgress`."""
+"""What pretraining counts and shows while it runs: `PretrainingProgress`."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class PretrainingProgress:
         }
 
     def _look(self) -> None:
-        """Tell of the updates that were passed over."""
+        """Report the updates that were skipped."""
         first = self.step - len(self._updates) + 1
         for place in range(self._looked_at, len(self._updates)):
             sums, totals, is_made, _ = self._updates[place]

@@ -123,7 +123,7 @@ class DevCurve:
         return True
 
     def add_row(self, row: Mapping[str, Any], best_score: str) -> None:
-        """Add an epoch of a run that goes on, from a row of its curves."""
+        """Add an epoch of a resumed run, from a row of its curves."""
         if f"dev_{best_score}" in row:
             loss = row.get("dev_loss", math.nan)
             self.add(int(row["epoch"]), row[f"dev_{best_score}"], loss)

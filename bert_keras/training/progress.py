@@ -1,4 +1,4 @@
-"""What fine-tuning counts and draws while it goes on: `TrainingProgress`."""
+"""What fine-tuning counts and shows while it runs: `TrainingProgress`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The rows of a fine-tuning run in the order that it takes them: `TrainingRows`.
 
 The order is a function of seed and epoch alone, and what is drawn anew for a row of
-seed, epoch and row. So a run goes on at any step, and nothing of what lies before it is
-read or cut into pieces again.
+seed, epoch and row. So a run resumes at any step without reading or tokenizing
+what lies before it.
 """
 
 from __future__ import annotations

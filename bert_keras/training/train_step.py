@@ -1,9 +1,9 @@
 """One update of the weights from the examples of one or several batches: `TrainStep`.
 
 A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
-whole update. So an update is the same however its examples are parted, one after the
-other or among the replicas of a strategy, and gradients are clipped once all are added
-up. `replicated_fit` says where Keras's own ways go wrong.
+whole update. So an update is the same however its examples are split, in micro-batches
+(gradient accumulation) or among the replicas of a strategy, and gradients are clipped
+once all are added up. `replicated_fit` says where Keras's own ways go wrong.
 
 One batch that overflows would make every weight NaN. So an update is skipped, on all
 replicas, where the loss or the norm of the gradients is not finite: weights,
@@ -60,7 +60,7 @@ class TrainStep:
         optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
         objective: the losses.
         element_spec: of the dataset whose batches come; under a strategy that of
-            `replica_input.distributed`.
+            `replicas.distributed`.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
     sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
@@ -234,13 +234,13 @@ def make_updates(
     """Update a model's weights from batches, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
-    made; what is told is that of all of them.
+    made; the sums and counts are those of all of them.
 
     Args:
         model, optimizer, objective: as of `TrainStep`.
         make: returns the dataset of a share of the replicas.
         parts: of each update how many batches it takes.
-        tokens: counts what is told of a batch's inputs, in graph.
+        tokens: counts tokens of a batch's inputs, in graph.
         read: iterates over the dataset.
     """
     strategy = model.distribute_strategy

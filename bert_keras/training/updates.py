@@ -149,7 +149,7 @@ Batches = list[tuple[dict[str, Any], dict[str, Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What is told of an update.
+    """The loss and the token counts of an update.
 
     Args:
         loss: its mean.
@@ -173,10 +173,10 @@ def updates(
     first_step: int = 0,
     metrics: Sequence[keras.metrics.Metric] = (),
 ) -> Iterator[Update]:
-    """Update a model's weights, and yield what is told of each update.
+    """Update a model's weights, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
-    made; what is told is that of all of them.
+    made; loss and counts are those of all of them.
 
     Args:
         model: a task's model.

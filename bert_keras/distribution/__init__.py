@@ -1,6 +1,6 @@
 """Devices, replicas, and sums over replicas.
 
-Read `strategy` first, then `replicas` and `summed_update`.
+Read `strategy` first, then `replicas` and `replicated_fit`.
 """
 
 from __future__ import annotations

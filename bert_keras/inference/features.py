@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +23,7 @@ from bert_keras.inference.feature_file import Writer, check_output, feature_writ
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import Progress, report
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
@@ -33,7 +31,6 @@ from bert_keras.text.preprocessor import Preprocessor
 LEVELS = ("text", "token")
 # Batches of texts that are held at once: a token's vector is as long as a text's.
 _BATCHES = {"text": 32, "token": 4}
-_SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +129,12 @@ def write_features(
         settings["normalize"] = bool(normalize)  # a folder's word is for whole texts
     predictor = load_embedder(source, kind=kind, **settings)
     write_part = _write_tokens if level == "token" else _write_texts
-    count, shown = 0, _Speed()
-    with feature_writer(output) as writer:
+    with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
         for part in itertools.chain([first], parts):
             write_part(writer, predictor, part, batch_size)
-            count += len(part)
-            shown.update(count)
-    shown.update(count, last=True)
-    return count
+            shown.add(len(part))
+    report(shown.line())
+    return shown.done
 
 
 def _write_texts(
@@ -173,20 +168,3 @@ def _write_tokens(
             ends=answers["ends"][real],
         )
         done = rows.stop
-
-
-class _Speed:
-    """Tells how many texts are done, and how fast."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._told = 0.0
-
-    def update(self, count: int, *, last: bool = False) -> None:
-        seconds = time.perf_counter() - self._start
-        line = f"{count:,} texts  {count / seconds:,.1f} texts/s"
-        if sys.stderr.isatty():
-            print(f"\r\033[K{line}", end="\n" if last else "", file=sys.stderr)
-        elif last or seconds - self._told > _SECONDS_BETWEEN_LINES:
-            say(line)
-            self._told = seconds

@@ -14,8 +14,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,6 +23,7 @@ from bert_keras.pretraining.journal import Journal
 from bert_keras.pretraining.manifest import job_of
 from bert_keras.pretraining.shards import ShardWriter, totals_of
 from bert_keras.runs.process_pool import map_unordered
+from bert_keras.runs.progress import Progress
 from bert_keras.settings import check_whole_number
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -61,7 +60,7 @@ def write_pretraining_data(
         workers: processes. From 2 on they are new ones, so that a script that calls
             this needs `if __name__ == "__main__":`.
         characters: of all documents, if known; progress then tells the time left.
-        say: takes a line of progress after each shard; `None` prints it to stderr.
+        say: takes a line of progress after each shard; `None` reports it to stderr.
 
     Returns:
         The settings, the SHA-256 of the vocabulary, what each shard holds, and the
@@ -91,7 +90,7 @@ def write_pretraining_data(
     )
     blocks = _checked(blocks_of(documents, config.block_characters), config)
     journal = Journal(output, job_of(config, tokenizer, to_sentences))
-    progress = _Progress(characters, say or _say)
+    progress = _Progress(characters, say)
     todo = _unfinished(blocks, journal, progress)
     made: Iterator[dict[str, Any]] = map(writer, todo)
     if workers > 1:
@@ -103,9 +102,10 @@ def write_pretraining_data(
             config,
         )
         made = map_unordered(make, todo, workers=workers)
-    for shard in made:
-        journal.add(shard)
-        progress.made(shard["characters"])
+    with progress.bar:
+        for shard in made:
+            journal.add(shard)
+            progress.made(shard["characters"])
     shards = [journal.shards[number] for number in range(progress.blocks)]
     return journal.finish(len(shards), totals_of(shards, config))
 
@@ -145,40 +145,35 @@ def _unfinished(
 
 
 class _Progress:
-    """Says after each shard how fast the work goes and how long it will take.
+    """Reports after each shard how fast the work goes and how long it will take.
 
     Args:
         total: characters of all documents, if known.
-        say: takes a line.
+        say: takes a line after each shard; `None` reports as `Progress` does.
 
     Attributes:
         blocks: number of blocks so far.
     """
 
-    def __init__(self, total: int | None, say: Callable[[str], object]) -> None:
-        self.total = total
+    def __init__(self, total: int | None, say: Callable[[str], object] | None) -> None:
+        self.bar = Progress(
+            "shards", unit="characters", total=total, is_shown=say is None
+        )
         self.say = say
         self.blocks = 0
-        self._found = self._made = 0
         self._shards = 0
-        self._start = time.perf_counter()
 
     def found(self, characters: int) -> None:
         """Count a shard that an earlier run has made."""
-        self._found += characters
+        self.bar.skip(characters)
         self._shards += 1
 
     def made(self, characters: int) -> None:
         """Count a shard and say so."""
-        self._made += characters
         self._shards += 1
-        speed = self._made / max(time.perf_counter() - self._start, 1e-9)
-        done = self._found + self._made
-        line = f"shard {self._shards}  {done:,} characters  {speed:,.0f} characters/s"
-        if self.total is not None:
-            line += f"  {max(self.total - done, 0) / speed:,.0f} s left"
-        self.say(line)
+        self.bar.add(characters, self._fields)
+        if self.say is not None:
+            self.say(self.bar.line(self._fields()))
 
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    def _fields(self) -> list[str]:
+        return [f"{self._shards:,} shards"]

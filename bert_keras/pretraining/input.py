@@ -140,7 +140,7 @@ def pretraining_dataset(
 
     Order and masks follow from `seed` (and, with `redraw`, from TensorFlow's global
     seed if one is set). Each epoch has its own, and so has each time that the dataset
-    is gone through, as Keras's `fit` does with `epochs`. To go on where a run stopped,
+    is gone through, as Keras's `fit` does with `epochs`. To resume an interrupted run,
     make the same dataset with `skip_batches`.
 
     Args:
@@ -159,7 +159,7 @@ def pretraining_dataset(
             way whenever it is begun.
         redraw: `False` gives the same order and masks each time that the dataset is
             gone through, for held-out data.
-        skip_batches: batches at the start that are passed over, without making them.
+        skip_batches: batches at the start that are skipped, without making them.
         layout: `padded`, one example a row, or `packed`, several, so that little of a
             batch is padding.
         padding: of padded rows; `longest` cuts T and P to the longest row of a batch;

@@ -1,10 +1,12 @@
-"""The updates of a run, from where its last checkpoint stands: `PretrainingLoop`."""
+"""The phases of pretraining, and the scores of held-out data: `PretrainingLoop`."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
+import math
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,28 @@ from bert_keras.distribution.replicas import (
     check_batch_size,
     distributed,
     summed_function,
-    take_from_first,
 )
 from bert_keras.distribution.strategy import Devices, find_strategy
-from bert_keras.errors import TrainingError
+from bert_keras.errors import DataError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
+from bert_keras.pretraining.files import find_files
 from bert_keras.pretraining.folder import weights_of, write_pretrainer
-from bert_keras.pretraining.held_out import HeldOut
 from bert_keras.pretraining.input import pretraining_dataset
-from bert_keras.pretraining.plan import Phase, PretrainingPlan
+from bert_keras.pretraining.plan import Phase, PretrainingPlan, check_sizes
 from bert_keras.pretraining.pretrainer import BertPretrainer, PretrainingObjective
 from bert_keras.pretraining.progress import PretrainingProgress, token_counts
 from bert_keras.pretraining.records import read_batches, record_places
-from bert_keras.runs.progress import say
-from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
+from bert_keras.runs.progress import report
+from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.state import TrainingState, write_state
-from bert_keras.training.train_step import TrainStep, not_finite
+from bert_keras.training.loop import (
+    Row,
+    TrainingLoop,
+    TrainingState,
+    WriteCheckpoint,
+    write_state,
+)
+from bert_keras.training.train_step import make_updates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +84,7 @@ class PretrainingPlace:
             "seed": self._seed,
         }
 
-    def records(self) -> list[dict[str, Any]]:
+    def rows(self) -> dict[str, Any]:
         """Return file and number of each example's record, from 0.
 
         Raises:
@@ -90,7 +97,8 @@ class PretrainingPlace:
             count=self.plan.config.batch_size,
             seed=self._seed,
         )
-        return [{"file": file, "record": number} for file, number in places]
+        records = [{"file": file, "record": number} for file, number in places]
+        return {"records": records}
 
     def __str__(self) -> str:
         last = self.first + self.plan.config.batch_size
@@ -110,11 +118,106 @@ class PretrainingPlace:
         return self.phase.seed(self.plan.config)
 
 
+# Of a batch; fixed, so that the examples do not follow from the training's batch.
+_HELD_OUT_ROWS = 32
+
+
+class HeldOut:
+    """The first examples of a data set, with the same masks each time.
+
+    The masks are those that this data was made for, whatever the config hides in
+    training: so runs with other masks can be compared.
+
+    Args:
+        data: folder, file or pattern, as of `pretraining_dataset`.
+        plan: the run: objective, layout, and how many examples.
+        devices: where to compute. A TPU, which wants one shape, leaves out the last
+            examples where they are less than a batch.
+
+    Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
+    exponential), `masked_lm_accuracy` and, where pairs are scored,
+    `next_sentence_loss` and `next_sentence_accuracy`.
+
+    Raises:
+        ConfigError: the model is too small for the data; its masks are written out, and
+            the objective is another.
+        DataError: the data is missing or broken, or has no pairs to score.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str],
+        plan: PretrainingPlan,
+        devices: Devices,
+    ) -> None:
+        config = plan.config
+        files = find_files(data, plan.tokenizer)
+        check_sizes(plan.sizes, plan.tokenizer, [files])
+        if plan.next_sentence and not files.has_pairs:
+            raise DataError("must hold pairs, as the training data does", path=data)
+        self._data = data
+        self._objective = PretrainingObjective(plan.next_sentence)
+        self._strategy = devices.strategy
+        static = devices.has_static_shapes
+        rows = _HELD_OUT_ROWS
+        if static or devices.replicas > _HELD_OUT_ROWS:
+            rows = math.ceil(_HELD_OUT_ROWS / devices.replicas) * devices.replicas
+
+        def make(share: Share) -> tf.data.Dataset:
+            dataset = pretraining_dataset(
+                data,
+                plan.tokenizer,
+                batch_size=rows,
+                objective=config.objective,
+                next_sentence=plan.next_sentence,
+                shuffle=0,
+                redraw=False,
+                layout="padded" if static else config.layout,
+                padding="full" if static else "longest",
+                drop_remainder=static,
+                share=share,
+            )
+            batches = math.ceil(config.held_out_examples / rows)
+            return dataset.take(batches * share.count)
+
+        self._batches = distributed(devices.strategy, make)
+        self._graph: Any = None
+
+    def __call__(self, model: BertPretrainer) -> dict[str, float]:
+        if self._graph is None:
+            self._graph = self._graph_of(model)
+        found: dict[str, list[Any]] = {}
+        for batch, labels in read_batches(self._batches, self._data):
+            for head, sums in self._graph(batch, labels).items():
+                found.setdefault(head, []).append(sums)
+        scores = {}
+        for head, parts in found.items():
+            loss, correct, count = tf.reduce_sum(
+                tf.cast(tf.stack(parts), tf.float64), axis=0
+            ).numpy()
+            scores[f"{head}_loss"] = float(loss / max(count, 1.0))
+            scores[f"{head}_accuracy"] = float(correct / max(count, 1.0))
+        perplexity = math.exp(min(scores["masked_lm_loss"], 700.0))
+        return {"perplexity": perplexity, **scores}
+
+    def _graph_of(self, model: BertPretrainer) -> Any:
+        """Return what gives loss, correct answers and count of each head, float32 [3]
+        each, of a batch.
+        """
+
+        def score(batch: Any, labels: Any) -> dict[str, Any]:
+            sums = self._objective.sums(model(batch, training=False), labels)
+            counts = self._objective.counts(labels)
+            return {name: tf.stack([*sums[name], counts[name]]) for name in sums}
+
+        return summed_function(self._strategy, score, self._batches.element_spec)
+
+
 _ROWS = 200  # of the curves; each is of a hundred steps at most
 
 
-class PretrainingLoop:
-    """Trains a model phase by phase; scores it and saves it when that is due.
+class PretrainingLoop(TrainingLoop):
+    """Trains a model phase by phase; saves it, and scores held-out data, when due.
 
     Args:
         model: made in the scope of the strategy, with its weights of the start; those
@@ -123,10 +226,9 @@ class PretrainingLoop:
         run: its folder; of a worker that does not write, a `SilentRun`.
         held_out: data to score, or `None`.
         devices: where to compute; `None`: on one device.
+        stop: tells when the run is to end.
 
     Attributes:
-        step: updates that are made.
-        history: rows of the curves.
         scores: of the held-out data, when they were last computed.
 
     Raises:
@@ -141,62 +243,100 @@ class PretrainingLoop:
         run: RunFolder | SilentRun,
         held_out: HeldOut | None,
         devices: Devices | None = None,
+        stop: StopSignal | None = None,
     ) -> None:
         config = plan.config
-        self.devices = devices or find_strategy("single")
+        devices = devices or find_strategy("single")
         check_batch_size(
             config.batch_size,
             config.accumulation,
-            self.devices.replicas,
-            self.devices.has_static_shapes,
+            devices.replicas,
+            devices.has_static_shapes,
         )
-        self.model = model
-        self.plan = plan
-        self.run = run
-        self.held_out = held_out
-        self._objective = PretrainingObjective(plan.next_sentence)
         self._schedule = WarmupLinearDecay(
             config.learning_rate,
             total_steps=config.steps,
             warmup_steps=int(config.steps * config.warmup_share),
         )
-        with self.devices.strategy.scope():
-            self._optimizer = optimizer_of(config, self._schedule)
-            self._optimizer.build(model.trainable_variables)
-        self._state = TrainingState(model, self._optimizer)
+        with devices.strategy.scope():
+            optimizer = optimizer_of(config, self._schedule)
+            optimizer.build(model.trainable_variables)
+        super().__init__(
+            model,
+            optimizer,
+            run=run,
+            config=config,
+            steps=config.steps,
+            devices=devices,
+            stop=stop or StopSignal(),
+        )
+        self.plan = plan
+        self.held_out = held_out
+        self._objective = PretrainingObjective(plan.next_sentence)
+        self._state = TrainingState(model, optimizer)
         self.scores: dict[str, float] = {}
-        self.step = self._restored()
-        self.history = run.rows(self.step)
-        self._progress = PretrainingProgress(
+        self.restore()
+        self.progress: PretrainingProgress = PretrainingProgress(
             model.encoder.config,
             steps=config.steps,
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
-            pass_over=self._pass_over,
-            tell=self._tell,
+            pass_over=self.skip_or_stop,
+            scored_every=config.evaluate_every if held_out else 0,
+            is_shown=devices.is_chief,
         )
-
-    def train(self) -> None:
-        """Make all updates that are left.
-
-        Raises:
-            TrainingError: a loss or gradient is not finite, and that is to stop a run.
-            DataError: a file of the data is broken.
-            CheckpointError: the disk refuses.
-            RunStopped: SIGTERM or SIGINT has come; the last step is saved.
-        """
-        with StopSignal(self.devices.vote) as self._stop:
-            for phase in self.plan.phases:
-                if self.step < phase.last:
-                    self._train_on(phase)
-            self.run.wait()
 
     def evaluate(self) -> dict[str, float]:
         """Return the held-out scores as the weights are now, if there is such data."""
         self.scores = self.held_out(self.model) if self.held_out else {}
         return self.scores
 
-    def _train_on(self, phase: Phase) -> None:
+    def score(self) -> bool:
+        with self.progress.scoring():
+            found = self.evaluate()
+        row = {f"dev_{name}": value for name, value in found.items()}
+        self.add_row({"step": self.step, **row})
+        if self.devices.is_chief:
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+            report(f"step {self.step:,}  held out: {shown}")
+        return False
+
+    def scores_at(self, step: int) -> bool:
+        is_due = step == self.steps or step % self.plan.config.evaluate_every == 0
+        return self.held_out is not None and is_due
+
+    def place_of(self, step: int) -> PretrainingPlace:
+        return PretrainingPlace(self.plan, step)
+
+    def updates(self) -> Iterator[Row | None]:
+        for phase in self.plan.phases:
+            if self.step < phase.last:
+                yield from self._updates_on(phase)
+
+    def add_row(self, row: Row | None) -> None:
+        if row is not None and "loss" in row:
+            row["learning_rate"] = float(self._schedule(self.step - 1))
+        super().add_row(row)
+
+    def checkpoint(self) -> WriteCheckpoint:
+        weights, state = weights_of(self.model), self._state.copy()
+        if not all(np.isfinite(each).all() for each in weights.values()):
+            raise TrainingError(
+                f"the weights are not finite after step {self.step:,}: the learning "
+                "rate is too large; the last checkpoint stays"
+            )
+
+        def write(folder: Path) -> None:
+            write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
+            write_state(folder, state)
+
+        return write
+
+    def read(self, folder: Path) -> None:
+        assign(self.model, read_checkpoint(folder))
+        self._state.restore(folder)
+
+    def _updates_on(self, phase: Phase) -> Iterator[Row | None]:
         config, parts = self.plan.config, self.plan.config.accumulation
         static = self.devices.has_static_shapes
 
@@ -217,111 +357,15 @@ class PretrainingLoop:
                 share=share,
             )
 
-        strategy = self.devices.strategy
-        dataset = distributed(strategy, make)
-        count = summed_function(strategy, token_counts, [dataset.element_spec[0]])
-        update = TrainStep(
-            self.model, self._optimizer, self._objective, dataset.element_spec
-        )
-        batches = read_batches(dataset, phase.data)
-        self._progress.go_on()
-        while self.step < phase.last:
-            start = time.perf_counter()
-            some = list(itertools.islice(batches, parts))
-            waited = time.perf_counter() - start
-            tokens = tf.add_n([count(inputs) for inputs, _ in some])
-            sums, totals, is_made = update(some)
-            self.step += 1
-            self._add(self._progress.add(sums, totals, is_made, tokens, waited))
-            self._score_and_save()
-            self._stop.leave(self.run.wait)
-
-    def _score_and_save(self) -> None:
-        """Do what is due after a step."""
-        config = self.plan.config
-        is_last = self.step == config.steps
-        stops = self._stop.is_due()
-        saves = is_last or stops or self.step % config.save_every == 0
-        scores = self.held_out and (is_last or self.step % config.evaluate_every == 0)
-        if not saves and not scores:
-            return
-        # A row ends here, so that curves go on as if a run had not been stopped; and
-        # what is saved has had a finite loss.
-        self._add(self._progress.end_row())
-        self._progress.pause()
-        if scores:
-            found = self.evaluate()
-            row = {f"dev_{name}": value for name, value in found.items()}
-            self._add({"step": self.step, **row})
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-            self._tell(f"step {self.step:,}  held out: {shown}")
-        if saves and self.devices.is_chief:
-            self._save()
-        self._progress.go_on()
-
-    def _restored(self) -> int:
-        """Return the step that the run goes on from, and set all that follows from it.
-
-        The chief alone reads; the other workers get what it has.
-        """
-        step = 0
-        if self.run.steps and isinstance(self.run, RunFolder):
-            step = self.run.steps[-1]
-            folder = self.run.checkpoint(step)
-            assign(self.model, read_checkpoint(folder))
-            self._state.restore(folder)
-            total = self.plan.config.steps
-            self._tell(f"going on after step {step:,} of {total:,}: {folder}")
-        if self.devices.workers > 1:
-            step = self.devices.agree(step)
-            if step > 0:
-                variables = [*self.model.variables, *self._optimizer.variables]
-                take_from_first(self.devices.strategy, variables, step)
-        return step
-
-    def _pass_over(self, step: int, loss: float) -> None:
-        """Tell of an update that was not made; raise where that is to stop a run.
-
-        Raises:
-            TrainingError: names the step; a file in the run's folder tells its records.
-        """
-        what = not_finite(loss)
-        place = PretrainingPlace(self.plan, step)
-        if self.plan.config.on_nonfinite == "skip":
-            self._tell(f"{what} in {place}: passed over")
-            return
-        # What is known at once first: to find the records, files are read.
-        note = {"loss": str(loss), **place.facts()}
-        self.run.add_note(NONFINITE, note)
-        if self.devices.is_chief:
-            self.run.add_note(NONFINITE, {**note, "records": place.records()})
-        raise TrainingError(
-            f"{what} in {place}: look at its records ({self.run.path / NONFINITE}), "
-            "take a smaller --learning-rate, or --on-nonfinite skip"
-        )
-
-    def _tell(self, line: str) -> None:
-        if self.devices.is_chief:
-            say(line)
-
-    def _save(self) -> None:
-        weights, state = weights_of(self.model), self._state.copy()
-        if not all(np.isfinite(each).all() for each in weights.values()):
-            raise TrainingError(
-                f"the weights are not finite after step {self.step:,}: the learning "
-                "rate is too large; the last checkpoint stays"
+        for made in make_updates(
+            self.model,
+            self.optimizer,
+            self._objective,
+            make,
+            parts=itertools.repeat(parts, phase.last - self.step),
+            tokens=token_counts,
+            read=lambda dataset: read_batches(dataset, phase.data),
+        ):
+            yield self.progress.add(
+                made.sums, made.totals, made.is_made, made.tokens, made.waited
             )
-
-        def write(folder: Path) -> None:
-            write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
-            write_state(folder, state)
-
-        self.run.save(self.step, write, keep=self.plan.config.keep)
-
-    def _add(self, row: dict[str, float] | None) -> None:
-        if row is None:
-            return
-        if "loss" in row:
-            row["learning_rate"] = float(self._schedule(self.step - 1))
-        self.history.append(row)
-        self.run.add_row(row)

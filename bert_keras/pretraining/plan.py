@@ -1,4 +1,4 @@
-"""All that a run of pretraining is told, checked before anything is written.
+"""The settings and data of a pretraining run, checked before anything is written.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2, for the two phases.
 """
@@ -24,7 +24,7 @@ from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import vocabulary_hash
 
-# Settings that may change when a run goes on: the weights do not follow from them.
+# Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (
     *("save_every", "keep", "evaluate_every", "held_out_examples"),
     *("strategy", "on_nonfinite"),

@@ -1,4 +1,4 @@
-"""Pretrain an encoder with its heads, or go on with one: `pretrain`.
+"""Pretrain a new encoder with its heads, or continue from one: `pretrain`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2.
 """
@@ -23,14 +23,14 @@ from bert_keras.pretraining.folder import (
     new_pretrainer,
     write_pretrainer,
 )
-from bert_keras.pretraining.held_out import HeldOut
-from bert_keras.pretraining.loop import PretrainingLoop
+from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
 from bert_keras.pretraining.pretrainer import BertPretrainer
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder, SilentRun
+from bert_keras.runs.stop_signal import StopSignal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +63,16 @@ def pretrain(
     """Train an encoder with its heads on masked tokens and pairs of texts.
 
     The folder of the run gets checkpoints, each a model folder with what training needs
-    to go on; the curves (`curves.jsonl`); and at the end `report.html` and `model`,
-    which opens in `transformers`, too. The same call goes on after the last checkpoint
-    where a run was stopped, and ends with the same weights.
+    to resume; the curves (`curves.jsonl`); and at the end `report.html` and `model`,
+    which opens in `transformers`, too. The same call resumes an interrupted run after
+    its last checkpoint, and ends with the same weights.
 
     On several replicas (`config.strategy`) the result is that of one device, but for
     rounding and for which units drop. Of several processes each makes this call; the
     first one writes. They end together: see `WorkerWatch`.
 
     Args:
-        encoder: the sizes of a new one; or a checkpoint to go on with, its heads
+        encoder: the sizes of a new one; or a checkpoint to continue from, its heads
             included.
         data: the folder of `write_pretraining_data`; or several, trained on one after
             the other, such as rows of 128 and then of 512 tokens.
@@ -114,14 +114,15 @@ def pretrain(
                 )
             if plan.checkpoint is not None:
                 assign_pretrainer(model, plan.checkpoint, tell)
-            loop = PretrainingLoop(model, plan, run, held, devices)
-            if loop.step < config.steps:
-                tell(
-                    f"pretraining {model.count_params():,} parameters, "
-                    f"{config.steps:,} steps of {config.batch_size:,} examples; the "
-                    f"run is in {run.path}"
-                )
-            loop.train()
+            with StopSignal(devices.vote) as stop:
+                loop = PretrainingLoop(model, plan, run, held, devices, stop)
+                if loop.step < config.steps:
+                    tell(
+                        f"pretraining {model.count_params():,} parameters, "
+                        f"{config.steps:,} steps of {config.batch_size:,} examples; "
+                        f"the run is in {run.path}"
+                    )
+                loop.train()
             scores = loop.scores or loop.evaluate()
             if devices.is_chief:
                 _write(loop, plan, command)

@@ -1,17 +1,18 @@
-"""What is seen of pretraining while it goes on: `PretrainingProgress`."""
+"""What pretraining counts and shows while it runs: `PretrainingProgress`."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import Progress
 
 TRAINING = 3  # a backward pass takes twice the products of the forward pass
 
@@ -48,17 +49,17 @@ def forward_operations(
     return 2.0 * products
 
 
-_SECONDS_BETWEEN_LINES = 5.0
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_SECONDS_BETWEEN_DRAWS = 2.0  # what is shown waits for the device
 
 
 class PretrainingProgress:
-    """Adds up what updates return and tells it: lines on stderr, rows of the curves.
+    """Adds up what updates return: fields of the progress, and rows of the curves.
 
-    A line tells the losses, the speed in real tokens, their share of the rows, the rate
-    of the model's operations (its matrix products for real tokens; what padding or
-    recomputing costs is left out), the share of the time that the loop waited for
-    batches, and the time left. All is that of the global batch.
+    The progress shows the losses, the speed in real tokens, their share of the rows,
+    the rate of the model's operations (its matrix products for real tokens; padding and
+    recomputing do not count), and the share of the time that the loop waited for
+    batches. All are those of the global batch.
 
     Args:
         config: sizes of the model.
@@ -67,7 +68,8 @@ class PretrainingProgress:
         row_every: updates of a row.
         pass_over: told of the number and the loss of an update whose loss or gradients
             are not finite; may raise. Some updates may have followed.
-        tell: prints a line.
+        scored_every: updates between two scorings; 0: nothing is scored.
+        is_shown: whether progress is reported.
     """
 
     def __init__(
@@ -78,28 +80,45 @@ class PretrainingProgress:
         start: int,
         row_every: int,
         pass_over: Callable[[int, float], object],
-        tell: Callable[[str], object] = say,
+        scored_every: int = 0,
+        is_shown: bool = True,
     ) -> None:
         self.config = config
         self.steps = steps
         self.row_every = row_every
-        self._say = tell
         self._pass_over = pass_over
+        self._scored_every = scored_every
+        self._scoring_seconds = 0.0  # when it was last scored
         self.step = start
         self._updates: list[Any] = []  # since the last row
         self._looked_at = self._passed_over = 0  # of these
-        self._seconds = 0.0  # of training since the last row
-        self._waited = 0.0  # of these, for batches
-        self._step_seconds = 0.0  # of an update, of late
-        self._clock = self._last_line = time.perf_counter()
+        self._waited = 0.0  # for batches, since the last row
+        self._bar = Progress(
+            "pretraining",
+            unit="steps",
+            total=steps,
+            done=start,
+            is_shown=is_shown,
+            later=self._seconds_of_scoring,
+            seconds_between_draws=_SECONDS_BETWEEN_DRAWS,
+        )
+        self._row_start = 0.0
+        self.close()
 
-    def pause(self) -> None:
-        """Stop the clock: what follows is no training, until `go_on`."""
-        self._seconds += time.perf_counter() - self._clock
+    def close(self) -> None:
+        """Stop the clock, until `resume`, and take the bar off the terminal."""
+        self._bar.close()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Start the clock again."""
-        self._clock = time.perf_counter()
+        self._bar.resume()
+
+    @contextlib.contextmanager
+    def scoring(self) -> Iterator[None]:
+        """Measure what scoring takes, in a `with` block."""
+        start = time.perf_counter()
+        yield
+        self._scoring_seconds = time.perf_counter() - start
 
     def add(
         self,
@@ -119,30 +138,35 @@ class PretrainingProgress:
         self.step += 1
         self._updates.append((sums, totals, is_made, tokens))
         self._waited += waited
-        if self.step % self.row_every == 0:
-            return self.end_row()
-        if time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
-            self._tell(self._row())
-        return None
+        row = self.end_row() if self.step % self.row_every == 0 else None
+        self._bar.add(
+            1, lambda: _fields(row or self._row()), ends=self.step == self.steps
+        )
+        return row
 
     def end_row(self) -> dict[str, float] | None:
         """Return the row of the updates since the last one, if there are any."""
         if not self._updates:
             return None
         row = self._row()
-        waited = time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES
-        if waited or self.step == self.steps:
-            self._tell(row)
-        self._updates, self._seconds, self._waited = [], 0.0, 0.0
+        self._updates, self._waited = [], 0.0
+        self._row_start = self._bar.seconds
         self._looked_at = self._passed_over = 0
         return row
+
+    def _seconds_of_scoring(self) -> float:
+        """Return the seconds of the scorings to come, the last one included."""
+        if not self._scored_every:
+            return 0.0
+        every = self._scored_every
+        count = -(-self.steps // every) - self.step // every
+        return count * self._scoring_seconds
 
     def _row(self) -> dict[str, float]:
         """Return the means since the last row, of the updates that were made."""
         for value in self._updates[-1][0].values():
             value.numpy()  # waits for the device: what it still does is counted
-        self.pause()
-        self.go_on()
+        seconds = max(self._bar.seconds - self._row_start, 1e-9)
         self._look()
         made = [each for each in self._updates if each[2]]
         told = {"passed_over": self._passed_over} if self._passed_over else {}
@@ -170,8 +194,6 @@ class PretrainingProgress:
             predictions=totals["masked_lm"],
             pooled=totals.get("next_sentence", 0.0),
         )
-        seconds = max(self._seconds, 1e-9)
-        self._step_seconds = seconds / len(self._updates)
         return {
             "step": self.step,
             "loss": loss,
@@ -187,7 +209,7 @@ class PretrainingProgress:
         }
 
     def _look(self) -> None:
-        """Tell of the updates that were passed over."""
+        """Report the updates that were skipped."""
         first = self.step - len(self._updates) + 1
         for place in range(self._looked_at, len(self._updates)):
             sums, totals, is_made, _ = self._updates[place]
@@ -200,27 +222,25 @@ class PretrainingProgress:
                 self._passed_over += 1
         self._looked_at = len(self._updates)
 
-    def _tell(self, row: Mapping[str, float]) -> None:
-        if "loss" not in row:
-            return
-        shown = [
-            f"step {self.step:,}/{self.steps:,}",
-            f"loss {row['loss']:.4f}",
-            f"perplexity {row['masked_lm_perplexity']:,.1f}",
-            f"masked {row['masked_lm_accuracy']:.1%}",
-        ]
-        if "next_sentence_accuracy" in row:
-            shown.append(f"next {row['next_sentence_accuracy']:.1%}")
-        left = (self.steps - self.step) * self._step_seconds
-        shown += [
-            f"{row['tokens_per_second']:,.0f} real tokens/s",
-            f"{row['real_token_share']:.0%} of tokens real",
-            f"{with_prefix(row['operations_per_second'])}FLOP/s",
-            f"{row['input_wait_share']:.0%} waiting for input",
-            f"{left:,.0f} s left",
-        ]
-        self._say("  ".join(shown))
-        self._last_line = time.perf_counter()
+
+def _fields(row: Mapping[str, float]) -> list[str]:
+    """Return what is shown of a row."""
+    if "loss" not in row:
+        return []
+    shown = [
+        f"loss {row['loss']:.4f}",
+        f"perplexity {row['masked_lm_perplexity']:,.1f}",
+        f"masked {row['masked_lm_accuracy']:.1%}",
+    ]
+    if "next_sentence_accuracy" in row:
+        shown.append(f"next {row['next_sentence_accuracy']:.1%}")
+    return [
+        *shown,
+        f"{row['tokens_per_second']:,.0f} real tokens/s",
+        f"{row['real_token_share']:.0%} of tokens real",
+        f"{with_prefix(row['operations_per_second'])}FLOP/s",
+        f"{row['input_wait_share']:.0%} waiting for input",
+    ]
 
 
 def with_prefix(value: float) -> str:

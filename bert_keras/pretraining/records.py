@@ -1,6 +1,6 @@
 """The records of pretraining data in the order that a run takes them.
 
-The order follows from a seed and the epoch, so that a run goes on at any place, and a
+The order follows from a seed and the epoch, so that a run resumes at any place, and a
 place tells which record of which file it is.
 """
 

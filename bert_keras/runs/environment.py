@@ -8,6 +8,8 @@ import platform
 import sys
 from pathlib import Path
 
+from bert_keras.runs.progress import is_watched
+
 
 def load_tensorflow() -> None:
     """Import TensorFlow and its text ops in silence; an error is raised as ever.
@@ -18,7 +20,7 @@ def load_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
         return
-    watched = sys.stderr is not None and sys.stderr.isatty()
+    watched = is_watched()
     if watched:
         print("loading TensorFlow …", end="\r", file=sys.stderr, flush=True)
     kept = os.dup(2)

@@ -1,27 +1,227 @@
-"""Lines about a run, apart from what a command answers: `say`."""
+"""What long commands tell on stderr: notes (`say`) and how far they are (`Progress`).
+
+On a terminal the work in progress is a bar, by `rich`; elsewhere a line every five
+seconds. `set_quiet(True)` silences progress; notes, such as that of a head with random
+weights, are still printed.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_SECONDS_BETWEEN_LINES = 5.0  # where no one can see a line change in place
+Fields = Callable[[], Sequence[str]]
+_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_DRAWS = 0.2  # of a bar
+_BAR_WIDTH = 20  # characters
+
+_is_quiet = False
+
+
+def set_quiet(is_quiet: bool) -> None:
+    """Turn progress reports of this process off, or on again."""
+    global _is_quiet
+    _is_quiet = is_quiet
 
 
 def say(line: str) -> None:
-    """Print a line about the run, apart from what a command answers on stdout."""
+    """Print a note about the run to stderr; answers go to stdout."""
     print(line, file=sys.stderr, flush=True)
 
 
+def report(line: str) -> None:
+    """Print a line of progress to stderr, unless progress is turned off."""
+    if not _is_quiet:
+        say(line)
+
+
+def is_watched() -> bool:
+    """Return whether a person watches progress on a terminal that can redraw."""
+    if _is_quiet or sys.stderr is None or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stderr.isatty()
+
+
+class Progress:
+    """Reports how far a job is, how fast it goes and how long it will take.
+
+    A `with` block, so that no bar stays on the terminal when the job is interrupted.
+
+    Args:
+        name: of the job, such as `scoring dev`.
+        unit: what is counted, such as `texts`.
+        total: number of units; `None` if unknown, then there is no time left.
+        done: units that an earlier run has done.
+        is_shown: whether anything is printed.
+        later: seconds of other work that belongs to the job, such as scoring; counted
+            into the time left.
+        may_end_early: whether the time left is an upper bound.
+        seconds_between_draws: of the bar; longer where its fields are costly.
+
+    Attributes:
+        done: units that are done.
+
+    Example:
+        >>> with Progress("reading", unit="files", total=2) as progress:
+        ...     for file in files:
+        ...         progress.add(1, lambda: [f"{lines:,} lines"])
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        unit: str,
+        total: int | None = None,
+        done: int = 0,
+        is_shown: bool = True,
+        later: Callable[[], float] = float,
+        may_end_early: bool = False,
+        seconds_between_draws: float = _SECONDS_BETWEEN_DRAWS,
+    ) -> None:
+        self.name = name
+        self.unit = unit
+        self.total = total
+        self.done = done
+        self.is_shown = is_shown
+        self._later = later
+        self._may_end_early = may_end_early
+        self._between_draws = seconds_between_draws
+        self._before = done
+        self._seconds = 0.0  # until the last pause
+        self._clock: float | None = time.perf_counter()  # `None` in a pause
+        self._last_shown = time.perf_counter()
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work in this process, pauses not counted."""
+        running = 0.0 if self._clock is None else time.perf_counter() - self._clock
+        return self._seconds + running
+
+    @property
+    def unit_seconds(self) -> float:
+        """Seconds of a unit; 0 before one is done."""
+        made = self.done - self._before
+        return self.seconds / made if made else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the job is done, `None` if unknown."""
+        if self.total is None:
+            return None
+        return max(self.total - self.done, 0) * self.unit_seconds + self._later()
+
+    def pause(self) -> None:
+        """Stop the clock until `resume`."""
+        self._seconds, self._clock = self.seconds, None
+
+    def resume(self) -> None:
+        """Start the clock again."""
+        if self._clock is None:
+            self._clock = time.perf_counter()
+
+    def skip(self, count: int) -> None:
+        """Count units that an earlier run has done."""
+        self.done += count
+        self._before += count
+
+    def add(
+        self, count: int = 1, fields: Fields = tuple, *, ends: bool = False
+    ) -> None:
+        """Count units, and show how far the job is where that is due.
+
+        Args:
+            count: units that were done.
+            fields: returns what else to show; called only when something is shown.
+            ends: whether a line is printed in any case.
+        """
+        self.done += count
+        if not self.is_shown or _is_quiet:
+            return
+        waited = time.perf_counter() - self._last_shown
+        # What took a moment is not worth a line.
+        is_last = self.done == self.total and self.seconds > _SECONDS_BETWEEN_LINES
+        if ends or is_last:
+            self._clear()
+            self._print(fields)
+        elif is_watched():
+            if self._bar is None or waited > self._between_draws:
+                self._draw(fields)
+        elif waited > _SECONDS_BETWEEN_LINES:
+            self._print(fields)
+
+    def line(self, fields: Sequence[str] = ()) -> str:
+        """Return how far the job is, in words."""
+        of_all = "" if self.total is None else f" of {self.total:,}"
+        rate = 1 / self.unit_seconds if self.unit_seconds else 0.0
+        shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:,.1f}"
+        count = f"{self.name}: {self.done:,}{of_all} {self.unit}"
+        return "  ".join([count, f"{shown} {self.unit}/s", *fields, *self._left()])
+
+    def close(self) -> None:
+        """Stop the clock, and take the bar off the terminal, if there is one."""
+        self.pause()
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _left(self) -> list[str]:
+        left = self.seconds_left
+        if left is None:
+            return []
+        most = "at most " if self._may_end_early and self.done != self.total else ""
+        return [f"{most}{left:,.0f} s left"]
+
+    def _print(self, fields: Fields) -> None:
+        report(self.line(fields()))
+        self._last_shown = time.perf_counter()
+
+    def _draw(self, fields: Fields) -> None:
+        if self._bar is None:
+            self._bar = _new_bar(self)
+        line = self.line(fields()).removeprefix(f"{self.name}: ")
+        self._bar.update(self._bar.task_ids[0], completed=self.done, told=line)
+        self._bar.refresh()
+        self._last_shown = time.perf_counter()
+
+
+def _new_bar(progress: Progress) -> Any:
+    """Return a running bar of `rich`, which refreshes when told: it has no thread."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(_BAR_WIDTH),
+        TextColumn("{task.fields[told]}", markup=False),
+        console=Console(stderr=True, highlight=False),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,  # else answers would go to stderr
+    )
+    bars.add_task(progress.name, total=progress.total, told="")
+    bars.start()
+    return bars
+
+
 def every_few_seconds(items: Iterable[_T], line: Callable[[], str]) -> Iterator[_T]:
-    """Yield the items, and say a line about them every five seconds."""
-    last = time.perf_counter()
-    for item in items:
-        now = time.perf_counter()
-        if now - last > _SECONDS_BETWEEN_LINES:
-            say(line())
-            last = now
-        yield item
+    """Yield the items, and report how many there were, with a line about them."""
+    with Progress("reading", unit="documents") as progress:
+        for item in items:
+            progress.add(fields=lambda: [line()])
+            yield item

@@ -1,4 +1,4 @@
-"""The folder of a long run: what it was told, its checkpoints and its curves.
+"""The folder of a long run: its settings, its checkpoints and its curves.
 
 A checkpoint is written beside, synced and renamed, so that a run that is killed at any
 moment finds whole ones. A run of other settings is refused before anything is touched.
@@ -183,7 +183,7 @@ class RunFolder:
         """Return the curves up to a step; what stands behind it is taken away.
 
         Args:
-            last_step: the step of the checkpoint that a run goes on from.
+            last_step: the step of the checkpoint that a run resumes from.
             wanted: says of a row before it whether it stays.
         """
         path = self.path / CURVES
@@ -347,7 +347,7 @@ class SilentRun:
     """Stands in the place of a `RunFolder` where another worker, the chief, writes.
 
     Nothing is read either, so that the folder may lie on the chief's own disk: what a
-    run goes on from comes from the chief, see `replicas.take_from_first`.
+    run resumes from comes from the chief, see `replicas.take_from_first`.
 
     Args:
         path: the folder of the run.

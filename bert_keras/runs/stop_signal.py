@@ -4,7 +4,7 @@ A scheduler that wants its machine back sends SIGTERM and some seconds later SIG
 person presses Ctrl-C. Either way the run saves what it has and raises `RunStopped`.
 
 The exit code of the command line is then 75, EX_TEMPFAIL of `<sysexits.h>`: the work is
-saved, the same command goes on. It is none of 130 and 143, with which a process ends
+saved, the same command resumes. It is none of 130 and 143, with which a process ends
 that such a signal has killed, saved or not; so Slurm's `--requeue`, a job's
 `podFailurePolicy` or a loop in a shell can tell the two apart.
 """
@@ -82,7 +82,7 @@ class StopSignal:
     def at_once(self) -> _AtOnce:
         """Return a context in which a signal raises where the program stands.
 
-        It is for work that is made again when the run goes on, such as scores. Workers
+        It is for work that is repeated when the run resumes, such as scores. Workers
         that leave together finish it.
         """
         return _AtOnce(self)

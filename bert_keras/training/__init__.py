@@ -1,6 +1,7 @@
 """Fine-tuning: settings, the update step, the loop, resuming.
 
-Read `config`, `finetune`, `loop`, `updates`, `train_step`, in that order.
+Read `config`, `finetune`, `epochs`, `loop`, `updates`, `train_step`, in that order.
+`loop` and `train_step` are those of pretraining, too.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
-from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.result import TrainResult, finish_run
 from bert_keras.training.run import (
@@ -195,8 +195,8 @@ def train(
 
     The folder is written at the end; what stood there stands until then. Until then,
     too, a hidden folder beside it, `.NAME.run`, keeps checkpoints and, in `best`, the
-    model of the best epoch. The same call goes on there where a run was stopped, and
-    ends with the same weights.
+    model of the best epoch. The same call resumes an interrupted run, and ends with the
+    same weights.
 
     On several replicas (`config.strategy`) the result is that of one device, but for
     rounding and for which units drop. Of several processes each makes this call, with
@@ -221,7 +221,7 @@ def train(
         config: how to train.
         task_settings: settings of the task that the data does not tell.
         command: the command line, for the report.
-        resume: `auto` goes on with an unfinished run; `never` throws it away.
+        resume: `auto` resumes an unfinished run; `never` deletes it.
         devices: what `find_strategy` gave, for several calls in one process; `None`
             finds those of the config.
 
@@ -292,7 +292,7 @@ class _Training:
     tell: Callable[[str], object]
 
     def run(self, attempt: int, watch: WorkerWatch) -> TrainResult | None:
-        """Train a model and write its folder; `None` if it is to be begun again.
+        """Train a model and write its folder; `None` if it has to be restarted.
 
         Args:
             attempt: number of the run, from 0; each has another seed.
@@ -358,7 +358,7 @@ class _Training:
 
 
 def _chosen(config: TrainConfig, rows: int) -> str:
-    """Return what is told of the epochs that were chosen."""
+    """Return the line about the number of epochs that was chosen."""
     steps = math.ceil(rows / cast(int, config.batch_size))
     until = f", fewer if dev does not improve for {config.patience}"
     return (

@@ -21,7 +21,7 @@ from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.training.divergence import Divergence
-from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.updates import new_optimizer
 
 
@@ -74,12 +74,12 @@ def finish_run(
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        seen = loop.progress.scoring("dev", len(data["dev"]))
-        answers = predictor.answers(data["dev"], seen=seen)
+        with loop.progress.scoring("dev", len(data["dev"])) as bar:
+            answers = predictor.answers(data["dev"], seen=bar.add)
         scores["dev"] = task.score(data["dev"], answers)
     for last, rows in list(data.items())[2:]:
-        seen = loop.progress.scoring(last, len(rows))
-        answers = predictor.answers(rows, seen=seen)
+        with loop.progress.scoring(last, len(rows)) as bar:
+            answers = predictor.answers(rows, seen=bar.add)
         scores[last] = task.score(rows, answers)
     of_data = dict(scores)
     if failed and failed.is_certain:

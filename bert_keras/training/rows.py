@@ -1,12 +1,13 @@
 """The rows of a fine-tuning run in the order that it takes them: `TrainingRows`.
 
 The order is a function of seed and epoch alone, and what is drawn anew for a row of
-seed, epoch and row. So a run goes on at any step, and nothing of what lies before it is
-read or cut into pieces again.
+seed, epoch and row. So a run resumes at any step without reading or tokenizing
+what lies before it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -215,3 +216,40 @@ def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
     shown = ", ".join(str(line) for line in lines[:most])
     more = f" and {len(lines) - most} more" if len(lines) > most else ""
     return f"{columns.path}, lines {shown}{more}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsPlace:
+    """The rows of an update.
+
+    Args:
+        batches: the rows of the run, by update.
+        step: number of the update, from 1, of the whole run.
+    """
+
+    batches: TrainingRows
+    step: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return numbers and file, fit for JSON."""
+        epoch, batch = divmod(self.step - 1, self.batches.steps_per_epoch)
+        return {
+            "epoch": epoch + 1,
+            "step_of_epoch": batch + 1,
+            "step": self.step,
+            "file": self.batches.columns.path,
+        }
+
+    def rows(self) -> dict[str, Any]:
+        """Return the lines of the rows in their file."""
+        lines = self.batches.columns.lines
+        found = self.batches.rows_of(self.step - 1)
+        return {"lines": [lines[row] for row in found]}
+
+    def __str__(self) -> str:
+        facts = self.facts()
+        rows = self.batches.rows_of(self.step - 1)
+        return (
+            f"epoch {facts['epoch']}, step {facts['step_of_epoch']:,} of it, "
+            f"{self.step:,} of all ({places_of(self.batches.columns, rows)})"
+        )

@@ -28,7 +28,7 @@ from bert_keras.text.vocabulary import vocabulary_hash
 from bert_keras.training.config import TrainConfig
 
 FINISHED = ".finished.json"  # ends the names of what is told of runs that are over
-# What may differ when a run goes on: the weights do not follow from it.
+# What may differ when a run resumes: the weights do not depend on it.
 _FREE = ("save_every", "keep", "tensorboard", "on_nonfinite", "restarts", "strategy")
 
 
@@ -44,7 +44,7 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
     Args:
         path: as `run_path` gives it.
         settings: what the weights follow from.
-        resume: `auto` goes on with the same run; `never` throws away what is there.
+        resume: `auto` resumes the same run; `never` deletes what is there.
 
     Raises:
         ConfigError: an unfinished run of other settings stands there.
@@ -82,7 +82,7 @@ def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
 
     Args:
         path: as `run_path` gives it.
-        settings: a run that was told otherwise stays.
+        settings: a run of other settings stays.
 
     Raises:
         CheckpointError: another process has it.
@@ -127,7 +127,7 @@ def model_settings(model: TaskModel) -> dict[str, Any]:
 
 
 def _settings_of(path: Path) -> dict[str, Any] | None:
-    """Return what the run in a folder was told; `None` where there is none."""
+    """Return the settings of the run in a folder; `None` where there is none."""
     try:
         found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -31,8 +31,8 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.epochs import rank_of
 from bert_keras.training.finetune import task_and_data, train
 from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.result import TrainResult, write_results

@@ -1,33 +1,38 @@
 """One update of the weights from the examples of one or several batches: `TrainStep`.
 
 A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
-whole update. So an update is the same however its examples are parted, one after the
-other or among the replicas of a strategy, and gradients are clipped once all are added
-up. `summed_update` says where Keras's own ways go wrong.
+whole update. So an update is the same however its examples are split, in micro-batches
+(gradient accumulation) or among the replicas of a strategy, and gradients are clipped
+once all are added up. `replicated_fit` says where Keras's own ways go wrong.
 
-One batch that overflows would make every weight NaN. So an update is passed over, on
-all replicas, where the loss or the norm of the gradients is not finite: weights,
+One batch that overflows would make every weight NaN. So an update is skipped, on all
+replicas, where the loss or the norm of the gradients is not finite: weights,
 moments and the step of the schedule stay as they are. Loss scaling (float16) looks at
 the gradients by itself, since those that overflow are usual there.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 from bert_keras.distribution.replicas import (
+    Share,
     added_up,
     all_reduced,
+    distributed,
     of_first,
     set_replica_seeds,
     summed_function,
 )
-from bert_keras.distribution.summed_update import apply_summed, check_optimizer, summed
+from bert_keras.distribution.replicated_fit import apply_summed, check_optimizer, summed
 from bert_keras.errors import ConfigError
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
@@ -55,7 +60,7 @@ class TrainStep:
         optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
         objective: the losses.
         element_spec: of the dataset whose batches come; under a strategy that of
-            `replica_input.distributed`.
+            `replicas.distributed`.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
     sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
@@ -197,6 +202,61 @@ def _norm(gradients: Any) -> Any:
     return tf.linalg.global_norm([each for each in gradients if each is not None])
 
 
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """An update, as its tensors are: nothing has waited for the device.
+
+    Args:
+        sums, totals, is_made: what `TrainStep` returned.
+        tokens: what was counted in its batches, added up.
+        waited: seconds for which the batches were waited for.
+        batches: what it was made from; on several replicas those of all of them.
+    """
+
+    sums: dict[str, Any]
+    totals: dict[str, Any]
+    is_made: Any
+    tokens: Any
+    waited: float
+    batches: list[Batch]
+
+
+def make_updates(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    objective: Objective,
+    make: Callable[[Share], tf.data.Dataset],
+    *,
+    parts: Iterable[int],
+    tokens: Callable[[dict[str, Any]], Any],
+    read: Callable[[Any], Iterable[Batch]] = iter,
+) -> Iterator[Made]:
+    """Update a model's weights from batches, and yield each update.
+
+    Each batch is shared by the replicas of the strategy in whose scope the model was
+    made; the sums and counts are those of all of them.
+
+    Args:
+        model, optimizer, objective: as of `TrainStep`.
+        make: returns the dataset of a share of the replicas.
+        parts: of each update how many batches it takes.
+        tokens: counts tokens of a batch's inputs, in graph.
+        read: iterates over the dataset.
+    """
+    strategy = model.distribute_strategy
+    dataset = distributed(strategy, make)
+    count = summed_function(strategy, tokens, [dataset.element_spec[0]])
+    step = TrainStep(model, optimizer, objective, dataset.element_spec)
+    batches = iter(read(dataset))
+    for number in parts:
+        start = time.perf_counter()
+        some = list(itertools.islice(batches, number))
+        waited = time.perf_counter() - start
+        found = step(some)
+        counted = tf.add_n([count(inputs) for inputs, _ in some])
+        yield Made(*found, counted, waited, some)
+
+
 def not_finite(loss: float) -> str:
-    """Return what to tell of an update that was passed over, of its loss."""
+    """Return what to tell of a skipped update, of its loss."""
     return "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"

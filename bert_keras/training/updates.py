@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -15,14 +14,14 @@ import keras
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.distribution.replicas import distributed, gathered, summed_function
+from bert_keras.distribution.replicas import gathered
 from bert_keras.distribution.replicated_fit import undivided
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.rows import TrainingRows
-from bert_keras.training.train_step import TrainStep
+from bert_keras.training.train_step import make_updates
 
 _SUMS = ("sum", "none", None)  # reductions
 _SCALE = 2.0**20  # weights may add up to less than 1; counts below 1 count as 1
@@ -150,11 +149,11 @@ Batches = list[tuple[dict[str, Any], dict[str, Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What is told of an update.
+    """The loss and the token counts of an update.
 
     Args:
         loss: its mean.
-        is_made: whether loss and gradients are finite; else it was passed over.
+        is_made: whether loss and gradients are finite; else it was skipped.
         real_tokens, places: real tokens of its batches, and the places of their rows.
         batches: what it was made from; on several replicas those of all of them.
     """
@@ -174,10 +173,10 @@ def updates(
     first_step: int = 0,
     metrics: Sequence[keras.metrics.Metric] = (),
 ) -> Iterator[Update]:
-    """Update a model's weights, and yield what is told of each update.
+    """Update a model's weights, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
-    made; what is told is that of all of them.
+    made; loss and counts are those of all of them.
 
     Args:
         model: a task's model.
@@ -186,19 +185,18 @@ def updates(
         first_step: updates that were made before.
         metrics: updated with each batch; made in the same scope.
     """
-    strategy = model.distribute_strategy
-    dataset = distributed(strategy, lambda share: rows.dataset(first_step, share))
-    count = summed_function(strategy, _token_counts, [dataset.element_spec[0]])
-    objective = TaskObjective(model, metrics=metrics)
-    update = TrainStep(model, optimizer, objective, dataset.element_spec)
-    batches = iter(dataset)
-    for step in range(first_step, rows.steps):
-        some = list(itertools.islice(batches, rows.parts(step)))
-        sums, totals, is_made = update(some)
-        loss = float(sums["loss"][0]) / max(float(totals["loss"]), 1.0)
-        tokens = tf.add_n([count(inputs) for inputs, _ in some])
-        real_tokens, places = (int(each) for each in tokens.numpy())
-        yield Update(loss, bool(is_made), real_tokens, places, some)
+    made = make_updates(
+        model,
+        optimizer,
+        TaskObjective(model, metrics=metrics),
+        lambda share: rows.dataset(first_step, share),
+        parts=(rows.parts(step) for step in range(first_step, rows.steps)),
+        tokens=_token_counts,
+    )
+    for each in made:
+        loss = float(each.sums["loss"][0]) / max(float(each.totals["loss"]), 1.0)
+        real_tokens, places = (int(count) for count in each.tokens.numpy())
+        yield Update(loss, bool(each.is_made), real_tokens, places, each.batches)
 
 
 def _token_counts(inputs: dict[str, Any]) -> Any:

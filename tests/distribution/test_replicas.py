@@ -162,6 +162,6 @@ def test_a_run_on_replicas_goes_on_with_the_same_bytes(
         assert done.returncode == 0, done.stderr[-3000:]
         found.append({path.name: path.read_bytes() for path in saved.iterdir()})
         shutil.rmtree(saved)
-    assert "going on after step 4 of 8" in done.stderr
+    assert "resuming after step 4 of 8" in done.stderr
     assert "strategy mirrored: 2 replicas (2 CPUs here)" in done.stderr
     assert found[0] == found[1]

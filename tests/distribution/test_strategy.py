@@ -13,8 +13,8 @@ from conftest import refused
 
 from bert_keras.distribution import strategy as module
 from bert_keras.distribution.replicas import Share, check_batch_size
+from bert_keras.distribution.replicated_fit import check_optimizer
 from bert_keras.distribution.strategy import find_strategy
-from bert_keras.distribution.summed_update import check_optimizer
 from bert_keras.model.optimizers import AdamW
 
 TWO = {"worker": ["localhost:1", "localhost:2"]}

@@ -34,7 +34,7 @@ from bert_keras.pretraining.pretrainer import PretrainingObjective
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped
-from bert_keras.training.state import FILE
+from bert_keras.training.loop import FILE
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
 
@@ -477,13 +477,13 @@ def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> 
         name = next(n for n in scales if state[n] == 2.0**15)  # Keras's first scale
         path.write_bytes(save({**state, name: np.array(64.0, "float32")}))
         loop = PretrainingLoop(model, plan, folder, None)
-        assert float(loop._optimizer.dynamic_scale) == 64.0
+        assert float(loop.optimizer.dynamic_scale) == 64.0
         dataset = pretraining_dataset(place / "dynamic", TOKENIZER, batch_size=4)
         step = TrainStep(
-            model, loop._optimizer, PretrainingObjective(), dataset.element_spec
+            model, loop.optimizer, PretrainingObjective(), dataset.element_spec
         )
         step([next(iter(dataset))])
-        assert float(loop._optimizer.dynamic_scale) == 64.0
+        assert float(loop.optimizer.dynamic_scale) == 64.0
 
 
 @pytest.mark.thorough

@@ -25,8 +25,8 @@ from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError
+from bert_keras.training import epochs as finetuning_loop
 from bert_keras.training import finetune as training
-from bert_keras.training import loop as finetuning_loop
 from bert_keras.training.divergence import Divergence, constant_loss, divergence
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.progress import TrainingProgress
@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
     assert files_of(output) == stood
     capsys.readouterr()
     found = run(output)
-    assert "going on after step 30 of 30" in capsys.readouterr().err
+    assert "resuming after step 30 of 30" in capsys.readouterr().err
     assert_same_model(found, whole)
     assert os.listdir(tmp_path) == ["model"]
     dev = [row for row in found.history if "dev_loss" in row]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bert_keras.training import progress as training_progress
+from bert_keras.runs import progress as runs_progress
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.updates import Update
 
@@ -25,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(training_progress, "time", made)
+    monkeypatch.setattr(runs_progress, "time", made)
     return made
 
 
@@ -54,19 +54,19 @@ def test_time_left_counts_scoring(
     # 7 updates of 6 s; 2 * 30 + 60 rows, each a third of 0.6 s.
     assert seconds_left(lines[0]) == "66 s"
     assert seconds_left(lines[-1]) == "48 s"
-    seen = shown.scoring("dev", 30)
+    seen = shown.scoring("dev", 30).add
     for _ in range(3):
         clock.now += 10.0
         seen(10)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("scoring dev: 10 of 30  1.0 examples/s")
+    assert lines[0].startswith("scoring dev: 10 of 30 examples  1.0 examples/s")
     # 20 rows at 1 s here, 24 s of updates, 30 rows of dev and 60 of test.
     assert seconds_left(lines[0]) == "134 s"
     assert seconds_left(lines[-1]) == "114 s"
     shown.end_epoch({"dev_accuracy": 0.5})
     capsys.readouterr()
     shown.end_training()
-    seen = shown.scoring("test", 60)
+    seen = shown.scoring("test", 60).add
     clock.now += 10.0
     seen(20)
     assert seconds_left(capsys.readouterr().err.strip()) == "20 s"
@@ -75,7 +75,7 @@ def test_time_left_counts_scoring(
 def test_scoring_that_is_quick_is_not_told(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = progress().scoring("dev", 20)
+    seen = progress().scoring("dev", 20).add
     for _ in range(2):
         clock.now += 1.0
         seen(10)
@@ -94,7 +94,7 @@ def test_a_run_that_may_end_early_tells_the_most(
 def test_another_worker_tells_nothing(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = progress(is_shown=False).scoring("dev", 20)
+    seen = progress(is_shown=False).scoring("dev", 20).add
     clock.now += 10.0
     seen(20)
     assert capsys.readouterr().err == ""

@@ -90,7 +90,7 @@ def test_a_killed_worker_ends_its_peer_and_the_job_goes_on(
     job = start(command, run)
     said = job.communicate(timeout=300)[1]
     assert job.returncode == 0, said[-3000:]
-    assert said.count("going on after step") == 1  # the chief says it
+    assert said.count("resuming after step") == 1  # the chief says it
     for worker in (0, 1):
         assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
     assert main([*command, "--output", str(tmp_path / "one")]) == 0
@@ -121,7 +121,7 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     out, said = job.communicate(timeout=300)
     assert job.returncode == 0, said[-3000:]
     step = int(steps[-1].removeprefix("step-"))
-    assert said.count(f"going on after step {step} of 36") == 1  # the chief says it
+    assert said.count(f"resuming after step {step} of 36") == 1  # the chief says it
     for worker in (0, 1):
         assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
     assert out.count("macro_f1") == 2  # both return the scores

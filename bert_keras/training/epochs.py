@@ -1,0 +1,346 @@
+"""Fine-tuning epoch by epoch, of which the best one is kept: `FineTuningLoop`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import assign, read_checkpoint
+from bert_keras.data.table import Columns
+from bert_keras.distribution.replicas import take_from_first
+from bert_keras.distribution.strategy import Devices
+from bert_keras.errors import CheckpointError
+from bert_keras.inference.model_folder import write_model
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.initialization import undrawn
+from bert_keras.model.lora import has_lora, plain_weights
+from bert_keras.runs.progress import say
+from bert_keras.runs.run_folder import RunFolder, SilentRun
+from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.loop import (
+    Row,
+    TrainingLoop,
+    TrainingState,
+    WriteCheckpoint,
+    write_state,
+)
+from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.rows import RowsPlace
+from bert_keras.training.updates import (
+    HeldOutLoss,
+    new_optimizer,
+    own_metrics,
+    training_rows,
+    updates,
+)
+
+BEST = "best"  # the model folder of the best epoch, in that of the run
+_PROGRESS = "progress.json"
+
+
+# A dev loss improves that falls by this share of the first epoch's.
+_LEAST_FALL = 0.01
+
+
+@dataclasses.dataclass
+class BestEpoch:
+    """The epoch with the highest score on dev; of equal ones that of the lowest loss.
+
+    Where the losses are equal, too, the later epoch is the better one.
+
+    Args:
+        epoch: its number, from 1; 0 before there is one.
+        value: its score, the one that the task names; NaN is below any number.
+        loss: its mean loss on dev; NaN is above any number.
+        scores: all its scores; `None` where another process has computed them.
+        answers: what the scores were taken of; `None` likewise.
+    """
+
+    epoch: int = 0
+    value: float = -math.inf
+    loss: float = math.inf
+    scores: dict[str, Any] | None = None
+    answers: dict[str, np.ndarray] | None = None
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What epochs, and runs, are compared by: the higher, the better."""
+        return rank_of(self.value, self.loss)
+
+
+def rank_of(value: float, loss: float) -> tuple[float, float]:
+    """Return what a score and a loss on dev are compared by: the higher, the better."""
+    return (
+        -math.inf if math.isnan(value) else value,
+        -math.inf if math.isnan(loss) else -loss,
+    )
+
+
+class DevCurve:
+    """Follows score and loss on dev from epoch to epoch.
+
+    Attributes:
+        best: the best epoch so far.
+        stalled: epochs since dev has last improved: since its score was the highest, or
+            its loss was lower by a hundredth of the first epoch's.
+    """
+
+    def __init__(self) -> None:
+        self.best = BestEpoch()
+        self.stalled = 0
+        self._lowest, self._least_fall = math.inf, 0.0
+
+    def add(
+        self,
+        epoch: int,
+        value: float,
+        loss: float,
+        scores: dict[str, Any] | None = None,
+        answers: dict[str, np.ndarray] | None = None,
+    ) -> bool:
+        """Add an epoch, as `BestEpoch` has it; say whether it is the best so far."""
+        found = BestEpoch(epoch, value, loss, scores, answers)
+        is_higher = self.best.epoch == 0 or found.rank[0] > self.best.rank[0]
+        if falls := loss < self._lowest - self._least_fall:
+            self._lowest = loss
+            self._least_fall = self._least_fall or _LEAST_FALL * abs(loss)
+        self.stalled = 0 if falls or is_higher else self.stalled + 1
+        if found.rank < self.best.rank:
+            return False
+        self.best = found
+        return True
+
+    def add_row(self, row: Mapping[str, Any], best_score: str) -> None:
+        """Add an epoch of a resumed run, from a row of its curves."""
+        if f"dev_{best_score}" in row:
+            loss = row.get("dev_loss", math.nan)
+            self.add(int(row["epoch"]), row[f"dev_{best_score}"], loss)
+
+
+class FineTuningLoop(TrainingLoop):
+    """Trains a task's model; saves and scores it after each epoch, and keeps the best.
+
+    Of several workers the chief alone scores.
+
+    Args:
+        model: made in the scope of the strategy, with its weights of the start; those
+            of a checkpoint take their place.
+        train: rows to train on.
+        dev: rows to score.
+        run: the folder of the run; of a worker that does not write, a `SilentRun`.
+        config: how to train, settled.
+        devices: where to compute.
+        stop: tells when the run is to end.
+        final_rows: rows that are scored when training is over.
+
+    Attributes:
+        best: the best epoch so far.
+        ending: what a person should know of how training ended, in one line, or empty.
+
+    Raises:
+        CheckpointError: the last checkpoint of the run is broken.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        train: Columns,
+        dev: Columns,
+        *,
+        run: RunFolder | SilentRun,
+        config: TrainConfig,
+        devices: Devices,
+        stop: StopSignal,
+        final_rows: int = 0,
+    ) -> None:
+        fixed = devices.has_static_shapes
+        self.rows = training_rows(model, train, config, fixed=fixed)
+        with devices.strategy.scope():
+            optimizer = new_optimizer(config, steps=self.rows.steps)
+            # Else TensorFlow makes its variables while it traces the step, and then has
+            # to trace the step a second time.
+            optimizer.build(model.trainable_variables)
+            self._metrics = own_metrics(model)
+        super().__init__(
+            model,
+            optimizer,
+            run=run,
+            config=config,
+            steps=self.rows.steps,
+            devices=devices,
+            stop=stop,
+        )
+        self.dev = dev
+        self._state = TrainingState(model, optimizer, weights=model.weights)
+        # What texts need has no place on a TPU: there, a copy on the host is scored.
+        self._scored = _plain_copy(model) if fixed else model
+        self._predictor = Predictor(self._scored)
+        self._held_out_loss: HeldOutLoss | None = None
+        self.ending = ""
+        self.progress: TrainingProgress = TrainingProgress(
+            self.rows,
+            start=self.step,
+            metrics=self._metrics,
+            tensorboard=config.tensorboard if devices.is_chief else None,
+            is_shown=devices.is_chief,
+            dev_rows=len(dev),
+            final_rows=final_rows,
+            may_end_early=bool(config.patience),
+        )
+        self.restore()
+        self._curve = DevCurve()
+        for row in self.history:
+            self._curve.add_row(row, model.task.best_score)
+
+    @property
+    def best(self) -> BestEpoch:
+        return self._curve.best
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last update, from 1."""
+        return -(-self.step // self.rows.steps_per_epoch)
+
+    def train(self) -> bool:
+        is_early = super().train()
+        self._end(is_early)
+        return is_early
+
+    def updates(self) -> Iterator[Row | None]:
+        for update in updates(
+            self.model,
+            self.rows,
+            self.optimizer,
+            first_step=self.step,
+            metrics=self._metrics,
+        ):
+            if not update.is_made:
+                self.skip_or_stop(self.step + 1, update.loss)
+            yield self.progress.add(update)
+
+    def place_of(self, step: int) -> RowsPlace:
+        return RowsPlace(self.rows, step)
+
+    def scores_at(self, step: int) -> bool:
+        return step % self.rows.steps_per_epoch == 0
+
+    def saves_at(self, step: int) -> bool:
+        # Before an epoch is scored, so that it can be scored again.
+        return self.scores_at(step) or super().saves_at(step)
+
+    def checkpoint(self) -> WriteCheckpoint:
+        state = self._state.copy()
+        told = {**self.progress.state(), "skipped": list(self.skipped)}
+
+        def write(folder: Path) -> None:
+            write_state(folder, state)
+            (folder / _PROGRESS).write_text(json.dumps(told), encoding="utf-8")
+
+        return write
+
+    def read(self, folder: Path) -> None:
+        self._state.restore(folder)
+        try:
+            told = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+            self.progress.restore(told)
+            self.skipped = list(told["skipped"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
+
+    def best_model(self) -> TaskModel:
+        """Return the model of the best epoch, scored: of plain weights on one device.
+
+        All workers have it.
+
+        Raises:
+            CheckpointError: that epoch's folder is broken.
+        """
+        self.run.wait()
+        model, is_last = self.model, self.best.epoch == self.epoch
+        if self.devices.name != "single" or has_lora(model.backbone):
+            model, is_last = _plain_copy(model), False
+        if self.devices.is_chief and not is_last:
+            assign(model, read_checkpoint(self.run.path / BEST))
+        if self.devices.workers > 1:
+            take_from_first(self.devices.strategy, model.weights, 0)
+        if self.best.scores is None:
+            with self.progress.scoring("dev", len(self.dev)) as bar:
+                answers = Predictor(model).answers(self.dev, seen=bar.add)
+            self.best.answers = answers
+            self.best.scores = model.task.score(self.dev, answers)
+        return model
+
+    def score(self) -> bool:
+        if self.devices.is_chief:
+            with self.stop.at_once():
+                self._score_dev()
+        if not self.config.patience:
+            return False
+        # While the rate still rises, or has only begun to fall, dev may stand still.
+        may_end = 2 * self.epoch >= self.rows.epochs
+        stalled = self._curve.stalled >= self.config.patience  # the chief's counts
+        return bool(self.devices.agree(int(may_end and stalled)))
+
+    def _score_dev(self) -> None:
+        """Score dev; keep the model if it is the best so far."""
+        task = self.model.task
+        if self._scored is not self.model:
+            found = plain_weights(self.model)
+            for weight in self._scored.weights:
+                weight.assign(found[weight.path])
+        with self.progress.scoring("dev", len(self.dev)) as bar:
+            answers = self._predictor.answers(self.dev, seen=bar.add)
+        scores = task.score(self.dev, answers)
+        value, loss = float(scores[task.best_score]), self._dev_loss(scores)
+        plain = {k: v for k, v in scores.items() if isinstance(v, float)}
+        shown = {**plain, "loss": loss, task.best_score: value}
+        row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
+        self.add_row(row)
+        if self._curve.add(self.epoch, value, loss, scores, answers):
+            weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}
+            self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
+
+    def _dev_loss(self, scores: dict[str, Any]) -> float:
+        """Return the mean loss on dev: among the scores, or computed for it."""
+        if "loss" in scores:
+            return float(scores["loss"])
+        if self._held_out_loss is None:
+            self._held_out_loss = HeldOutLoss(self._scored, self.dev)
+        return self._held_out_loss()
+
+    def _end(self, is_early: bool) -> None:
+        """Say how training ended, where that is worth a line."""
+        self.progress.end_training()
+        if not self.devices.is_chief:
+            return
+        if is_early:
+            self.ending = (
+                f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
+                f"improved for {self._curve.stalled} epochs"
+            )
+        elif self.epoch > 1 and not self._curve.stalled:
+            self.ending = (
+                f"dev was still improving in the last epoch, {self.epoch}: more "
+                "--epochs may give a better model"
+            )
+        if self.ending:
+            say(self.ending)
+
+
+def _plain_copy(model: TaskModel) -> TaskModel:
+    """Return a model of the same form, without LoRA, made outside of any strategy."""
+    with undrawn():
+        encoder = BertEncoder.from_config(model.backbone.get_config())
+    return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

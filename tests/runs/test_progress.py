@@ -1,0 +1,140 @@
+"""`Progress`: a bar on a terminal, lines in a pipe, nothing when quiet."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from bert_keras.runs import progress
+from bert_keras.runs.progress import Progress, report, say, set_quiet
+
+
+class Clock:
+    """Stands for `time`; only what is done takes time."""
+
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress, "time", made)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def loud() -> Iterator[None]:
+    yield
+    set_quiet(False)
+
+
+def work(clock: Clock, **settings: Any) -> Progress:
+    """Do 10 texts, one in 2 s."""
+    with Progress("reading", unit="texts", **settings) as shown:
+        for number in range(10):
+            clock.now += 2.0
+            shown.add(1, lambda number=number: [f"number {number}"])
+    return shown
+
+
+def test_a_pipe_gets_a_line_every_five_seconds(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work(clock, total=10, later=lambda: 3.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading: 3 of 10 texts  0.5 texts/s  number 2  17 s left",
+        "reading: 6 of 10 texts  0.5 texts/s  number 5  11 s left",
+        "reading: 9 of 10 texts  0.5 texts/s  number 8  5 s left",
+        "reading: 10 of 10 texts  0.5 texts/s  number 9  3 s left",
+    ]
+    work(clock)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "reading: 9 texts  0.5 texts/s  number 8"
+
+
+def test_what_an_earlier_run_did_and_pauses_do_not_count_in_the_rate(
+    clock: Clock,
+) -> None:
+    shown = Progress("reading", unit="texts", total=30, done=10, is_shown=False)
+    clock.now += 4.0
+    shown.add(2)
+    shown.skip(8)
+    shown.pause()
+    clock.now += 100.0
+    shown.resume()
+    assert (shown.done, shown.unit_seconds, shown.seconds_left) == (20, 2.0, 20.0)
+    assert shown.line() == "reading: 20 of 30 texts  0.5 texts/s  20 s left"
+
+
+def test_quiet_leaves_notes_alone(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_quiet(True)
+    work(clock, total=10)
+    report("a line of progress")
+    say("a note")
+    assert capsys.readouterr().err == "a note\n"
+
+
+def test_another_worker_shows_nothing(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert work(clock, total=10, is_shown=False).done == 10
+    assert capsys.readouterr().err == ""
+
+
+_ON_A_TERMINAL = """
+import sys
+from bert_keras.runs.progress import Progress, say
+with Progress("reading [x]", unit="texts", total=4, seconds_between_draws=0) as shown:
+    for number in range(4):
+        shown.add(1, lambda: ["loss 0.5"])
+        if number == 1:
+            say("a note")
+            print("an answer")
+print("an error", file=sys.stderr)
+"""
+
+
+def test_a_terminal_gets_a_bar_that_goes_away() -> None:
+    main, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_A_TERMINAL],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        check=True,
+    )
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(main)
+    assert done.stdout == "an answer\n"
+    shown = written.decode()
+    assert re.search(r"reading \[x\] .*1 of 4 texts .* loss 0\.5 .* s left", shown)
+    # The last bar is erased before the error, and the cursor is seen again.
+    assert "a note\r\n" in shown
+    after = shown[shown.rindex("4 of 4 texts") :]
+    assert "\x1b[2K" in after and "\x1b[?25h" in after
+    assert after.rstrip().endswith("an error")

@@ -85,6 +85,9 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
         description = f"{summary[:1].upper()}{summary[1:]}."
         verb = verbs.add_parser(name, help=summary, description=description)
         add_arguments(verb)
+        verb.add_argument(
+            "--quiet", action="store_true", help="print no progress, only results"
+        )
         found[name] = verb
     return root, found
 

@@ -32,6 +32,7 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.progress import set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.text.tokenizer_files import read_folder
@@ -81,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.command_line = shlex.join(["bert-keras", *arguments])
         if ":" in (getattr(options, "task", None) or ""):
             sys.path.append(os.getcwd())  # a task of the user's own may lie there
+        set_quiet(options.quiet)
         _VERBS[options.verb](options)
         sys.stdout.flush()
     except BertKerasError as error:

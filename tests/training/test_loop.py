@@ -25,8 +25,8 @@ from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError
-from bert_keras.training import finetune as training
 from bert_keras.training import epochs as finetuning_loop
+from bert_keras.training import finetune as training
 from bert_keras.training.divergence import Divergence, constant_loss, divergence
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.progress import TrainingProgress

@@ -128,8 +128,13 @@ FILES = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "file"), FILES)
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        pytest.param(*each, marks=pytest.mark.thorough if n else pytest.mark.slow)
+        for n, each in enumerate(FILES)
+    ],
+)
 def test_every_key_may_be_odd(
     folders: dict[str, Path], tmp_path: Path, kind: str, file: str
 ) -> None:

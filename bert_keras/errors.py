@@ -91,6 +91,7 @@ def shown(value: object, *, longest: int = 80) -> str:
     try:
         if isinstance(value, str):
             value = value[: longest + 1]
-        return one_line(repr(value), longest=longest)
+        text = "".join(c if c.isprintable() else "?" for c in repr(value))
     except (ValueError, RecursionError):  # a number of thousands of digits, a deep list
         return f"a value of type {type(value).__name__} too large to show"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -37,6 +37,13 @@ def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
+def _listed(architectures: Any) -> list[Any]:
+    """Return the architectures that a config names, whatever form they have."""
+    if isinstance(architectures, list) and architectures:
+        return architectures
+    return [architectures or "not said"]
+
+
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     raw, shapes = checkpoint.raw_config, checkpoint.shapes
@@ -44,7 +51,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "kind": f"{checkpoint.origin} checkpoint",
         "path": str(checkpoint.path),
-        "architecture": ", ".join(map(str, raw.get("architectures") or ["not said"])),
+        "architecture": ", ".join(map(str, _listed(raw.get("architectures")))),
         **checkpoint.config.to_dict(),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
         "tensors": len(shapes),

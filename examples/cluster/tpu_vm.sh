@@ -14,7 +14,7 @@ pip install --quiet 'tensorflow-tpu==2.20.*' \
 # Without their dependencies, which are TensorFlow's package for CPUs.
 pip install --quiet --no-deps 'tensorflow-text==2.20.*' 'keras-hub>=0.21' .
 pip install --quiet 'keras>=3.12,<4' safetensors google-crc32c huggingface_hub \
-    pyyaml typing_extensions
+    fsspec jinja2 pyyaml rich typing_extensions
 
 # A VM that was preempted starts again, and the same command goes on. One that is asked to
 # end (SIGTERM) has saved, which code 75 says: it is not held by another try.

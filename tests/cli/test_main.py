@@ -730,7 +730,7 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     assert main(command) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(data)
-    assert "instances" in printed.out and "shard 1" in printed.err
+    assert "documents" in printed.out and "shards: " in printed.err
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["documents"] == 6
     assert manifest["settings"]["max_length"] == 16
@@ -756,7 +756,7 @@ def test_pretraining_from_a_corpus(
     printed = capsys.readouterr()
     assert f"model folder: {run / 'model'}" in printed.out
     assert "perplexity" in printed.out
-    assert "step 3/3" in printed.err and "FLOP/s" in printed.err
+    assert "3 of 3 steps" in printed.err and "FLOP/s" in printed.err
     config = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
     assert config["hidden_size"] == 16 and config["hidden_dropout_prob"] == 0
     assert config["vocab_size"] == len((vocab / "vocab.txt").read_text().split())

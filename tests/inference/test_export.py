@@ -312,7 +312,7 @@ def test_a_c_program_answers_as_predict(
     if not (tools / "build_run.sh").exists() or not shutil.which("gcc"):
         pytest.skip("needs gcc and the C program of ../shared/tools")
     program = tmp_path / "run_savedmodel"
-    packages = Path(tf.__file__).parents[2]
+    packages = Path(tf.__file__).parents[1]
     subprocess.run(
         ["sh", tools / "build_run.sh", packages, program],
         check=True,

@@ -311,7 +311,7 @@ def test_a_run_of_other_settings_is_refused(
     )
     refused(
         lambda: run(place, folder, "static"),
-        "holds a run with another `data`",
+        "holds a run with another `data[0]",
     )
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="must be a new folder or that of a run"):

@@ -136,6 +136,7 @@ def test_a_pretrained_head_answers_and_is_trained_further(
     make_model: Callable[..., Any], tmp_path: Path, encoder_folder: Path, capsys: Any
 ) -> None:
     model = make_model(NextSentence())
+    assert "cls/seq_relationship starts at random" in capsys.readouterr().err
     folder = pretrained(model, tmp_path / "pretrained")
     pairs = (tf.constant(["see you", "free cash"]), tf.constant(["at six", "lunch"]))
     wanted = model.answer(pairs)["probability"]

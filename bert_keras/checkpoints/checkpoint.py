@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_keras.checkpoints.names import head_axis
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
+from bert_keras.errors import CheckpointError, ConfigError, first_of, one_line, shown
 
 _BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
 
@@ -226,9 +226,7 @@ def written(
 
 def listed(names: list[str], *, most: int = 4) -> str:
     """Return the first few names and how many more there are."""
-    shown = ", ".join(one_line(name, longest=120) for name in names[:most])
-    more = len(names) - most
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return first_of([one_line(name, longest=120) for name in names], most=most)
 
 
 def joined_heads(name: str, shape: Shape, heads: int, place: str) -> Shape:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import ALONE, Share
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, first_of
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 
 if TYPE_CHECKING:
@@ -213,9 +213,7 @@ class TrainingRows:
 def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
     """Return where rows stand, such as `train.tsv, lines 3, 17, 25 and 5 more`."""
     lines = sorted(int(columns.lines[row]) for row in np.unique(rows))
-    shown = ", ".join(str(line) for line in lines[:most])
-    more = f" and {len(lines) - most} more" if len(lines) > most else ""
-    return f"{columns.path}, lines {shown}{more}"
+    return f"{columns.path}, lines {first_of(lines, most=most)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ def main(encoder: str) -> None:
     columns = QuestionAnswering.read(DATA / "train.json")
     dev = QuestionAnswering.read(DATA / "dev.json")
     task = QuestionAnswering.from_columns(columns)
-    config = TrainConfig(epochs=6, batch_size=8, learning_rate=3e-4, max_length=112)
+    config = TrainConfig(epochs=5, batch_size=8, learning_rate=3e-4, max_length=112)
     before = bert_keras.evaluate(Predictor(new_model(task, encoder, config)), dev)
     result = bert_keras.train(
         task,

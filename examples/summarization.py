@@ -31,9 +31,9 @@ def show(name: str, scores: dict[str, float]) -> None:
 def main(encoder: str) -> None:
     test = Summarization.read(DATA / "test.jsonl")
     config = TrainConfig(
-        epochs=6,
-        batch_size=4,
-        learning_rate=2e-4,
+        epochs=12,
+        batch_size=2,
+        learning_rate=1.5e-4,
         dev_share=0.15,  # eleven articles choose the best epoch
         max_length=192,  # longer articles become windows of whole sentences
     )

@@ -71,7 +71,7 @@ def test_task_example_runs(
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("replies", "clinic expected_calibration_error"),
+        ("paraphrase", "clinic expected_calibration_error"),
         ("multi_label", "service  is answered from"),
         ("next_sentence", "expected_calibration_error"),
         ("regression", "stars  Never again"),

@@ -1,8 +1,8 @@
-r"""Does the reply answer the question? Rows of two texts, two test sets.
+r"""Do two questions ask the same? Rows of two texts, two test sets.
 
-    python examples/replies.py ENCODER_FOLDER
+    python examples/paraphrase.py ENCODER_FOLDER
 
-Trains a classifier of pairs on `examples/data/replies`, with a temperature that is
+Trains a classifier of pairs on `examples/data/paraphrases`, with a temperature that is
 fitted on dev, and prints the accuracy and the calibration error of each set before and
 after, then the answers to two new pairs. With all-MiniLM-L6-v2:
 
@@ -20,21 +20,20 @@ from pathlib import Path
 from bert_keras import Classification, Predictor, TrainConfig, evaluate, train
 from bert_keras.inference.pretrained_model import new_model
 
-DATA = Path(__file__).resolve().parent / "data/replies"
-COLUMNS = {"text": "question", "text_pair": "reply", "label": "answered"}
+DATA = Path(__file__).resolve().parent / "data/paraphrases"
 PAIRS = [
-    ("When does the post office open?", "At nine, and on Saturdays at ten."),
-    ("When does the post office open?", "A stamp for abroad costs one euro."),
+    ("When does the post office open?", "From what time on can I post a parcel?"),
+    ("When does the post office open?", "How much is a stamp for abroad?"),
 ]
 
 
 def rows(name: str):
-    return Classification.read(DATA / f"{name}.tsv", columns=COLUMNS)
+    return Classification.read(DATA / f"{name}.tsv")
 
 
 encoder = sys.argv[1]
 tests = {"hotel": rows("test_hotel"), "clinic": rows("test_clinic")}
-config = TrainConfig(epochs=10, batch_size=8, learning_rate=2e-4, max_length=48)
+config = TrainConfig(epochs=8, batch_size=8, learning_rate=2e-4, max_length=48)
 task = Classification.from_columns(rows("train"), calibration="temperature")
 untrained = Predictor(new_model(task, encoder, config))
 before = {name: evaluate(untrained, test) for name, test in tests.items()}
@@ -44,7 +43,7 @@ result = train(
     train=rows("train"),
     dev=rows("dev"),
     test=tests,
-    output="models/replies",
+    output="models/paraphrase",
     config=config,
 )
 for name in tests:
@@ -52,5 +51,5 @@ for name in tests:
         values = before[name][score], result.scores[name][score]
         print("{:<7}{:<27} before {:.2f}  after {:.2f}".format(name, score, *values))
 answers = Predictor(result.model).predict(PAIRS)
-for (question, reply), answer in zip(PAIRS, answers, strict=True):
-    print(f"{answer['label']:<4} {answer['score']:.2f}  {question} {reply}")
+for (first, second), answer in zip(PAIRS, answers, strict=True):
+    print(f"{answer['label']:<9} {answer['score']:.2f}  {first} {second}")

@@ -4,7 +4,15 @@ r"""Do two questions ask the same? Rows of two texts, two test sets.
 
 Trains a classifier of pairs on `examples/data/paraphrases`, with a temperature that is
 fitted on dev, and prints the accuracy and the calibration error of each set before and
-after, then the answers to two new pairs. With all-MiniLM-L6-v2:
+after, then the answers to two new pairs. With all-MiniLM-L6-v2, in about 70 seconds on
+two cores:
+
+    hotel  accuracy                    before 0.62  after 0.88
+    hotel  expected_calibration_error  before 0.12  after 0.12
+    clinic accuracy                    before 0.50  after 0.95
+    clinic expected_calibration_error  before 0.01  after 0.04
+    same      0.98  When does the post office open? From what time on can I post a parcel?
+    different 1.00  When does the post office open? How much is a stamp for abroad?
 
 Entailment is the same task, on MNLI's files as they are:
 

@@ -11,8 +11,6 @@ two cores:
     hotel  expected_calibration_error  before 0.12  after 0.12
     clinic accuracy                    before 0.50  after 0.95
     clinic expected_calibration_error  before 0.01  after 0.04
-    same      0.98  When does the post office open? From what time on can I post a parcel?
-    different 1.00  When does the post office open? How much is a stamp for abroad?
 
 Entailment is the same task, on MNLI's files as they are:
 
@@ -30,7 +28,7 @@ from bert_keras.inference.pretrained_model import new_model
 
 DATA = Path(__file__).resolve().parent / "data/paraphrases"
 PAIRS = [
-    ("When does the post office open?", "From what time on can I post a parcel?"),
+    ("When does the post office open?", "At what time can I post a parcel?"),
     ("When does the post office open?", "How much is a stamp for abroad?"),
 ]
 

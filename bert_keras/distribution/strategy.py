@@ -98,10 +98,10 @@ class Devices:
             _, aborted, reason = str(error.message).partition(_ABORTED)
             if self.workers == 1 or not aborted:
                 raise
+            first = one_line(reason.partition("\n")[0].partition(". ")[0]).rstrip(":")
             raise WorkerLostError(
-                "another worker has ended or is out of reach "
-                f"({one_line(reason.splitlines()[0], longest=120).rstrip(':')}); the "
-                "same command on all workers resumes from the last checkpoint"
+                f"another worker has ended or is out of reach ({first}); the same "
+                "command on all workers resumes from the last checkpoint"
             ) from None
 
     def line(self) -> str:

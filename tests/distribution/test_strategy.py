@@ -182,8 +182,9 @@ UNHEALTHY = (
         (tf.errors.UnavailableError, "Socket closed", "\nAdditional GRPC error …"),
         (tf.errors.UnavailableError, UNHEALTHY, ":\n/job:worker/replica:0/task:1"),
         (tf.errors.DeadlineExceededError, "Deadline Exceeded", "\n\nRPC: …/Heartbeat"),
+        (tf.errors.UnavailableError, "Failed to send RPC", ". Either the leader …\n"),
     ],
-    ids=["socket", "heartbeats", "deadline"],
+    ids=["socket", "heartbeats", "deadline", "sentence"],
 )
 def test_the_error_of_a_lost_worker_is_one_line(
     kind: type[tf.errors.OpError], reason: str, more: str

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,26 +79,28 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in found]
 
 
-def start_exchange(folder: Path) -> list[subprocess.Popen]:
-    """Start two workers; returns when both have exchanged numbers."""
-    folder.mkdir(exist_ok=True)
+@contextlib.contextmanager
+def two_workers(folder: Path) -> Iterator[list[subprocess.Popen]]:
+    """Start two workers; give them when both have exchanged numbers."""
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
-    workers = []
-    for index in range(2):
-        place = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-        workers.append(
-            subprocess.Popen(
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for index in range(2):
+            place = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            worker = subprocess.Popen(
                 [sys.executable, "-c", WORKER, str(folder)],
                 cwd=ROOT,
                 env={**os.environ, "TF_CONFIG": json.dumps(place)},
                 stderr=subprocess.PIPE,
                 text=True,
             )
-        )
-    while not all((folder / f"up{index}").exists() for index in range(2)):
-        assert all(worker.poll() is None for worker in workers)
-        time.sleep(0.05)
-    return workers
+            stack.enter_context(worker)
+            stack.callback(worker.kill)
+            workers.append(worker)
+        while not all((folder / f"up{index}").exists() for index in range(2)):
+            assert all(worker.poll() is None for worker in workers)
+            time.sleep(0.05)
+        yield workers
 
 
 @pytest.mark.slow
@@ -111,13 +114,13 @@ def start_exchange(folder: Path) -> list[subprocess.Popen]:
     ],
 )
 def test_a_worker_that_ends_ends_its_peer(tmp_path: Path, lost: int, how: str) -> None:
-    workers = start_exchange(tmp_path)
-    begin = time.perf_counter()
-    if how == "killed":
-        workers[lost].kill()
-    else:
-        (tmp_path / f"fail{lost}").touch()
-    said = [worker.communicate(timeout=60)[1] for worker in workers]
+    with two_workers(tmp_path) as workers:
+        begin = time.perf_counter()
+        if how == "killed":
+            workers[lost].kill()
+        else:
+            (tmp_path / f"fail{lost}").touch()
+        said = [worker.communicate(timeout=60)[1] for worker in workers]
     assert time.perf_counter() - begin < 30
     assert workers[1 - lost].returncode == os.EX_UNAVAILABLE == 69
     assert said[1 - lost].startswith(LOST) and said[1 - lost].count("\n") == 1

@@ -25,12 +25,7 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.options import config_of
-from bert_keras.errors import (
-    BertKerasError,
-    ConfigError,
-    WorkerLostError,
-    reason_of,
-)
+from bert_keras.errors import BertKerasError, ConfigError, WorkerLostError, reason_of
 from bert_keras.files.json_text import json_text
 from bert_keras.files.places import check_output_place
 from bert_keras.pretraining.config import PretrainConfig

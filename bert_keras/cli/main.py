@@ -25,7 +25,7 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.options import config_of
-from bert_keras.errors import BertKerasError, ConfigError, reason_of
+from bert_keras.errors import BertKerasError, ConfigError, WorkerLostError, reason_of
 from bert_keras.files.json_text import json_text
 from bert_keras.files.places import check_output_place
 from bert_keras.pretraining.config import PretrainConfig
@@ -74,7 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     The process's standard output is left as it is, so that a notebook may call this.
 
     Returns:
-        0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+        0; 2 for a mistake of the user's; 69 where another worker has ended; 75 for a
+        run that was stopped and is saved.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -90,6 +91,9 @@ def main(arguments: list[str] | None = None) -> int:
     except RunStopped as stopped:
         print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
         return EXIT_CODE
+    except WorkerLostError as lost:
+        print(f"bert-keras: {lost}", file=sys.stderr)
+        return os.EX_UNAVAILABLE
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0  # the reader of our answers has seen enough

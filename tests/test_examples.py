@@ -25,11 +25,12 @@ def long_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_example(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str, Path], str]:
-    """Return a function that runs an example for one epoch and gives what it prints."""
+    """Return a function that runs an example for few steps and gives what it prints."""
     check = TrainConfig.__post_init__
 
     def shorten(config: TrainConfig) -> None:
         object.__setattr__(config, "epochs", 1)  # enough to see that it runs
+        object.__setattr__(config, "batch_size", 64)
         check(config)
 
     def run_example(name: str, encoder: Path) -> str:

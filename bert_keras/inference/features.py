@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns, stream_columns
 from bert_keras.errors import ConfigError
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.feature_file import Writer, check_output, feature_writer
 from bert_keras.inference.predictor import Predictor

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import DataError
-from bert_keras.files.atomic import written_beside
-from bert_keras.files.places import check_path
+from bert_keras.files.atomic import check_path, written_beside
 from bert_keras.pretraining.manifest import (
     JOURNAL,
     MANIFEST,

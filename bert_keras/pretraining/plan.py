@@ -22,7 +22,7 @@ from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import vocabulary_hash
+from bert_keras.text.tokenizer_files import vocabulary_hash
 
 # Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (

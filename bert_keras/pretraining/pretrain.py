@@ -15,8 +15,7 @@ from typing import Any
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.distribution.worker_watch import WorkerWatch
-from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.folder import (
     assign_pretrainer,

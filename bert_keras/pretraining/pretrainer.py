@@ -14,19 +14,25 @@ import keras
 import tensorflow as tf
 
 from bert_keras.checkpoints import has_pooler, read_checkpoint
-from bert_keras.distribution.replicated_fit import ReplicatedFit
+from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, batch_inputs, complete, seed_behind
-from bert_keras.model.heads import PooledHead, new_heads
-from bert_keras.model.initialization import undrawn
-from bert_keras.model.masked_lm_head import (
+from bert_keras.model.encoder import (
+    BertEncoder,
+    Quantizable,
+    batch_inputs,
+    complete,
+    seed_behind,
+)
+from bert_keras.model.heads import (
     NO_LABEL,
     MaskedAccuracy,
     MaskedLMHead,
     MaskedPerplexity,
+    PooledHead,
+    new_heads,
 )
+from bert_keras.model.layers import undrawn
 from bert_keras.model.optimizers import AdamW
-from bert_keras.model.quantization import Quantizable
 from bert_keras.runs.progress import say
 
 if TYPE_CHECKING:

@@ -23,13 +23,6 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.model.layer_choice import (
-    COMBINATIONS,
-    POOLINGS,
-    Layers,
-    parse_layers,
-    resolve_layers,
-)
 from bert_keras.model.pooling import LayerMix, TextPooling
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
@@ -38,7 +31,14 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
-from bert_keras.settings import check_number
+from bert_keras.settings import (
+    COMBINATIONS,
+    POOLINGS,
+    Layers,
+    check_number,
+    parse_layers,
+    resolve_layers,
+)
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.given_labels import numbers
 from bert_keras.text.preprocessor import Preprocessor

@@ -27,12 +27,12 @@ from bert_keras.data.class_names import (
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
+    confidence_scores,
     fit_temperature,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.settings import check_share
 from bert_keras.tasks.confidence import Calibrated
 from bert_keras.tasks.given_labels import checked

@@ -21,9 +21,12 @@ from bert_keras.data.table import Columns, column_names, read_columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead, choice_inputs
-from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
+from bert_keras.scoring.calibration import (
+    abstention_scores,
+    confidence_scores,
+    uncalibrated_scores,
+)
 from bert_keras.scoring.classification import accuracy
-from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.given_labels import numbers

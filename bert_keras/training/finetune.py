@@ -22,8 +22,7 @@ from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.distribution.worker_watch import WorkerWatch
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import check_replaceable
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, check_replaceable
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers

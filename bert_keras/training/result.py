@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.json_text import json_text
+from bert_keras.files.json_file import json_text
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.report import write_report

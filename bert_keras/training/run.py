@@ -24,7 +24,7 @@ from bert_keras.runs.run_folder import SETTINGS, RunFolder, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
-from bert_keras.text.vocabulary import vocabulary_hash
+from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training.config import TrainConfig
 
 FINISHED = ".finished.json"  # ends the names of what is told of runs that are over

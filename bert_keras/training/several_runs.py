@@ -24,8 +24,11 @@ import numpy as np
 from bert_keras.checkpoints import one_revision
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.files.atomic import check_replaceable, replaced_folder
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import (
+    check_output_place,
+    check_replaceable,
+    replaced_folder,
+)
 from bert_keras.inference.model_folder import load_model
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder

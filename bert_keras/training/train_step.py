@@ -27,12 +27,14 @@ from bert_keras.distribution.replicas import (
     Share,
     added_up,
     all_reduced,
+    apply_summed,
+    check_optimizer,
     distributed,
     of_first,
     set_replica_seeds,
+    summed,
     summed_function,
 )
-from bert_keras.distribution.replicated_fit import apply_summed, check_optimizer, summed
 from bert_keras.errors import ConfigError
 
 Batch = tuple[dict[str, Any], dict[str, Any]]

@@ -24,7 +24,7 @@ from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabu
 from bert_keras.corpus.word_counts import count_words
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import SPECIAL_TOKENS
+from bert_keras.text.tokenizer_files import SPECIAL_TOKENS
 
 WIKI = SHARED / "data" / "wiki_en"
 ODD_TEXTS = [

@@ -21,7 +21,7 @@ from bert_keras.data.rows import ending_of
 from bert_keras.data.table import Columns, read_lines
 from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.masked_lm_head import NO_LABEL, MaskedAccuracy, MaskedLMHead
+from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.base import Task, plain_values
 from bert_keras.tasks.masked_lm.pseudo_likelihood import pseudo_log_likelihoods

@@ -26,8 +26,7 @@ from bert_keras.config import PRESETS, BertConfig
 from bert_keras.corpus.documents import FORMS
 from bert_keras.data.rows import HEADER
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.settings import (
     COMBINATIONS,
     GRIDS,

@@ -28,9 +28,8 @@ from bert_keras.cli.options import config_of
 from bert_keras.errors import BertKerasError, ConfigError, reason_of
 from bert_keras.files.atomic import check_output_place
 from bert_keras.files.json_file import json_text
-from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.data_config import PretrainingDataConfig
-from bert_keras.report.score_table import score_table
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.report.report import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
         run_beam_pretraining_data as run_beam_pretraining_data,
     )
     from bert_keras.pretraining.config import PretrainConfig as PretrainConfig
+    from bert_keras.pretraining.config import (
+        PretrainingDataConfig as PretrainingDataConfig,
+    )
     from bert_keras.pretraining.data import (
         write_pretraining_data as write_pretraining_data,
-    )
-    from bert_keras.pretraining.data_config import (
-        PretrainingDataConfig as PretrainingDataConfig,
     )
     from bert_keras.pretraining.input import pretraining_dataset as pretraining_dataset
     from bert_keras.pretraining.pretrain import pretrain as pretrain
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "BertPretrainer": "pretrainer",
     "PretrainConfig": "config",
-    "PretrainingDataConfig": "data_config",
+    "PretrainingDataConfig": "config",
     "pretrain": "pretrain",
     "pretraining_dataset": "input",
     "pretraining_loss": "pretrainer",

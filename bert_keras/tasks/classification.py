@@ -27,9 +27,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.tasks.confidence import Confidence
-from bert_keras.tasks.given_labels import class_numbers
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import Confidence, PooledTask, class_numbers
 
 CLASS_WEIGHTS = ("none", "balanced")
 

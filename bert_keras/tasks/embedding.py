@@ -40,7 +40,7 @@ from bert_keras.settings import (
     resolve_layers,
 )
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.given_labels import numbers
+from bert_keras.tasks.classifier import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake

@@ -34,9 +34,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_share
-from bert_keras.tasks.confidence import Calibrated
-from bert_keras.tasks.given_labels import checked
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import Calibrated, PooledTask, checked
 
 THRESHOLD_TUNINGS = ("f1", "none")
 

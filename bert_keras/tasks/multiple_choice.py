@@ -28,8 +28,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import accuracy
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.confidence import Confidence
-from bert_keras.tasks.given_labels import numbers
+from bert_keras.tasks.classifier import Confidence, numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 # Columns that hold one choice each are separated by commas.

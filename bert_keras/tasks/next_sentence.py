@@ -25,9 +25,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.tasks.confidence import Confidence
-from bert_keras.tasks.given_labels import class_numbers
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import Confidence, PooledTask, class_numbers
 
 NEXT, NOT_NEXT = "next", "not_next"
 _SEED = 42  # so that a file gives the same pairs each time it is read

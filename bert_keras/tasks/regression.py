@@ -22,8 +22,7 @@ from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import check_number
-from bert_keras.tasks.given_labels import numbers
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import PooledTask, numbers
 
 SCALINGS = ("standard", "none")
 

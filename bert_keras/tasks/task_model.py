@@ -23,7 +23,7 @@ from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share
-from bert_keras.tasks.given_labels import label_errors
+from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:

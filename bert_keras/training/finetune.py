@@ -35,9 +35,10 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.progress import check_tensorboard
-from bert_keras.training.result import TrainResult, finish_run
 from bert_keras.training.run import (
+    TrainResult,
     discard_run,
+    finish_run,
     model_settings,
     open_run,
     remove_run,

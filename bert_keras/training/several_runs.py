@@ -38,13 +38,14 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.epochs import rank_of
 from bert_keras.training.finetune import task_and_data, train
 from bert_keras.training.progress import check_tensorboard
-from bert_keras.training.result import TrainResult, write_results
 from bert_keras.training.run import (
     FINISHED,
+    TrainResult,
     open_run,
     remove_run,
     run_path,
     told_settings,
+    write_results,
 )
 
 # Arguments of `train` that are read once for all runs.

@@ -16,7 +16,7 @@ from conftest import refused
 from task_cases.token_classification import CLASSES
 
 from bert_keras.model.recurrent_head import FEATURES, Lstm, RecurrentHead
-from bert_keras.tasks.tagging.feature_tagging import FeatureTagging
+from bert_keras.tasks.tagging.task import FeatureTagging
 
 WIDTH = 4
 

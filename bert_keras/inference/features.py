@@ -300,8 +300,7 @@ def write_features(
     Args:
         source: as in `load_embedder`.
         file: TSV, CSV or JSONL with the texts.
-        output: the file to write, `.npz` or `.parquet` (see `feature_file`); it appears
-            when it is whole.
+        output: the file to write, `.npz` or `.parquet`; it appears when it is whole.
         level: `text`, a vector for each text, or `token`, one for each token.
         column: name, or number from 0, of the column of the texts.
         header: as in `read_columns`.

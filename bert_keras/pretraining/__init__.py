@@ -1,7 +1,8 @@
 """A new BERT: documents to shards, shards to batches, batches to weights.
 
-Read `data`, `blocks`, `shards` and `manifest` for the data; `pretrain`, `plan`, `input`
-and `loop` for the training; `beam` for corpora that one machine cannot hold.
+Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `plan`,
+`input`, `loop` and `pretrainer` for the training; `beam` for corpora that one machine
+cannot hold.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Journal:
 
     Args:
         folder: where the shards are.
-        job: see `pretraining_manifest.job_of`.
+        job: see `manifest.job_of`.
 
     Attributes:
         shards: number to what is known of a finished shard, from an earlier run too.

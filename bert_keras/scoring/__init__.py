@@ -1,7 +1,7 @@
 """Answers against truth: scores, calibration and thresholds, in NumPy alone.
 
-Read `classification` and `probabilities` first, then `calibration`; each other file
-holds the scores of one kind of answer.
+Read `classification` and `calibration` first; each other file holds the scores of one
+kind of answer.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Embedding(Task):
         pooling: `mean` or `max` over a text's tokens, or `cls`, the vector of `[CLS]`.
         normalize: whether vectors have length 1.
         layers: hidden states that vectors are made of: 0 is the embedding layer, -1 the
-            last block; or a name of `layer_choice.NAMED_LAYERS`, or `all`. Blocks above
+            last block; or a name of `settings.NAMED_LAYERS`, or `all`. Blocks above
             the highest are not trained.
         combine: several layers become one by `sum`, by `concat`, or `weighted`: the sum
             with learned weights.

@@ -127,7 +127,7 @@ class TaggingTask(Confidence, Task):
         return ([list(item) for item in items],)
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the tag of each word, see `word_tags.tag_numbers`."""
+        """Return the tag of each word, see `words.tag_numbers`."""
         return tag_numbers(columns, self.classes)
 
     # From words to the batch dict, in graph.

@@ -20,7 +20,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -42,24 +42,35 @@ ENDINGS = (".npz", ".parquet")
 _INSTALL = "pip install 'bert_keras[parquet]'"
 
 
+class TextTokens(NamedTuple):
+    """The tokens of N texts, M in all.
+
+    Attributes:
+        counts: int [N], tokens of each text.
+        tokens: strings [M].
+        starts, ends: int32 [M], where they stand in their text, in characters.
+    """
+
+    counts: np.ndarray
+    tokens: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
 class Writer(Protocol):
     """Takes the features of some texts at a time, in order."""
 
-    def texts(self, lines: Any, texts: Sequence[str], embeddings: np.ndarray) -> None:
-        """Add vectors of texts: `lines` int [N], N texts, float32 [N, D]."""
-
-    def tokens(
+    def add(
         self,
         lines: Any,
         texts: Sequence[str],
         embeddings: np.ndarray,
-        *,
-        counts: np.ndarray,
-        tokens: np.ndarray,
-        starts: np.ndarray,
-        ends: np.ndarray,
+        tokens: TextTokens | None = None,
     ) -> None:
-        """Add vectors of tokens, float32 [M, D]; `counts` [N] of them are of a text."""
+        """Add vectors of N texts, float32 [N, D], or of their M tokens, [M, D].
+
+        `lines` int [N] are those of the texts in their file.
+        """
 
     def close(self, *, whole: bool) -> None:
         """Finish the file, or leave it as it is."""
@@ -118,25 +129,20 @@ class _Npz:
         self._parts: dict[str, list[np.ndarray]] = {}
         self._bytes = 0
 
-    def texts(self, lines: Any, texts: Sequence[str], embeddings: np.ndarray) -> None:
-        self._add(embeddings=embeddings, lines=np.asarray(lines, np.int64))
-
-    def tokens(
+    def add(
         self,
         lines: Any,
         texts: Sequence[str],
         embeddings: np.ndarray,
-        *,
-        counts: np.ndarray,
-        tokens: np.ndarray,
-        starts: np.ndarray,
-        ends: np.ndarray,
+        tokens: TextTokens | None = None,
     ) -> None:
-        self._add(row_splits=np.asarray(counts, np.int64))
-        self._add(tokens=tokens, starts=starts, ends=ends)
-        self.texts(lines, texts, embeddings)
+        if tokens is not None:
+            counts, *arrays = tokens
+            self._keep(row_splits=np.asarray(counts, np.int64))
+            self._keep(**dict(zip(tokens._fields[1:], arrays, strict=True)))
+        self._keep(embeddings=embeddings, lines=np.asarray(lines, np.int64))
 
-    def _add(self, **arrays: np.ndarray) -> None:
+    def _keep(self, **arrays: np.ndarray) -> None:
         for name, values in arrays.items():
             self._parts.setdefault(name, []).append(values)
             self._bytes += values.nbytes
@@ -171,48 +177,34 @@ class _Parquet:
         self._parquet = importlib.import_module("pyarrow.parquet")
         self._writer: Any = None
 
-    def texts(self, lines: Any, texts: Sequence[str], embeddings: np.ndarray) -> None:
-        self._add(lines, texts, embedding=self._vectors(embeddings))
-
-    def tokens(
+    def add(
         self,
         lines: Any,
         texts: Sequence[str],
         embeddings: np.ndarray,
-        *,
-        counts: np.ndarray,
-        tokens: np.ndarray,
-        starts: np.ndarray,
-        ends: np.ndarray,
+        tokens: TextTokens | None = None,
     ) -> None:
         arrow = self._arrow
-        offsets = arrow.array(np.concatenate([[0], np.cumsum(counts)]), arrow.int32())
-        values = {
-            "tokens": arrow.array(tokens.tolist(), arrow.string()),
-            "starts": arrow.array(starts, arrow.int32()),
-            "ends": arrow.array(ends, arrow.int32()),
-            "embeddings": self._vectors(embeddings),
+        flat = arrow.array(embeddings.reshape(-1), arrow.float32())
+        vectors = arrow.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+        columns = {
+            "line": arrow.array(lines, arrow.int64()),
+            "text": arrow.array(list(texts), arrow.string()),
         }
-        lists = {
-            name: arrow.ListArray.from_arrays(offsets, column)
-            for name, column in values.items()
-        }
-        self._add(lines, texts, **lists)
-
-    def _vectors(self, embeddings: np.ndarray) -> Any:
-        flat = self._arrow.array(embeddings.reshape(-1), self._arrow.float32())
-        size = embeddings.shape[1]
-        return self._arrow.FixedSizeListArray.from_arrays(flat, size)
-
-    def _add(self, lines: Any, texts: Sequence[str], **columns: Any) -> None:
-        arrow = self._arrow
-        table = arrow.table(
-            {
-                "line": arrow.array(lines, arrow.int64()),
-                "text": arrow.array(list(texts), arrow.string()),
-                **columns,
+        if tokens is None:
+            columns["embedding"] = vectors
+        else:
+            splits = np.concatenate([[0], np.cumsum(tokens.counts)])
+            offsets = arrow.array(splits, arrow.int32())
+            values = {
+                "tokens": arrow.array(tokens.tokens.tolist(), arrow.string()),
+                "starts": arrow.array(tokens.starts, arrow.int32()),
+                "ends": arrow.array(tokens.ends, arrow.int32()),
+                "embeddings": vectors,
             }
-        )
+            for name, column in values.items():
+                columns[name] = arrow.ListArray.from_arrays(offsets, column)
+        table = arrow.table(columns)
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table)
@@ -328,43 +320,35 @@ def write_features(
         kind, normalize = TokenVectors, settings.get("normalize")
         settings["normalize"] = bool(normalize)  # a folder's word is for whole texts
     predictor = load_embedder(source, kind=kind, **settings)
-    write_part = _write_tokens if level == "token" else _write_texts
     with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
         for part in itertools.chain([first], parts):
-            write_part(writer, predictor, part, batch_size)
+            _write_part(writer, predictor, part, batch_size)
             shown.add(len(part))
     report(shown.line())
     return shown.done
 
 
-def _write_texts(
+def _write_part(
     writer: Writer, predictor: Predictor, part: Columns, batch_size: int
 ) -> None:
-    """Write the vectors of some texts."""
-    done = 0
-    for answers in predictor.stream((part["text"],), batch_size=batch_size):
-        rows = slice(done, done + len(answers["embedding"]))
-        writer.texts(part.lines[rows], part["text"][rows], answers["embedding"])
-        done = rows.stop
-
-
-def _write_tokens(
-    writer: Writer, predictor: Predictor, part: Columns, batch_size: int
-) -> None:
-    """Write the vectors of the tokens of some texts."""
+    """Write the vectors of some texts, or of their tokens."""
     # As wide as the longest token, so that all parts have one dtype.
     vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
     done = 0
     for answers in predictor.stream((part["text"],), batch_size=batch_size):
-        real = answers["token_ids"] >= 0
-        rows = slice(done, done + len(real))
-        writer.tokens(
-            part.lines[rows],
-            part["text"][rows],
-            answers["embeddings"][real],
-            counts=real.sum(axis=1),
-            tokens=vocabulary[answers["token_ids"][real]],
-            starts=answers["starts"][real],
-            ends=answers["ends"][real],
-        )
+        if "token_ids" in answers:
+            real = answers["token_ids"] >= 0
+            vectors = answers["embeddings"][real]
+            tokens = TextTokens(
+                counts=real.sum(axis=1),
+                tokens=vocabulary[answers["token_ids"][real]],
+                starts=answers["starts"][real],
+                ends=answers["ends"][real],
+            )
+            count = len(real)
+        else:
+            vectors, tokens = answers["embedding"], None
+            count = len(vectors)
+        rows = slice(done, done + count)
+        writer.add(part.lines[rows], part["text"][rows], vectors, tokens)
         done = rows.stop

@@ -1,8 +1,9 @@
-"""What classifiers share: `PooledTask`, `Calibrated`, `Confidence` and labels of `fit`.
+"""What classifiers share: the pooled head, confidence, one label a text, their labels.
 
 `PooledTask` is a linear layer on the pooled output. `Calibrated` and `Confidence` hold
 the settings of answers that have a probability; `bert_keras.scoring.calibration` fits
-them and names the sources. `class_numbers` and `numbers` turn labels given to `fit`
+them and names the sources. `SingleLabel` is a task with one class for each text.
+`class_numbers` and `numbers` turn labels given to `fit`
 into numbers, in graph. There only TensorFlow can raise an error; `label_errors` makes
 it a `DataError`.
 
@@ -12,27 +13,33 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: C W^T.
 from __future__ import annotations
 
 import abc
+import collections
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from bert_keras.data.class_names import class_names, listed
+from bert_keras.data.table import Columns
 from bert_keras.errors import DataError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import (
+    abstention_scores,
     abstention_threshold,
     check_calibration,
     fit_temperature,
     in_range,
     scaled,
+    uncalibrated_scores,
 )
+from bert_keras.scoring.classification import classification_scores
 from bert_keras.settings import check_share
 from bert_keras.tasks.base import Task
 
@@ -79,6 +86,11 @@ class PooledTask(Task):
     ) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
         return head(encoder.pool(inputs))
+
+    def mistake(self, columns: Columns, row: int, **facts: Any) -> dict[str, Any]:
+        """Return a wrong answer for the report: line, text and what else is given."""
+        text = "  |  ".join(part[row] for part in self.texts(columns))
+        return {"line": columns.lines[row], "text": text, **facts}
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
@@ -181,6 +193,102 @@ class Confidence(Calibrated):
             factor = fit_temperature(labels, p, absent=absent)
             task, p = task.with_temperature(factor), scaled(p, factor, absent=absent)
         return task.with_threshold(p.max(axis=1), p.argmax(axis=1) == labels)
+
+
+class SingleLabel(Confidence, PooledTask):
+    """A task whose answer is one of C classes, with its probability.
+
+    A subclass says in `names` how the outputs are called, in their order.
+
+    Attributes:
+        positive_class: the class whose F1 is among the scores; empty: the second of
+            two.
+    """
+
+    best_score = "accuracy"
+    positive_class: str = ""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the classes."""
+
+    def distributions(self, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the probabilities of the classes in answers, float [N, C]."""
+        return answers["probabilities"]
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        return [(label,) for label in columns["label"]]
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the class of each row, int32 [N]; errors name unknown ones by line."""
+        return columns.indices("label", self.names)
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return the indices of class names; numbers pass unchanged."""
+        return class_numbers(targets, self.names)
+
+    @property
+    def units(self) -> int:
+        return len(self.names)
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def metrics(self) -> list[Any]:
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        labels, p = self.targets(columns), self.distributions(answers)
+        correct = p.argmax(axis=1) == labels
+        return {
+            **classification_scores(
+                labels,
+                p,
+                class_names=self.names,
+                positive_class=self.positive_class or None,
+            ),
+            **uncalibrated_scores(labels, p, self.temperature),
+            **abstention_scores(p.max(axis=1), correct, self.abstain_below),
+        }
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+        """Return the task with temperature and threshold fitted on dev rows."""
+        return self.fitted(self.targets(columns), self.distributions(answers))
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        targets, p = self.targets(columns), self.distributions(answers)
+        return [
+            self.mistake(
+                columns,
+                row,
+                label=self.names[targets[row]],
+                prediction=self.names[p[row].argmax()],
+                probability=float(p[row].max()),
+            )
+            for row in wrong_rows(targets, p)
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        counts = collections.Counter(columns["label"])
+        classes = {name: counts.get(name, 0) for name in self.names}
+        return {"rows": len(columns), "classes": classes}
+
+
+def wrong_rows(targets: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the rows whose most probable class is wrong, most confident first.
+
+    Args:
+        targets: int [N].
+        probabilities: float [N, C].
+    """
+    wrong = np.flatnonzero(probabilities.argmax(axis=1) != targets)
+    return wrong[np.argsort(-probabilities.max(axis=1)[wrong], kind="stable")]
 
 
 # Marks around our message inside TensorFlow's.

@@ -246,15 +246,15 @@ class MultiLabel(Calibrated, PooledTask):
         found = answers["labels"] != b""
         wrong = (found != targets).sum(axis=1)
         order = np.argsort(-wrong, kind="stable")[: int((wrong > 0).sum())]
-        texts, classes = self.texts(columns), np.array(self.classes)
+        classes = np.array(self.classes)
         return [
-            {
-                "line": columns.lines[row],
-                "text": "  |  ".join(part[row] for part in texts),
-                "label": ", ".join(classes[targets[row]]) or "none",
-                "prediction": ", ".join(classes[found[row]]) or "none",
-                "wrong_classes": int(wrong[row]),
-            }
+            self.mistake(
+                columns,
+                row,
+                label=", ".join(classes[targets[row]]) or "none",
+                prediction=", ".join(classes[found[row]]) or "none",
+                wrong_classes=int(wrong[row]),
+            )
             for row in order
         ]
 

@@ -28,7 +28,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import accuracy
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.classifier import Confidence, numbers
+from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
 # Columns that hold one choice each are separated by commas.
@@ -340,8 +340,6 @@ class MultipleChoice(Confidence, Task):
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
         targets, best = self.targets(columns), answers["probabilities"].argmax(axis=1)
-        wrong = np.flatnonzero(best != targets)
-        wrong = wrong[np.argsort(-answers["score"][wrong], kind="stable")]
         return [
             {
                 "line": columns.lines[row],
@@ -350,7 +348,7 @@ class MultipleChoice(Confidence, Task):
                 "prediction": columns["choices"][row][best[row]],
                 "probability": float(answers["score"][row]),
             }
-            for row in wrong
+            for row in wrong_rows(targets, answers["probabilities"])
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Devices, replicas, and sums over replicas.
 
-Read `strategy` first, then `replicas` and `worker_watch`.
+Read `strategy` first, then `replicas`.
 """
 
 from __future__ import annotations

@@ -14,17 +14,16 @@ from typing import Any
 
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
-from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.folder import (
+from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
+from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
+from bert_keras.pretraining.pretrainer import (
+    BertPretrainer,
     assign_pretrainer,
     new_pretrainer,
     write_pretrainer,
 )
-from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
-from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
-from bert_keras.pretraining.pretrainer import BertPretrainer
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say

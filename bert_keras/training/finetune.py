@@ -21,8 +21,7 @@ from bert_keras.data.table import Columns, rows_aside
 from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import check_replaceable
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, check_replaceable
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers
@@ -35,9 +34,10 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.progress import check_tensorboard
-from bert_keras.training.result import TrainResult, finish_run
 from bert_keras.training.run import (
+    TrainResult,
     discard_run,
+    finish_run,
     model_settings,
     open_run,
     remove_run,

@@ -12,8 +12,7 @@ import tensorflow as tf
 from conftest import refused
 
 from bert_keras.distribution import strategy as module
-from bert_keras.distribution.replicas import Share, check_batch_size
-from bert_keras.distribution.replicated_fit import check_optimizer
+from bert_keras.distribution.replicas import Share, check_batch_size, check_optimizer
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import ConfigError, WorkerLostError
 from bert_keras.model.optimizers import AdamW

@@ -26,12 +26,11 @@ from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.files.records import compression_of
 from bert_keras.inference.model_folder import load_model
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.folder import new_pretrainer
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import plan_pretraining
 from bert_keras.pretraining.pretrain import PretrainResult, pretrain
-from bert_keras.pretraining.pretrainer import PretrainingObjective
+from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped

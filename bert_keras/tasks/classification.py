@@ -27,6 +27,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import classification_scores
+from bert_keras.tasks.answer_rows import of_class
 from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.given_labels import class_numbers
 from bert_keras.tasks.pooled import PooledTask
@@ -156,15 +157,8 @@ class Classification(Confidence, PooledTask):
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `label`, `score` and `probabilities`, by class, of each text."""
         shown = {key: value for key, value in answers.items() if key != "classes"}
-        return [
-            {
-                **row,
-                "probabilities": dict(
-                    zip(self.classes, row["probabilities"], strict=True)
-                ),
-            }
-            for row in super().rows(shown)
-        ]
+        rows = super().rows(shown)
+        return [of_class({**row, "classes": self.classes}) for row in rows]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

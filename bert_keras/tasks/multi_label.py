@@ -34,6 +34,7 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.settings import check_share
+from bert_keras.tasks.answer_rows import of_labels
 from bert_keras.tasks.confidence import Calibrated
 from bert_keras.tasks.given_labels import checked
 from bert_keras.tasks.pooled import PooledTask
@@ -199,15 +200,9 @@ class MultiLabel(Calibrated, PooledTask):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `labels`, a list, and `probabilities`, by class, of each text."""
-        return [
-            {
-                "labels": [name for name in row["labels"] if name],
-                "probabilities": dict(
-                    zip(self.classes, row["probabilities"], strict=True)
-                ),
-            }
-            for row in super().rows(answers)
-        ]
+        shown = {key: value for key, value in answers.items() if key != "classes"}
+        rows = super().rows(shown)
+        return [of_labels({**row, "classes": self.classes}) for row in rows]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

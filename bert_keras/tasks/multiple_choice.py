@@ -24,6 +24,7 @@ from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead, choice_
 from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
 from bert_keras.scoring.classification import accuracy
 from bert_keras.scoring.probabilities import confidence_scores
+from bert_keras.tasks.answer_rows import of_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.confidence import Confidence
 from bert_keras.tasks.given_labels import numbers
@@ -308,10 +309,7 @@ class MultipleChoice(Confidence, Task):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers with as many probabilities as there are choices."""
-        rows = super().rows(answers)
-        for row in rows:
-            row["probabilities"] = [p for p in row["probabilities"] if p]
-        return rows
+        return [of_choice(row) for row in super().rows(answers)]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

@@ -23,7 +23,8 @@ from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.masked_lm_head import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tasks.answer_rows import of_masks
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.masked_lm.pseudo_likelihood import pseudo_log_likelihoods
 from bert_keras.tasks.masked_lm.texts import (
     filled,
@@ -224,21 +225,7 @@ class MaskedLM(Task):
         """Return `masks`, a list of `token` and `probability` for each mask of a text,
         and `sequences`; both empty where the text has no mask.
         """
-        tokens = plain_values(answers["tokens"])
-        probabilities = answers["probabilities"].tolist()
-        sequences = plain_values(answers["sequences"])
-        rows = []
-        for words, numbers, texts in zip(tokens, probabilities, sequences, strict=True):
-            masks = [
-                [
-                    {"token": token, "probability": number}
-                    for token, number in zip(*mask, strict=True)
-                ]
-                for mask in zip(words, numbers, strict=True)
-                if mask[0][0]
-            ]
-            rows.append({"masks": masks, "sequences": texts if masks else []})
-        return rows
+        return [of_masks(row) for row in super().rows(answers)]
 
     def respond(
         self,

@@ -34,6 +34,10 @@ class TrainingError(BertKerasError):
     """Training cannot go on, as where a loss is not finite; what was saved stays."""
 
 
+class ServerError(BertKerasError):
+    """A server is out of reach, refuses a request, or answers in another form."""
+
+
 class DataError(BertKerasError):
     """A data file cannot be read as asked; names the file and, if known, the line.
 

@@ -82,7 +82,8 @@ def _octets(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    value = value.numpy().tolist() if hasattr(value, "numpy") else value
+    value = value.numpy() if hasattr(value, "numpy") else value
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

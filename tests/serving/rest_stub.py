@@ -51,9 +51,20 @@ class Stub:
             "metadata": {"signature_def": {"signature_def": listed}},
         }
 
+    def status(self) -> dict[str, Any]:
+        """Return the state of the model's only version."""
+        version = {"version": "1", "state": "AVAILABLE"}
+        return {"model_version_status": [version]}
+
     def predict(self, body: Any) -> dict[str, Any]:
-        """Return the answer to a request in column form."""
-        specs, answer = self.signatures[body["signature_name"]]
+        """Return the answer to a request of one input in row form, or of columns."""
+        if "instances" in body:
+            (spec,) = self.signatures["serving_default"][0]
+            columns = {"inputs": {spec.name: body["instances"]}}
+            outputs = self.predict(columns)["outputs"]
+            rows = zip(*outputs.values(), strict=True)
+            return {"predictions": [dict(zip(outputs, r, strict=True)) for r in rows]}
+        specs, answer = self.signatures[body.get("signature_name", "serving_default")]
         inputs = [
             tf.constant(_octets(body["inputs"][s.name]), tf.string) for s in specs
         ]
@@ -119,7 +130,8 @@ def running(stub: Stub) -> Iterator[Stub]:
             if stub.failures:
                 status, extra, text = stub.failures.pop(0)
             elif body is None:
-                text = json.dumps(stub.metadata())
+                is_metadata = self.path.endswith("/metadata")
+                text = json.dumps(stub.metadata() if is_metadata else stub.status())
             else:
                 text = json.dumps(stub.predict(body))
             if status == 0:

@@ -146,7 +146,8 @@ def _found(place: str) -> _Given:
         CheckpointError: a SavedModel is none that `export` wrote.
         ConfigError: its name or version cannot be that of a served model.
     """
-    folder = Path(place if "://" in place else os.path.abspath(place))
+    is_hub = "://" in place  # hf://owner/name@revision
+    folder = Path(place.partition("@")[0] if is_hub else os.path.abspath(place))
     exported, version, named = find_saved_model(folder), 1, folder
     if exported is not None:
         named = exported.parent

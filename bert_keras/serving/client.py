@@ -17,6 +17,7 @@ import email.utils
 import itertools
 import json
 import random
+import re
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
 
 _INSTALL = "pip install 'bert_keras[client]'"
+_KEY = re.compile(r"[!-~]+")
 _BUSY = (429, 502, 503)  # statuses after which a request is repeated
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
 # A server lists the inputs of a signature in any order; these are in that of `predict`.
@@ -135,10 +137,9 @@ class _Protocol:
         self.batch_size, self.timeout, self.retries = batch_size, timeout, retries
         self.headers = {"content-type": "application/json"}
         if api_key is not None:
-            if not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
-                raise ConfigError(
-                    "`api_key` must be ASCII without blanks; received "
-                    f"{len(api_key)} characters"
+            if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
+                raise ConfigError(  # the key itself is not shown
+                    "`api_key` must be a string of ASCII characters without blanks"
                 )
             self.headers["authorization"] = f"Bearer {api_key}"
 
@@ -209,7 +210,8 @@ class _Protocol:
             ServerError: it failed for good.
         """
         httpx = _httpx()
-        wait = _FIRST_WAIT * 2**attempt * random.uniform(0.5, 1)
+        wait = min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT)
+        wait *= random.uniform(0.5, 1)  # so that clients do not come back together
         if isinstance(result, Exception):
             passing = (httpx.NetworkError, httpx.RemoteProtocolError)
             again = isinstance(result, passing + (httpx.ConnectTimeout,))
@@ -237,7 +239,9 @@ class _Protocol:
         try:
             return json.loads(response.content, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise ServerError(f"{self.place}: not JSON: {one_line(error)}") from None
+            raise ServerError(
+                f"{self.place}: the answer cannot be read: {one_line(error)}"
+            ) from None
 
 
 class Client:
@@ -497,4 +501,4 @@ def _retry_after(value: str | None) -> float | None:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"the model answers with {constant}")
+    raise ValueError(f"it holds the number {constant}")

@@ -173,12 +173,13 @@ def _found(place: str) -> _Given:
 def _check_distinct(found: list[_Given]) -> None:
     seen: dict[tuple[str, int], str] = {}
     for each in found:
-        other = seen.setdefault((each.name, each.version), each.place)
-        if other is not each.place:
+        key = each.name, each.version
+        if key in seen:
             raise ConfigError(
-                f"`models` must have different names or versions; {other} and "
+                f"`models` must have different names or versions; {seen[key]} and "
                 f"{each.place} are both {each.name}/{each.version}"
             )
+        seen[key] = each.place
     names = {each.name for each in found}
     if len({_kubernetes_name(name) for name in names}) < len(names):
         raise ConfigError(

@@ -326,6 +326,7 @@ def test_wrong_models(small: Path, tmp_path: Path) -> None:
 
     copy = tmp_path / "copy" / "small" / "1"
     shutil.copytree(small, copy)
+    refused(write(small, small), "different names or versions", "both small/1")
     refused(write(small, copy), "different names or versions", "both small/1")
     upper = fake_export(tmp_path / "SMALL" / "1", {"text": 1})
     refused(write(small, upper), "differ in more than case", "SMALL, small")

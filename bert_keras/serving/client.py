@@ -90,7 +90,7 @@ class _Signature:
 
 
 class _Protocol:
-    """What both clients send, and what they make of a reply; without any transfer."""
+    """The requests and replies of both clients, without the transfer."""
 
     def __init__(
         self,

@@ -26,7 +26,13 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import __version__
-from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
+from bert_keras.errors import (
+    BertKerasError,
+    CheckpointError,
+    ConfigError,
+    reason_of,
+    shown,
+)
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.json_file import read_json
 from bert_keras.files.json_text import json_text
@@ -45,7 +51,7 @@ RECORD = "deployment.json"  # which files of a folder `write_deployment` wrote
 _MODELS = "models"
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_WORD = re.compile(r"[\w.:/-]+")  # of what the files of a model bring into a README
+_WORD = re.compile(r"[\w.:/-]+")  # a task or an input, as a README shows it
 _IMAGE = re.compile(r"[a-z0-9][\w.\-/:]*:[\w.\-]+")
 _STORAGE = re.compile(r"[a-z0-9]+://[\w.\-/:@]+")
 _CPUS = 2
@@ -109,9 +115,9 @@ def write_deployment(
         storage: where KServe finds the models, as a URI; `/NAME` is appended.
 
     Raises:
-        CheckpointError: a model is missing or broken, or `folder` cannot be replaced.
+        CheckpointError: a model is missing or broken, its graph holds an op that a
+            stock server lacks, or `folder` cannot be replaced.
         ConfigError: a setting or a model's name is wrong.
-        BertKerasError: a graph holds an op that a stock server lacks.
     """
     given = [models] if isinstance(models, str | os.PathLike) else list(models)
     if not given:
@@ -207,11 +213,11 @@ def _place(given: _Given, folder: Path) -> None:
 
 
 def _described(new: Path) -> list[_Model]:
-    """Return what the files say of each model in the new folder.
+    """Return the models of the new folder, with their tasks and a request to each.
 
     Raises:
-        CheckpointError: a SavedModel is broken.
-        BertKerasError: it holds an op that a stock server lacks.
+        CheckpointError: a SavedModel is broken, or holds an op that a stock server
+            lacks.
     """
     models = []
     for folder in sorted((new / _MODELS).iterdir()):
@@ -219,8 +225,11 @@ def _described(new: Path) -> list[_Model]:
         newest = folder / str(versions[-1])
         for version in versions:
             graph = _graph(folder / str(version))
-            refuse_unknown_ops([graph.graph_def])
-        task, names = _said(newest / EXTRA / ANSWERS)
+            try:
+                refuse_unknown_ops([graph.graph_def])
+            except BertKerasError as error:
+                raise CheckpointError(f"{folder.name}/{version}: {error}") from None
+        task, names = _task_and_inputs(newest / EXTRA / ANSWERS)
         specs = graph.signature_def["serving_default"].inputs
         if not set(names) <= set(specs):
             raise CheckpointError(
@@ -232,7 +241,7 @@ def _described(new: Path) -> list[_Model]:
     return models
 
 
-def _said(path: Path) -> tuple[str, list[str]]:
+def _task_and_inputs(path: Path) -> tuple[str, list[str]]:
     """Return the task and the inputs that the record of an export names.
 
     Raises:
@@ -293,7 +302,7 @@ def _write_files(
         "memory_mib": memory,
         "flags": _flags(models),
     }
-    for template in _environment().list_templates():
+    for template in _environment().list_templates(extensions=["jinja"]):
         text = _environment().get_template(template).render(values)
         (new / template.removesuffix(".jinja")).write_text(text, encoding="utf-8")
     record = {
@@ -332,7 +341,7 @@ def _flags(models: list[_Model]) -> list[str]:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # Names and flags are checked: nothing in them has a meaning in YAML or Markdown.
+    # The values are checked: none has a meaning in Markdown, or in quotes in YAML.
     return jinja2.Environment(
         loader=jinja2.PackageLoader("bert_keras.serving"),
         autoescape=False,  # noqa: S701

@@ -233,6 +233,16 @@ def test_commands_of_the_readme_fit_the_models(
     assert "| Mail_2 | 4, 12 (stable, canary) | embedding |" in text
 
 
+def test_names_that_yaml_takes_for_other_values(tmp_path: Path) -> None:
+    model = fake_export(tmp_path / "exports" / "No" / "1", {"text": 1})
+    folder = write_deployment(tmp_path / "null", model)
+    assert list(documents(folder / "compose.yaml")[0]["services"]) == ["null"]
+    (service,) = documents(folder / "kserve.yaml")
+    assert service["metadata"]["name"] == "no"
+    for each in documents(folder / "kubernetes.yaml"):
+        assert each["metadata"]["labels"] == {"app.kubernetes.io/name": "null"}
+
+
 def test_a_model_folder_is_exported(spam_folder: Path, tmp_path: Path) -> None:
     folder = write_deployment(tmp_path / "new", spam_folder)
     version = folder / "models" / "spam" / "1"
@@ -336,7 +346,7 @@ def test_wrong_models(small: Path, tmp_path: Path) -> None:
     refused(write(blank), "the name of a model must be", "'a b'")
     refused(write(tmp_path / "missing"), "missing")
     odd = fake_export(tmp_path / "odd" / "1", {"text": 1}, op="RoundRobinTrim")
-    refused(write(odd), "it holds RoundRobinTrim")
+    refused(write(odd), "odd/1: ", "it holds RoundRobinTrim")
     (copy / "saved_model.pb").write_bytes(b"graph")
     refused(write(copy), "a broken SavedModel")
     (copy / "assets.extra" / "answers.json").unlink()

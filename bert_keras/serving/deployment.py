@@ -33,10 +33,8 @@ from bert_keras.errors import (
     reason_of,
     shown,
 )
-from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.json_file import read_json
-from bert_keras.files.json_text import json_text
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, replaced_folder
+from bert_keras.files.json_file import json_text, read_json
 from bert_keras.inference.export import (
     ANSWERS,
     EXTRA,

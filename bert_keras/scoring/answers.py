@@ -92,7 +92,7 @@ class QuestionScore(NamedTuple):
 
 
 def question_score(golds: Sequence[str], prediction: str) -> QuestionScore:
-    """Return the scores of SQuAD 2.0 for one question; without gold it has no answer."""
+    """Return the scores of SQuAD 2.0 for one question, unanswerable without gold."""
     counted = [gold for gold in golds if normalize_answer(gold)]
     if not counted or not normalize_answer(prediction):
         right = float(not counted and not normalize_answer(prediction))

@@ -203,7 +203,7 @@ def test_the_order_of_a_vocabulary() -> None:
     assert said == [
         "2 texts, 9 words, 5 of them different; 11.1111% would be [UNK]",
         "22 tokens; 7 characters occur 2 times or more, 2 less often",
-        "78 tokens fewer than asked for: no other pair of pieces occurs 2 times",
+        "78 tokens fewer than requested: no other pair of pieces occurs 2 times",
     ]
 
 

@@ -213,8 +213,7 @@ class WordPieceTokenizer(tf.Module):
             folder: holds `vocab.txt` or `tokenizer.json`, and perhaps
                 `tokenizer_config.json`. Lower-casing follows the first that specifies
                 it: tokenizer_config.json, tokenizer.json, then the vocabulary itself;
-                    `notes`
-                names the source.
+                `notes` names the source.
             **changes: arguments of the class that override the folder.
 
         Raises:

@@ -85,8 +85,7 @@ def pages_of(
     with open_unpacked(path) as stream:
         while data := stream.read(_AT_ONCE):
             data = rest + data
-            # Whole lines, so that an invalid byte is found by line, unless a line is
-            # long.
+            # Whole lines, so that an invalid byte is found by line, unless one is long.
             end = data.rfind(b"\n") + 1
             if not end and len(data) < MOST_BYTES:
                 rest = data

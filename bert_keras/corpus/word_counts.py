@@ -320,8 +320,7 @@ def _split_function(splitter: WordSplitter) -> Callable:
     def split(strings, times):  # type: ignore[no-untyped-def]
         words = splitter(strings)
         times = tf.gather(times, segment_ids(words.row_splits))
-        # The splitter returns private-use characters in place of a word that is too
-        # long.
+        # The splitter replaces a word that is too long by private-use characters.
         too_long = tf.strings.regex_full_match(words.strings, "\uf8ff.*")
         kept = tf.boolean_mask(words.strings, ~too_long)
         unique, index = tf.unique(kept)

@@ -422,7 +422,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
         lambda: pretrain(SIZES, place / "dynamic", output, config=CONFIG),
         "`vocab` must be given for a new model",
     )
-    refused(lambda: run(place, output, []), "`data` must name one folder at least")
+    refused(lambda: run(place, output, []), "`data` must name at least one folder")
     refused(
         lambda: run(place, output, held_out="single"),
         "must hold pairs, as the training data does",
@@ -433,7 +433,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
     )
     refused(
         lambda: run(place, output, ["dynamic", "single"]),
-        "`next_sentence` must be none where only some of the data has pairs",
+        "`next_sentence` must be none if only some of the data has pairs",
     )
     for changes, data, held_out, told in (
         ({"vocab_size": 20}, "dynamic", None, "`vocab_size` must be at least 78"),

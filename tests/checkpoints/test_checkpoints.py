@@ -296,9 +296,9 @@ def test_broken_indexes(tmp_path: Path) -> None:
     index = write_shards(tmp_path, theirs(tiny_arrays()))
     first, *_ = index
     for wrong, message in (
-        (None, "must be an object"),
-        ([], "must be an object"),
-        ({first: 3}, "must be an object"),
+        (None, "must map names to"),
+        ([], "must map names to"),
+        ({first: 3}, "must map names to"),
         ({**index, "nothing": index[first]}, "not in the file .* names: nothing"),
         ({n: s for n, s in index.items() if n != first}, "does not place there"),
         ({**index, first: "absent.safetensors"}, "holds no absent.safetensors"),

@@ -29,6 +29,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.model.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.serving.config import ServeConfig
 from bert_keras.settings import GRIDS, PRECISION, RESUME
 from bert_keras.training.config import TrainConfig
 
@@ -235,6 +236,18 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "output", metavar="OUTPUT", type=path, help="folder of versions 1, 2 …"
     )
     _add_own_task(parser)
+
+
+def _serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="[NAME=]PATH",
+        type=path,
+        help=f"{_MODEL}, SavedModel, or folder of SavedModel versions; its name is "
+        "that of the folder if none is given",
+    )
+    add_options(parser.add_argument_group("settings of the server"), ServeConfig)
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
@@ -492,6 +505,7 @@ _VERBS = {
     "features": ("write vectors of texts or of their tokens to a file", _features),
     "search": ("find the texts nearest in meaning, one JSON object a line", _search),
     "export": ("write the next version of a SavedModel for serving", _export),
+    "serve": ("answer requests over HTTP and gRPC", _serve),
     "convert": ("turn a checkpoint into one of another format", _convert),
     "info": ("describe a folder, checkpoint or SavedModel", _info),
     "tasks": ("list the tasks", _tasks),

@@ -34,6 +34,7 @@ from bert_keras.report.score_table import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
+from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.text.tokenizer_files import read_folder
 from bert_keras.training.config import TrainConfig
@@ -263,6 +264,14 @@ def _export(options: argparse.Namespace) -> None:
     print(export_model(model, options.output))
 
 
+def _serve(options: argparse.Namespace) -> None:
+    config = config_of(options, ServeConfig)
+    load_tensorflow()
+    from bert_keras.serving.server import serve
+
+    serve(options.paths, config=config, is_quiet=options.quiet)
+
+
 def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
     settings = parse_settings(model.task, options.settings)
@@ -448,6 +457,7 @@ _VERBS = {
     "features": _features,
     "search": _search,
     "export": _export,
+    "serve": _serve,
     "convert": _convert,
     "info": _info,
     "tasks": _tasks,

@@ -146,7 +146,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.track(model.preprocessor.tokenizer)
-    for name, function in _signatures(model).items():
+    for name, function in signature_functions(model).items():
         archive.add_endpoint(name, function)
     archive.write_out(os.fspath(folder), verbose=False)
     # What was written is read: a function traced before would be traced again here.
@@ -168,8 +168,10 @@ def _write(model: TaskModel, folder: Path) -> None:
     (extra / ANSWERS).write_text(text, encoding="utf-8")
 
 
-def _signatures(model: TaskModel) -> dict[str, Any]:
-    """Return one tf.function an endpoint."""
+def signature_functions(model: TaskModel) -> dict[str, Any]:
+    """Return the tf.function of each signature, see `export_model`; each is traced with
+    its `input_signature`, and returns the answers by name.
+    """
     task = model.task
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
     # One text a row has its own rank: as the Keras inputs, but for the batch.

@@ -1,0 +1,331 @@
+"""A signature of a model in service: how its texts are measured and computed.
+
+`Signature.rows_of` tokenizes or measures the texts of a request, `Signature.compute`
+answers the rows of several requests at once. `TokenSignature`
+tokenizes once and computes ids; `TextSignature` gives texts to the graph, which
+tokenizes them itself; `IdsSignature` takes ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.inference.export import signature_functions
+from bert_keras.inference.served_model import ServedModel
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import TaskModel, one_or_all
+from bert_keras.text.preprocessor import Preprocessor
+
+# The name of a dtype in TF Serving's API and in the Open Inference Protocol.
+DTYPES = {
+    "string": ("DT_STRING", "BYTES"),
+    "int32": ("DT_INT32", "INT32"),
+    "int64": ("DT_INT64", "INT64"),
+    "float32": ("DT_FLOAT", "FP32"),
+    "float64": ("DT_DOUBLE", "FP64"),
+    "bool": ("DT_BOOL", "BOOL"),
+}
+_IDS = ("token_ids", "segment_ids", "padding_mask")
+_LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
+Answers = dict[str, np.ndarray]  # [B, …] each, by name
+Parts = Sequence[Sequence[Any]]  # N values for each input
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """Name, dtype and shape of an input or output; `None` for any size."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, name: str, spec: Any) -> TensorInfo:
+        """Return the facts of a `tf.TensorSpec`."""
+        return cls(name, spec.dtype.name, tuple(spec.shape))
+
+
+@dataclasses.dataclass
+class Row:
+    """A text of a request, or a row of its ids.
+
+    Args:
+        length: tokens that are computed for it.
+        values: what `compute` takes.
+        group: rows of another group are not computed together with it.
+    """
+
+    length: int
+    values: Any
+    group: Hashable = None
+
+
+class Signature:
+    """Inputs and outputs of a function of a model.
+
+    Args:
+        name: such as `serving_default`.
+        inputs: in the order of the texts; the first dimension is the batch.
+        outputs: the answers; the first dimension is the batch.
+        function: takes a tensor for each input by its name, returns the answers.
+
+    Attributes:
+        longest_row: most values of an input in a row; `None` for texts.
+    """
+
+    longest_row: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        function: Callable[..., Mapping[str, Any]],
+    ) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.function = function
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        """Return the rows of N texts, given as a list of N values for each input."""
+        raise NotImplementedError
+
+    def compute(self, rows: Sequence[Row]) -> Answers:
+        """Return the answers of rows, [B, …] each."""
+        raise NotImplementedError
+
+    def trimmed(self, answers: Answers, parts: Parts) -> Answers:
+        """Return the answers of a request no wider than its own texts need.
+
+        Those of other requests that were computed together may have been wider.
+        """
+        return answers
+
+    def _call(self, tensors: Sequence[Any]) -> Answers:
+        names = [each.name for each in self.inputs]
+        return _arrays(self.function(**dict(zip(names, tensors, strict=True))))
+
+
+class TextSignature(Signature):
+    """Texts that the graph tokenizes; they are tokenized before to be measured.
+
+    Args:
+        lengths: returns the tokens of each text, int32 [B].
+    """
+
+    def __init__(self, *given: Any, lengths: Callable[..., Any]) -> None:
+        super().__init__(*given)
+        self._lengths = lengths
+        self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
+        ranks = [len(each.shape) for each in self.inputs]
+        self._listed = ranks.index(2) if 2 in ranks else None
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        lengths = self._lengths(*_tensors(parts)).numpy().tolist()
+        values = zip(*parts, strict=True)
+        return [Row(size, each) for size, each in zip(lengths, values, strict=True)]
+
+    def compute(self, rows: Sequence[Row]) -> Answers:
+        return self._call(
+            _tensors(list(zip(*(row.values for row in rows), strict=True)))
+        )
+
+    def trimmed(self, answers: Answers, parts: Parts) -> Answers:
+        if not self._wide:
+            return answers
+        if self._listed is not None:  # an answer for each word, or for each choice
+            width = max(len(row) for row in parts[self._listed])
+        else:
+            found = [answers[name] for name in self._wide]
+            width = max(_filled_width(a) for a in found if a.dtype.kind in "Oi")
+        return {
+            name: values[:, :width] if name in self._wide else values
+            for name, values in answers.items()
+        }
+
+
+class TokenSignature(Signature):
+    """Texts that are tokenized once; batches are made of their ids.
+
+    Args:
+        tokenize: returns ids and segments of all texts, int32 [N], and the length of
+            each text, int [B].
+        pad_id: fills the rows.
+        multiple: row lengths are rounded up to it.
+
+    `function` is that of the signature `ids`.
+    """
+
+    def __init__(
+        self, *given: Any, tokenize: Callable[..., Any], pad_id: int, multiple: int
+    ) -> None:
+        super().__init__(*given)
+        self._tokenize = tokenize
+        self._pad_id = pad_id
+        self._multiple = multiple
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        ids, segments, lengths = (t.numpy() for t in self._tokenize(*_tensors(parts)))
+        ends = np.cumsum(lengths)
+        return [
+            Row(int(size), (ids[end - size : end], segments[end - size : end]))
+            for size, end in zip(lengths, ends, strict=True)
+        ]
+
+    def compute(self, rows: Sequence[Row]) -> Answers:
+        longest = max(row.length for row in rows)
+        width = -(-longest // self._multiple) * self._multiple
+        ids = np.full((len(rows), width), self._pad_id, np.int32)
+        segments, mask = np.zeros_like(ids), np.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, : row.length], segments[place, : row.length] = row.values
+            mask[place, : row.length] = 1
+        batch = {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+        tensors = {name: tf.constant(values) for name, values in batch.items()}
+        return _arrays(self.function(**tensors))
+
+
+class IdsSignature(Signature):
+    """Rows of ids; only those of one shape are computed together.
+
+    Args:
+        longest_row: see `Signature`.
+    """
+
+    def __init__(self, *given: Any, longest_row: int) -> None:
+        super().__init__(*given)
+        self.longest_row = longest_row
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        rows = []
+        for values in zip(*parts, strict=True):
+            arrays = tuple(np.asarray(value, np.int32) for value in values)
+            shapes = tuple(array.shape for array in arrays)
+            rows.append(Row(max(array.size for array in arrays), arrays, shapes))
+        return rows
+
+    def compute(self, rows: Sequence[Row]) -> Answers:
+        parts = zip(*(row.values for row in rows), strict=True)
+        return self._call([tf.constant(np.stack(part)) for part in parts])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Function:
+    """A function of a model, with the specs of its inputs and outputs by name."""
+
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: Mapping[str, tf.TensorSpec]
+    call: Callable[..., Mapping[str, Any]]
+
+
+def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
+    """Return the signatures of a model: `serving_default`, the task's others, `ids`.
+
+    A model folder tokenizes each text once where its task needs no more than ids. A
+    SavedModel is asked by its signatures alone.
+    """
+    task = model.task
+    padded = model.preprocessor.replace(layout="padded")
+    if isinstance(model, ServedModel):
+        functions = _functions_of_saved(model)
+        tokens_alone = False
+    else:
+        model.preprocessor = padded  # attention costs least with one text a row
+        functions = _functions_of(model)
+        tokens_alone = task.answers_ids and set(functions["ids"].inputs) == set(_IDS)
+    texts = {name: list(specs) for name, specs in task.signatures().items()}
+    found: dict[str, Signature] = {}
+    for name, function in functions.items():
+        specs = texts.get(name)
+        # The order of the texts is the task's.
+        names = [s.name for s in specs] if specs else sorted(function.inputs)
+        inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
+        outputs = [TensorInfo.of(*each) for each in sorted(function.outputs.items())]
+        given = (name, inputs, outputs)
+        if specs is None:
+            longest = max(padded.max_length, _LONGEST_IDS)
+            found[name] = IdsSignature(*given, function.call, longest_row=longest)
+        elif tokens_alone:
+            found[name] = TokenSignature(
+                *given,
+                functions["ids"].call,
+                tokenize=_graph(_tokenized(padded), specs),
+                pad_id=padded.tokenizer.pad_id,
+                multiple=padded.length_multiple,
+            )
+        else:
+            lengths = _graph(_measured(task, padded), specs)
+            found[name] = TextSignature(*given, function.call, lengths=lengths)
+    return found
+
+
+def _functions_of(model: TaskModel) -> dict[str, _Function]:
+    found = {}
+    for name, function in signature_functions(model).items():
+        inputs = {spec.name: spec for spec in function.input_signature}
+        outputs = function.get_concrete_function().structured_outputs
+        found[name] = _Function(inputs, outputs, _taking_names(function, list(inputs)))
+    return found
+
+
+def _functions_of_saved(model: ServedModel) -> dict[str, _Function]:
+    return {
+        name: _Function(
+            function.structured_input_signature[1],
+            function.structured_outputs,
+            function,
+        )
+        for name, function in model.functions().items()
+    }
+
+
+def _taking_names(function: Any, names: Sequence[str]) -> Callable[..., Any]:
+    """Return a function that takes by name what the given one takes in order."""
+    return lambda **given: function(*(given[name] for name in names))
+
+
+def _tokenized(preprocessor: Preprocessor) -> Callable[..., Any]:
+    def tokenize(*texts: Any) -> tuple[Any, Any, Any]:
+        ids, segments = preprocessor.join(one_or_all(texts))
+        return ids.values, segments.values, ids.row_lengths()
+
+    return tokenize
+
+
+def _measured(task: Task, preprocessor: Preprocessor) -> Callable[..., Any]:
+    def lengths(*texts: Any) -> Any:
+        return task.lengths(preprocessor, one_or_all(texts))[0]
+
+    return lengths
+
+
+def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
+def _tensors(parts: Parts) -> list[tf.Tensor]:
+    """Return bytes [N], or lists of bytes [N, M] filled up with b"", as tf.string."""
+    found = []
+    for part in parts:
+        if not isinstance(part[0], bytes):
+            width = max(map(len, part))
+            part = [[*row, *[b""] * (width - len(row))] for row in part]
+        found.append(tf.constant(part, tf.string))
+    return found
+
+
+def _arrays(answers: Mapping[str, Any]) -> Answers:
+    return {name: value.numpy() for name, value in answers.items()}
+
+
+def _filled_width(values: np.ndarray) -> int:
+    """Return the columns of [B, M, …] up to the last that is filled in some row."""
+    filled = values != b"" if values.dtype == object else values != -1
+    columns = filled.reshape(*filled.shape[:2], -1).any(axis=(0, 2))
+    return int(columns.nonzero()[0].max(initial=-1)) + 1

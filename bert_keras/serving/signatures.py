@@ -9,6 +9,7 @@ tokenizes them itself; `IdsSignature` takes ids.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -217,10 +218,13 @@ class IdsSignature(Signature):
 
 @dataclasses.dataclass(frozen=True)
 class _Function:
-    """A function of a model, with the specs of its inputs and outputs by name."""
+    """A function of a model, with the specs of its inputs and outputs by name.
+
+    The outputs are known once it is traced, which takes a second.
+    """
 
     inputs: Mapping[str, tf.TensorSpec]
-    outputs: Mapping[str, tf.TensorSpec]
+    outputs: Callable[[], Mapping[str, tf.TensorSpec]]
     call: Callable[..., Mapping[str, Any]]
 
 
@@ -246,7 +250,8 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        outputs = [TensorInfo.of(*each) for each in sorted(function.outputs.items())]
+        traced = functions["ids"] if tokens_alone else function
+        outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
         given = (name, inputs, outputs)
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
@@ -269,8 +274,8 @@ def _functions_of(model: TaskModel) -> dict[str, _Function]:
     found = {}
     for name, function in signature_functions(model).items():
         inputs = {spec.name: spec for spec in function.input_signature}
-        outputs = function.get_concrete_function().structured_outputs
-        found[name] = _Function(inputs, outputs, _taking_names(function, list(inputs)))
+        call = _taking_names(function, list(inputs))
+        found[name] = _Function(inputs, _outputs_of(function), call)
     return found
 
 
@@ -278,11 +283,15 @@ def _functions_of_saved(model: ServedModel) -> dict[str, _Function]:
     return {
         name: _Function(
             function.structured_input_signature[1],
-            function.structured_outputs,
+            functools.partial(getattr, function, "structured_outputs"),
             function,
         )
         for name, function in model.functions().items()
     }
+
+
+def _outputs_of(function: Any) -> Callable[[], Any]:
+    return lambda: function.get_concrete_function().structured_outputs
 
 
 def _taking_names(function: Any, names: Sequence[str]) -> Callable[..., Any]:

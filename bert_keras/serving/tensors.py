@@ -170,7 +170,7 @@ class Decoder:
                         f"`{name}` must not hold half a surrogate pair"
                     ) from None
             size = len(value)
-        elif _is_object(value) and set(value) == {"b64"}:
+        elif isinstance(value, dict) and set(value) == {"b64"}:
             encoded = value["b64"]
             try:
                 found = base64.b64decode(encoded, validate=True)

@@ -1,7 +1,7 @@
 """Requests that come together are computed together: `Batcher`.
 
 Threads take what has come in: they tokenize all new texts in one call, then compute
-batches of rows of about one length. While all threads compute, requests gather, so that
+batches of rows that fit together. While all threads compute, requests gather, so that
 batches grow with the load and a request that comes alone does not wait.
 """
 
@@ -23,7 +23,6 @@ from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Row, Signature
 
 _THREADS = 2  # one prepares what the other one computes next
-_MOST_PADDING = 0.125  # of the tokens of a batch
 _TEXTS_AT_ONCE = 1024  # tokenized in one call
 _WINDOW = 1024  # of the rows that wait, those compared by length
 
@@ -34,8 +33,7 @@ class Batcher:
     """Computes the rows of requests to one model.
 
     Args:
-        max_batch_tokens: most tokens of a batch, padding included; a longer row is
-            computed alone.
+        max_batch_tokens: most tokens of a batch; a longer row is computed alone.
         timeout_ms: how long a row waits for others while another batch is computed.
         seen: called with the rows of each batch and its tokens, padding included.
         name: of the threads.
@@ -155,12 +153,13 @@ class Batcher:
         return self._is_closed or tokens >= self._max_tokens
 
     def _cut(self, key: Hashable) -> list[_Place]:
-        """Take the oldest row and those of about its length."""
+        """Take the oldest row and those that fit to it."""
         waiting = self._waiting.pop(key)
         window = [waiting.popleft() for _ in range(min(len(waiting), _WINDOW))]
         window = [place for place in window if not place.job.future.done()]
         lengths = [place.row.length for place in window]
-        chosen = about_as_long(lengths, self._max_tokens)
+        signature = window[0].job.signature
+        chosen = set(signature.choose(lengths, self._max_tokens))
         left = [place for i, place in enumerate(window) if i not in chosen]
         waiting.extendleft(reversed(left))
         if waiting:
@@ -199,7 +198,7 @@ class Batcher:
             by_job.setdefault(id(place.job), []).append(index)
         jobs = {id(place.job): place.job for place in places}
         try:
-            answers = places[0].job.signature.compute(rows)
+            answers, tokens = places[0].job.signature.compute(rows)
         except Exception as error:
             by_place = {
                 key: [places[index] for index in indices]
@@ -209,7 +208,7 @@ class Batcher:
                 list(jobs.values()), error, lambda job: self._compute(by_place[id(job)])
             )
             return
-        self._seen(rows, len(rows) * max(row.length for row in rows))
+        self._seen(rows, tokens)
         for key, indices in by_job.items():
             numbers = [places[index].number for index in indices]
             jobs[key].add(numbers, {k: v[indices] for k, v in answers.items()})
@@ -223,41 +222,6 @@ class Batcher:
             return
         for job in jobs:
             one(job)
-
-
-def about_as_long(lengths: Sequence[int], max_tokens: int) -> set[int]:
-    """Return the places of the first length and of those near it, for one batch.
-
-    At most `max_tokens` are computed, and at most an eighth of them are padding.
-
-    Args:
-        lengths: tokens of the rows that wait, the oldest first.
-        max_tokens: of the batch, padding included.
-    """
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    low = high = order.index(0)
-    real = lengths[0]
-
-    def padding(first: int, last: int, added: int) -> float:
-        size = (last - first + 1) * lengths[order[last]]
-        if size > max_tokens:
-            return 1.0
-        return 1 - (real + added) / max(size, 1)
-
-    while True:
-        shorter = longer = 1.0
-        if low > 0:
-            shorter = padding(low - 1, high, lengths[order[low - 1]])
-        if high + 1 < len(order):
-            longer = padding(low, high + 1, lengths[order[high + 1]])
-        if min(shorter, longer) > _MOST_PADDING:
-            return {order[place] for place in range(low, high + 1)}
-        if longer <= shorter:
-            high += 1
-            real += lengths[order[high]]
-        else:
-            low -= 1
-            real += lengths[order[low]]
 
 
 class _Job:

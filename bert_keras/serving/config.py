@@ -42,7 +42,7 @@ class ServeConfig:
     no_grpc: bool = option(False, "serve HTTP alone")
     max_batch_tokens: int = option(
         1024,
-        "tokens computed at once, padding included; a longer text is computed alone",
+        "tokens computed at once; a longer text is computed alone",
         unit="tokens",
         least=1,
         most=INT32,

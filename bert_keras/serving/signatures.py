@@ -18,6 +18,13 @@ import tensorflow as tf
 
 from bert_keras.inference.export import signature_functions
 from bert_keras.inference.served_model import ServedModel
+from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.serving.batch_choice import (
+    about_as_long,
+    of_one_shape,
+    rows_of,
+    that_fit,
+)
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 from bert_keras.text.preprocessor import Preprocessor
@@ -97,8 +104,12 @@ class Signature:
         """Return the rows of N texts, given as a list of N values for each input."""
         raise NotImplementedError
 
-    def compute(self, rows: Sequence[Row]) -> Answers:
-        """Return the answers of rows, [B, …] each."""
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        """Return the places of rows to compute with the first, see `batch_choice`."""
+        return about_as_long(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        """Return the answers of rows, [B, …] each, and the tokens, padding included."""
         raise NotImplementedError
 
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
@@ -118,11 +129,13 @@ class TextSignature(Signature):
 
     Args:
         lengths: returns the tokens of each text, int32 [B].
+        packs: whether the graph lays several texts in a row.
     """
 
-    def __init__(self, *given: Any, lengths: Callable[..., Any]) -> None:
+    def __init__(self, *given: Any, lengths: Callable[..., Any], packs: bool) -> None:
         super().__init__(*given)
         self._lengths = lengths
+        self._packs = packs
         self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
         ranks = [len(each.shape) for each in self.inputs]
         self._listed = ranks.index(2) if 2 in ranks else None
@@ -132,10 +145,14 @@ class TextSignature(Signature):
         values = zip(*parts, strict=True)
         return [Row(size, each) for size, each in zip(lengths, values, strict=True)]
 
-    def compute(self, rows: Sequence[Row]) -> Answers:
-        return self._call(
-            _tensors(list(zip(*(row.values for row in rows), strict=True)))
-        )
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        return (that_fit if self._packs else about_as_long)(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        parts = list(zip(*(row.values for row in rows), strict=True))
+        lengths = [row.length for row in rows]
+        size = sum(lengths) if self._packs else len(lengths) * max(lengths)
+        return self._call(_tensors(parts)), size
 
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
         if not self._wide:
@@ -152,22 +169,29 @@ class TextSignature(Signature):
 
 
 class TokenSignature(Signature):
-    """Texts that are tokenized once; batches are made of their ids.
+    """Texts that are tokenized once; batches are packed rows of their ids.
 
     Args:
         tokenize: returns ids and segments of all texts, int32 [N], and the length of
             each text, int [B].
+        packed: returns the answers to a batch dict of packed rows.
         pad_id: fills the rows.
         multiple: row lengths are rounded up to it.
 
-    `function` is that of the signature `ids`.
+    `function` is that of the signature `ids`, for one text.
     """
 
     def __init__(
-        self, *given: Any, tokenize: Callable[..., Any], pad_id: int, multiple: int
+        self,
+        *given: Any,
+        tokenize: Callable[..., Any],
+        packed: Callable[[dict[str, Any]], Mapping[str, Any]],
+        pad_id: int,
+        multiple: int,
     ) -> None:
         super().__init__(*given)
         self._tokenize = tokenize
+        self._packed = packed
         self._pad_id = pad_id
         self._multiple = multiple
 
@@ -179,17 +203,35 @@ class TokenSignature(Signature):
             for size, end in zip(lengths, ends, strict=True)
         ]
 
-    def compute(self, rows: Sequence[Row]) -> Answers:
-        longest = max(row.length for row in rows)
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        return that_fit(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        where = rows_of([row.length for row in rows])
+        longest = where[2]
         width = -(-longest // self._multiple) * self._multiple
-        ids = np.full((len(rows), width), self._pad_id, np.int32)
-        segments, mask = np.zeros_like(ids), np.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : row.length], segments[place, : row.length] = row.values
-            mask[place, : row.length] = 1
-        batch = {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+        shape = (max(where[0]) + 1, width)
+        ids = np.full(shape, self._pad_id, np.int32)
+        segments, positions, texts = (np.zeros(shape, np.int32) for _ in range(3))
+        starts = np.zeros(len(rows), np.int32)
+        for place, (row, line, column) in enumerate(zip(rows, *where[:2], strict=True)):
+            span = (line, slice(column, column + row.length))
+            ids[span], segments[span] = row.values
+            positions[span] = np.arange(row.length)
+            texts[span] = place + 1  # any number that differs within a row
+            starts[place] = line * width + column
+        batch = {
+            "token_ids": ids,
+            "segment_ids": segments,
+            "padding_mask": (texts > 0).astype(np.int32),
+        }
+        if len(rows) > 1:
+            batch["position_ids"], batch["sequence_ids"] = positions, texts
+            batch["cls_positions"] = starts
         tensors = {name: tf.constant(values) for name, values in batch.items()}
-        return _arrays(self.function(**tensors))
+        if len(rows) > 1:
+            return _arrays(self._packed(tensors)), ids.size
+        return _arrays(self.function(**tensors)), ids.size
 
 
 class IdsSignature(Signature):
@@ -211,9 +253,13 @@ class IdsSignature(Signature):
             rows.append(Row(max(array.size for array in arrays), arrays, shapes))
         return rows
 
-    def compute(self, rows: Sequence[Row]) -> Answers:
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        return of_one_shape(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         parts = zip(*(row.values for row in rows), strict=True)
-        return self._call([tf.constant(np.stack(part)) for part in parts])
+        size = sum(row.length for row in rows)
+        return self._call([tf.constant(np.stack(part)) for part in parts]), size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +288,8 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     else:
         model.preprocessor = padded  # attention costs least with one text a row
         functions = _functions_of(model)
-        tokens_alone = task.answers_ids and set(functions["ids"].inputs) == set(_IDS)
+        ids = {*_IDS, *PACKED_INPUTS}
+        tokens_alone = task.answers_ids and set(task.inputs()) == ids
     texts = {name: list(specs) for name, specs in task.signatures().items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
@@ -261,12 +308,16 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
                 *given,
                 functions["ids"].call,
                 tokenize=_graph(_tokenized(padded), specs),
+                packed=_packed(model),
                 pad_id=padded.tokenizer.pad_id,
                 multiple=padded.length_multiple,
             )
         else:
             lengths = _graph(_measured(task, padded), specs)
-            found[name] = TextSignature(*given, function.call, lengths=lengths)
+            packs = model.preprocessor.layout == "packed"
+            found[name] = TextSignature(
+                *given, function.call, lengths=lengths, packs=packs
+            )
     return found
 
 
@@ -305,6 +356,19 @@ def _tokenized(preprocessor: Preprocessor) -> Callable[..., Any]:
         return ids.values, segments.values, ids.row_lengths()
 
     return tokenize
+
+
+def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
+    """Return a function of packed rows, see `pack_rows`."""
+
+    def answer(batch: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return model.task.answer(model(batch, training=False), batch)
+
+    specs = {
+        name: tf.TensorSpec(each.shape, each.dtype, name=name)
+        for name, each in model.task.inputs().items()
+    }
+    return tf.function(answer, input_signature=[specs], autograph=False)
 
 
 def _measured(task: Task, preprocessor: Preprocessor) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 from serving.conftest import Client, Folders
 
 Predict = Callable[[str, Any], list[dict[str, Any]]]
@@ -86,9 +88,8 @@ def test_lists_of_words_are_tagged(client: Client) -> None:
 
 
 def test_ids_are_answered(client: Client, folders: Folders) -> None:
-    batch = load(folders.spam).model.preprocessor.replace(layout="padded")(
-        tf.constant(TEXTS)
-    )
+    tokenizer = WordPieceTokenizer.from_folder(folders.spam)
+    batch = Preprocessor(tokenizer, layout="padded")(tf.constant(TEXTS))
     inputs = {name: value.numpy().tolist() for name, value in batch.items()}
     names = ("token_ids", "segment_ids", "padding_mask")
     asked = {"signature_name": "ids", "inputs": {name: inputs[name] for name in names}}

@@ -28,6 +28,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._in_head = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -49,9 +50,20 @@ class LimitedConnection(HttpToolsProtocol):
         if self._head_bytes > _HEAD_BYTES:
             self._refuse(431, b"Request Header Fields Too Large")
 
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
+        self._in_head = False
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Part of a head may have come with the request before.
+        if self._in_head and not self._is_answering():
+            self._wait_for_head()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

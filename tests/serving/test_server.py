@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -161,30 +160,26 @@ def test_sigterm_answers_what_was_accepted(folders: Folders) -> None:
     """The command exits 0, its logs are JSON and hold no text."""
     command = [sys.executable, "-m", "bert_keras", "serve", f"spam={folders.spam}"]
     command += ["--port", "0", "--no-grpc"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    )
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if line.startswith("serving spam on http://127.0.0.1:"):
-            break
-    client = Client(lines[-1].split()[-1])
-    text = "secret words " * 100
-    with socket.create_connection(("127.0.0.1", client.port)) as connection:
-        body = json.dumps({"instances": [text]}).encode()
-        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body[:20])
-        time.sleep(0.3)  # the head is read
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        connection.sendall(body[20:])
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-    with pytest.raises(OSError):
-        client.get("/v1/models")
-    rest = process.stderr.read()
-    assert process.wait(60) == 0
+    with subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = [line for line, _ in zip(process.stderr, "12", strict=False)]
+        assert lines[1].startswith("serving spam on http://127.0.0.1:")
+        client = Client(lines[1].split()[-1])
+        body = json.dumps({"instances": ["secret words " * 100]}).encode()
+        with socket.create_connection(("127.0.0.1", client.port)) as connection:
+            head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"
+            connection.sendall(f"{head}\r\n\r\n".encode() + body[:20])
+            time.sleep(0.3)  # the head is read
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            connection.sendall(body[20:])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        with pytest.raises(OSError):
+            client.get("/v1/models")
+        rest = process.stderr.read()
+        assert process.wait(60) == 0
     told = [json.loads(line) for line in [*lines, *rest.splitlines()] if line[0] == "{"]
     assert [each["event"] for each in told] == ["model loaded", "request"]
     assert told[1]["texts"] == 1

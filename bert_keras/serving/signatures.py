@@ -282,14 +282,15 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     """
     task = model.task
     padded = model.preprocessor.replace(layout="padded")
+    packed = None
     if isinstance(model, ServedModel):
         functions = _functions_of_saved(model)
-        tokens_alone = False
     else:
         model.preprocessor = padded  # attention costs least with one text a row
         functions = _functions_of(model)
-        ids = {*_IDS, *PACKED_INPUTS}
-        tokens_alone = task.answers_ids and set(task.inputs()) == ids
+        is_plain = task.answers_ids and type(task).respond is Task.respond
+        if is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
+            packed = _packed(model)
     texts = {name: list(specs) for name, specs in task.signatures().items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
@@ -297,18 +298,18 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        traced = functions["ids"] if tokens_alone else function
+        traced = functions["ids"] if packed else function  # has the same answers
         outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
         given = (name, inputs, outputs)
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
-        elif tokens_alone:
+        elif packed and all(len(each.shape) == 1 for each in inputs):
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,
                 tokenize=_graph(_tokenized(padded), specs),
-                packed=_packed(model),
+                packed=packed,
                 pad_id=padded.tokenizer.pad_id,
                 multiple=padded.length_multiple,
             )

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.logs import LOG
+from bert_keras.serving.logs import LOG, log_error
 from bert_keras.serving.open_inference import OpenInference
 from bert_keras.serving.openapi import openapi
 from bert_keras.serving.rest import Rest, json_response
@@ -82,12 +82,12 @@ class App:
         except TimeoutError:
             LOG.warning("a client does not read its answer")
             raise
-        except Exception:
-            LOG.exception("an error of the server")
+        except Exception as error:
+            log_error("an error of the server", error)
             if code:
                 raise
-            error = RequestError("an error of the server", status=500)
-            await _error_response(error)(scope, receive, counting)
+            told_error = RequestError("an error of the server", status=500)
+            await _error_response(told_error)(scope, receive, counting)
         finally:
             self._service.count(told, code or 500)
 

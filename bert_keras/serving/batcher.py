@@ -23,7 +23,7 @@ from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Row, Signature
 
 _THREADS = 2  # one prepares what the other one computes next
-_TEXTS_AT_ONCE = 1024  # tokenized in one call
+_BYTES_AT_ONCE = 256 * 1024  # of texts that are tokenized in one call
 _WINDOW = 1024  # of the rows that wait, those compared by length
 
 Seen = Callable[[Sequence[Row], int], object]
@@ -97,27 +97,30 @@ class Batcher:
     def _work(self) -> None:
         while True:
             jobs, places = self._next()
-            if jobs:
-                self._prepare(jobs)
-            elif places:
-                try:
-                    self._compute(places)
-                finally:
-                    with self._changed:
-                        self._computing -= 1
-                        self._changed.notify_all()
-            else:
+            if not jobs and not places:
                 return
+            try:
+                if jobs:
+                    self._prepare(jobs)
+                else:
+                    self._compute(places)
+            except Exception as error:  # the thread must go on
+                for job in jobs or [place.job for place in places]:
+                    job.fail(error)
+            if places:
+                with self._changed:
+                    self._computing -= 1
+                    self._changed.notify_all()
 
     def _next(self) -> tuple[list[_Job], list[_Place]]:
         """Return requests to tokenize, or else rows to compute; none at the end."""
         with self._changed:
             while True:
                 if self._new:
-                    jobs, count = [], 0
-                    while self._new and count < _TEXTS_AT_ONCE:
+                    jobs, size = [], 0
+                    while self._new and size < _BYTES_AT_ONCE:
                         jobs.append(self._new.popleft())
-                        count += jobs[-1].count
+                        size += jobs[-1].size
                     return jobs, []
                 oldest = self._oldest()
                 if oldest is None:
@@ -231,6 +234,7 @@ class _Job:
         self.signature = signature
         self.parts = parts
         self.count = len(parts[0])
+        self.size = sum(len(value) for part in parts for value in part)
         self.arrived = time.monotonic()
         self.future: concurrent.futures.Future[Answers] = concurrent.futures.Future()
         self._lock = threading.Lock()

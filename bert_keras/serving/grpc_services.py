@@ -19,7 +19,7 @@ from tensorflow_serving.apis import (
 )
 
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.logs import LOG
+from bert_keras.serving.logs import log_error
 from bert_keras.serving.service import Service, Told
 from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
 
@@ -77,7 +77,7 @@ class _Answering:
             self._service.count(self.told, self._code if error is None else 499)
             return
         if not isinstance(error, RequestError):
-            LOG.error("an error of the server", exc_info=error)
+            log_error("an error of the server", error)
             error = RequestError("an error of the server", status=500)
         self._service.count(self.told, error.status)
         code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)

@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 import sys
+import traceback
 from typing import Any
 
 LOG = logging.getLogger("bert_keras.serving")
@@ -23,9 +24,25 @@ class JsonLines(logging.Formatter):
             "event": record.getMessage(),
             **getattr(record, "told", {}),
         }
-        if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1]:
+            told |= _places(record.exc_info[1])
         return json.dumps(told, ensure_ascii=False)
+
+
+def log_error(event: str, error: BaseException) -> None:
+    """Log an error that nobody expects, by its type and where it was raised.
+
+    Its message is left out: TensorFlow writes the texts into some.
+    """
+    LOG.error(event, extra={"told": _places(error)})
+
+
+def _places(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return {
+        "error": type(error).__name__,
+        "places": [f"{each.filename}:{each.lineno}" for each in frames],
+    }
 
 
 def log_to_stderr(*, is_quiet: bool = False) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import re
 import threading
@@ -21,11 +20,11 @@ from bert_keras.inference.export import versions
 from bert_keras.serving.batcher import Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
+from bert_keras.serving.logs import LOG, log_error
 from bert_keras.serving.version import Version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _REMEMBERED = 10  # states of former versions that a status tells
-_LOG = logging.getLogger("bert_keras.serving")
 SeenOf = Callable[[str], Seen]
 
 
@@ -154,7 +153,10 @@ class Models:
 
     def _watch(self) -> None:
         while not self._end.wait(self._seconds):
-            self.look()
+            try:
+                self.look()
+            except Exception as error:  # such as a folder that cannot be read now
+                log_error("no new versions can be looked for", error)
 
 
 class _Model:
@@ -207,7 +209,7 @@ class _Model:
             except Exception as error:  # a broken export must not end the service
                 self._failed[number] = stands
                 self._set(number, None)
-                _LOG.error(
+                LOG.error(
                     "a new version cannot be loaded",
                     extra={
                         "told": {
@@ -249,7 +251,7 @@ class _Model:
         self._set(number, "LOADING")
         version = Version(path, number, config=self._config, seen=self._seen)
         self._set(number, "AVAILABLE")
-        _LOG.info(
+        LOG.info(
             "model loaded",
             extra={
                 "told": {"model": self.name, "version": number, "task": version.task}

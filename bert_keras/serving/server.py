@@ -93,6 +93,7 @@ class Server:
         self._is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
+        self._is_stopped = False
         log_to_stderr(is_quiet=is_quiet)
         try:
             metrics = Metrics(lambda: self._models.queued())
@@ -138,6 +139,7 @@ class Server:
 
         It may be called from any thread, and from a signal handler.
         """
+        self._is_stopped = True
         if self._loop is not None and self._end is not None:
             with contextlib.suppress(RuntimeError):  # has ended already
                 self._loop.call_soon_threadsafe(self._end.set)
@@ -175,7 +177,9 @@ class Server:
         from bert_keras.serving.app import App
         from bert_keras.serving.http_connection import LimitedConnection
 
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._end, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        if self._is_stopped:
+            self._end.set()
         most = self._config.max_connections
         connection = type("Connection", (LimitedConnection,), {"max_connections": most})
         http = _http_server(App(self._service), connection)
@@ -183,7 +187,8 @@ class Server:
         task = asyncio.create_task(http.serve([self._socket]))
         while not http.started and not task.done():
             await asyncio.sleep(0.001)
-        started()
+        if http.started:
+            started()
         await asyncio.wait(
             [task, asyncio.create_task(self._end.wait())],
             return_when=asyncio.FIRST_COMPLETED,

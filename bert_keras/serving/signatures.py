@@ -142,8 +142,14 @@ class TextSignature(Signature):
 
     def rows_of(self, parts: Parts) -> list[Row]:
         lengths = self._lengths(*_tensors(parts)).numpy().tolist()
-        values = zip(*parts, strict=True)
-        return [Row(size, each) for size, each in zip(lengths, values, strict=True)]
+        rows = [
+            Row(size, values)
+            for size, values in zip(lengths, zip(*parts, strict=True), strict=True)
+        ]
+        if self._listed is not None and len(parts) > 1:
+            for row in rows:  # each choice is computed with its context
+                row.length *= len(row.values[self._listed])
+        return rows
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
         return (that_fit if self._packs else about_as_long)(lengths, max_tokens)

@@ -51,7 +51,11 @@ class Version:
             timeout_ms=config.batch_timeout_ms,
             seen=seen,
         )
-        self._warm_up()
+        try:
+            self._warm_up()
+        except BaseException:
+            self._batcher.close()
+            raise
 
     def signature(self, name: str) -> Signature:
         """Return a signature; an empty name means the default one.

@@ -29,7 +29,7 @@ class Doubling(Signature):
 
     def rows_of(self, parts: Parts) -> list[Row]:
         self.prepared.append(len(parts[0]))
-        return [Row(abs(value), value) for value in parts[0]]
+        return [Row(abs(int(value)), int(value)) for value in parts[0]]
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         values = [row.values for row in rows]
@@ -58,9 +58,15 @@ def blocked(batcher: Batcher, signature: Doubling) -> list[Future[Answers]]:
     signature.go_on.clear()
     futures = []
     for _ in batcher._threads:
-        futures.append(batcher.submit(signature, [[1]]))
+        futures.append(submitted(batcher, signature, [1]))
         until(lambda: len(signature.batches) == len(futures))
     return futures
+
+
+def submitted(
+    batcher: Batcher, signature: Doubling, values: list[int]
+) -> Future[Answers]:
+    return batcher.submit(signature, [[b"%d" % value for value in values]])
 
 
 def until(holds: Any) -> None:
@@ -75,7 +81,7 @@ def test_requests_gather_while_others_are_computed(
 ) -> None:
     first = blocked(batcher, signature)
     texts = [[10, 11], [10], [90], [11, 10]]
-    futures = [batcher.submit(signature, [values]) for values in texts]
+    futures = [submitted(batcher, signature, values) for values in texts]
     until(lambda: batcher.queued == 4)
     signature.go_on.set()
     for values, future in zip(texts, futures, strict=True):
@@ -92,7 +98,7 @@ def test_a_request_that_fails_fails_alone(
 ) -> None:
     blocked(batcher, signature)
     texts = [[12], [13, 12], [-12], [14]]
-    futures = [batcher.submit(signature, [values]) for values in texts]
+    futures = [submitted(batcher, signature, values) for values in texts]
     signature.go_on.set()
     wait(futures, 20)
     assert futures[0].result()["y"].tolist() == [24.0]
@@ -108,8 +114,8 @@ def test_a_cancelled_request_is_not_computed(
     batcher: Batcher, signature: Doubling
 ) -> None:
     blocked(batcher, signature)
-    gone = batcher.submit(signature, [[50]])
-    stays = batcher.submit(signature, [[20]])
+    gone = submitted(batcher, signature, [50])
+    stays = submitted(batcher, signature, [20])
     assert gone.cancel()
     signature.go_on.set()
     assert stays.result(20)["y"].tolist() == [40.0]
@@ -120,7 +126,7 @@ def test_a_long_request_is_computed_in_parts(
     batcher: Batcher, signature: Doubling
 ) -> None:
     values = [30, 500, 31, 500, 29, 30, 32]
-    answers = batcher.submit(signature, [values]).result(20)
+    answers = submitted(batcher, signature, values).result(20)
     assert answers["y"].tolist() == [2.0 * value for value in values]
     assert all(sum(batch) <= 128 for batch in signature.batches if 500 not in batch)
     assert signature.batches.count([500]) == 2
@@ -129,18 +135,18 @@ def test_a_long_request_is_computed_in_parts(
 def test_close_answers_what_was_submitted(signature: Doubling) -> None:
     batcher = Batcher(max_batch_tokens=100, timeout_ms=5000)
     blocked(batcher, signature)
-    futures = [batcher.submit(signature, [[number]]) for number in (5, 60, 7)]
+    futures = [submitted(batcher, signature, [number]) for number in (5, 60, 7)]
     threading.Timer(0.05, signature.go_on.set).start()
     batcher.close()
     assert [f.result(0)["y"].tolist() for f in futures] == [[10.0], [120.0], [14.0]]
     assert not any(thread.is_alive() for thread in batcher._threads)
     with pytest.raises(RuntimeError):
-        batcher.submit(signature, [[1]])
+        submitted(batcher, signature, [1])
 
 
 def test_a_row_alone_does_not_wait(signature: Doubling) -> None:
     batcher = Batcher(max_batch_tokens=100, timeout_ms=10_000)
     start = time.monotonic()
-    batcher.submit(signature, [[1]]).result(20)
+    submitted(batcher, signature, [1]).result(20)
     assert time.monotonic() - start < 5
     batcher.close()

@@ -281,6 +281,20 @@ def _serve(options: argparse.Namespace) -> None:
     serve(options.paths, config=config, is_quiet=options.quiet)
 
 
+def _deploy(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.serving.deployment import write_deployment
+
+    print(
+        write_deployment(
+            options.folder,
+            options.models,
+            image=options.image,
+            storage=options.storage,
+        )
+    )
+
+
 def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
     settings = parse_settings(model.task, options.settings)
@@ -467,6 +481,7 @@ _VERBS = {
     "search": _search,
     "export": _export,
     "serve": _serve,
+    "deploy": _deploy,
     "convert": _convert,
     "info": _info,
     "tasks": _tasks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import http.client
+import importlib.util
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -12,10 +13,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette")
-
 from bert_keras.serving import ServeConfig, Server
 
+# Without the packages of the server, those of its clients are still tested.
+_OF_THE_SERVER = ("grpc_services", "http_connection", "models", "open_inference")
+_OF_THE_SERVER += ("rest", "server")
+collect_ignore: list[str] = []
+if importlib.util.find_spec("starlette") is None:
+    collect_ignore += [f"test_{name}.py" for name in _OF_THE_SERVER]
 KEYS = ("bert_keras.serving", "uvicorn.error")
 
 

@@ -154,7 +154,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.track(model.preprocessor.tokenizer)
-    endpoints = _signatures(model)
+    endpoints = signature_functions(model)
     for name, function in endpoints.items():
         archive.add_endpoint(name, function)
     archive.write_out(os.fspath(folder), verbose=False)
@@ -207,8 +207,10 @@ def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
 
 
-def _signatures(model: TaskModel) -> dict[str, Any]:
-    """Return one tf.function an endpoint."""
+def signature_functions(model: TaskModel) -> dict[str, Any]:
+    """Return the tf.function of each signature, see `export_model`; each is traced with
+    its `input_signature`, and returns the answers by name.
+    """
     task = model.task
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
     # One text a row has its own rank: as the Keras inputs, but for the batch.

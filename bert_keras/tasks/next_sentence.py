@@ -162,7 +162,7 @@ def pairs_of_documents(
     numbered = [document for document in numbered if document]
     if len(numbered) < 2:
         raise DataError(
-            "must hold two documents or more, one sentence a line, separated by blank lines; "
+            "must hold two documents or more, separated by blank lines; "
             f"holds {len(numbered)}",
             path=path,
         )

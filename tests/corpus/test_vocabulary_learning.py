@@ -386,7 +386,7 @@ def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
         action = lambda t=texts, c=corpus: learn_vocabulary(  # noqa: E731
             t, to_sentences=c.sentences, folder=tmp_path, max_words=1000
         )
-        refused(action, str(kept), "other texts", "delete it")
+        refused(action, str(kept), "texts other than", "delete it")
     refused(lambda: learn(Corpus(), tmp_path, lowercase=False), "`lowercase` True")
     refused(
         lambda: learn_vocabulary(Corpus(), folder=tmp_path, max_words=1000),
@@ -400,7 +400,7 @@ def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
     # More texts than those of a run that had counted all.
     kept.unlink()
     learn(Corpus(), tmp_path)
-    refused(lambda: learn(Corpus(70), tmp_path), "other texts")
+    refused(lambda: learn(Corpus(70), tmp_path), "texts other than")
     (tmp_path / "config.json").write_text("{}")
     refused(lambda: learn(Corpus(), tmp_path), "must not hold a model")
 

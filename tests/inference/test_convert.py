@@ -227,7 +227,7 @@ def test_an_old_folder_of_the_same_format_is_replaced(
     convert(spam_folder, tmp_path / "out", to="google")
     assert_same_weights(tmp_path / "out", spam_folder)
     folder = Path(shutil.copytree(encoder_folder, tmp_path / "model"))
-    refused(lambda: convert(folder, folder, to="google"), "another place")
+    refused(lambda: convert(folder, folder, to="google"), "a different place")
     assert_same_weights(folder, encoder_folder)
 
 

@@ -328,7 +328,7 @@ def test_a_run_of_other_settings_is_refused(
         "holds a run with another `data[0]",
     )
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="must be a new folder or that of a run"):
+    with pytest.raises(CheckpointError, match="must be a new folder or a run"):
         run(place, tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -533,7 +533,7 @@ def test_masks_of_the_config_stand_above_those_of_the_data(
             refused(
                 lambda d=data, c=change: run(place, tmp_path / "run", d, **c),
                 f"`{next(iter(change))}` must be",
-                "for data whose masks are written out",
+                "for data with stored masks",
             )
     refused(lambda: masking(mask_share=0.7, random_share=0.7), "1 at most together")
     assert not (tmp_path / "run").exists()

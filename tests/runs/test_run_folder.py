@@ -94,7 +94,7 @@ def test_broken_curves_end_there(tmp_path: Path, line: bytes) -> None:
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or that of a run")
+    refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or a run")
     refused(lambda: RunFolder(tmp_path / "thesis.tex", {}), "must be a new folder")
 
 

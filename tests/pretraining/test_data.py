@@ -347,7 +347,7 @@ def test_another_job_is_refused(tmp_path: Path) -> None:
         assert files_of(folder) == before[name]
     done = tmp_path / "done"
     refused(lambda: write(done, list(some_documents())[:10]), "part-", "text")
-    refused(lambda: write(done, more), "part-", "other text")
+    refused(lambda: write(done, more), "part-", "text other")
 
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,16 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError, reason_of
+from bert_keras.errors import BertKerasError, CheckpointError, reason_of, shown
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
+from bert_keras.inference.warmup import (
+    BATCHING,
+    WARMUP,
+    warmup_requests,
+    whole_words,
+    write_batching,
+    write_warmup,
+)
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
@@ -41,11 +49,12 @@ _FILES = frozenset(  # of a SavedModel of ours
         "saved_model.pb",
         "fingerprint.pb",
         "assets",
+        BATCHING,
         "variables/variables.index",
         "variables/variables.data-00000-of-00001",
         *(
             f"{EXTRA}/{name}"
-            for name in ("vocab.txt", "tokenizer_config.json", "answers.json")
+            for name in ("vocab.txt", "tokenizer_config.json", "answers.json", WARMUP)
         ),
     )
 )
@@ -60,7 +69,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` where answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
-    for people and for `load`; the graph does not read them.
+    for people and for `load`; the graph does not read them. A server reads the warm-up
+    requests in it, and the batching parameters beside the graph; see `warmup`.
 
     Args:
         model: a task model with its preprocessor.
@@ -141,7 +151,8 @@ def _publish(new: Path, target: Path) -> Path:
 
 
 def _write(model: TaskModel, folder: Path) -> None:
-    _save_graphs(model, _signatures(model), folder)
+    endpoints = _signatures(model)
+    _save_graphs(model, endpoints, folder)
     written = saved_model_pb2.SavedModel.FromString(
         (folder / "saved_model.pb").read_bytes()
     )
@@ -158,9 +169,39 @@ def _write(model: TaskModel, folder: Path) -> None:
     }
     text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
     (extra / ANSWERS).write_text(text, encoding="utf-8")
+    _write_for_servers(model, endpoints, folder)
 
 
-def _save_graphs(model: TaskModel, functions: dict[str, Any], folder: Path) -> None:
+def _write_for_servers(
+    model: TaskModel, endpoints: Mapping[str, Any], folder: Path
+) -> None:
+    """Write warm-up requests that the graph has answered, and batching parameters.
+
+    Raises:
+        BertKerasError: the graph refuses a request; a server would not load the model.
+    """
+    signatures = model.task.signatures()
+    words = whole_words(model.preprocessor.tokenizer.vocabulary)
+    length = model.preprocessor.max_length
+    requests = list(warmup_requests(signatures, words=words, max_length=length))
+    for name, inputs in requests:
+        try:
+            endpoints[name](*inputs.values())
+        except (tf.errors.OpError, ValueError) as error:
+            raise BertKerasError(
+                f"the signature `{name}` must answer any texts, since a server asks it "
+                f"for a warm-up; it refuses {shown(_plain(inputs))}: {reason_of(error)}"
+            ) from None
+    write_warmup(folder / EXTRA / WARMUP, requests)
+    write_batching(folder / BATCHING, signatures)
+
+
+def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    """Return the first row of each input, for errors."""
+    return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
+
+
+def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -> None:
     """Write the SavedModel of some tf.functions, and the variables that they use.
 
     As Keras's `ExportArchive`, which traces each of them twice: that takes twice as

@@ -29,6 +29,7 @@ from bert_keras.distribution.replicas import seed_states
 from bert_keras.inference.export import export_model
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.warmup import WARMUP
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.task_model import TaskModel, as_tensors
@@ -317,14 +318,19 @@ def exports(
 
 
 @pytest.fixture
-def served(
+def exported(
     trained: Trained,
     exports: Callable[..., tuple[Path, Predictor]],
     request: pytest.FixtureRequest,
-) -> Predictor:
-    """Return the export of a trained model, loaded."""
+) -> tuple[Path, Predictor]:
+    """Return the folder of a trained model's export, and the export as it is loaded."""
     name, form = request.node.callspec.params["trained"]
-    return exports(name if trained.is_first else f"{name}-{form}", trained.model)[1]
+    return exports(name if trained.is_first else f"{name}-{form}", trained.model)
+
+
+@pytest.fixture
+def served(exported: tuple[Path, Predictor]) -> Predictor:
+    return exported[1]
 
 
 def test_an_export_gives_the_same_answers(trained: Trained, served: Predictor) -> None:
@@ -356,6 +362,25 @@ def test_an_export_is_asked_and_scored_as_the_model(
         assert_near(served.predict(other), trained.predictor.predict(other))
     assert served.predict([]) == []
     assert_near(evaluate(served, columns), evaluate(trained.predictor, columns))
+
+
+def test_an_export_answers_each_warm_up_request(
+    trained: Trained, exported: tuple[Path, Predictor]
+) -> None:
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    signatures = trained.case.task.signatures()
+    version, served = exported
+    asked = set()
+    for record in tf.data.TFRecordDataset(str(version / "assets.extra" / WARMUP)):
+        request = logs.PredictionLog.FromString(record.numpy()).predict_log.request
+        name = request.model_spec.signature_name
+        given = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
+        assert set(given) == {spec.name for spec in signatures[name]}
+        parts = tuple(tf.constant(given[spec.name]) for spec in signatures[name])
+        for value in served.model.answer(parts).values():
+            assert len(value) == len(parts[0])
+        asked.add(name)
+    assert asked == set(signatures)
 
 
 def test_a_task_comes_back_from_its_config(trained: Trained) -> None:

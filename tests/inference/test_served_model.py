@@ -213,6 +213,7 @@ def test_the_command_line_asks_it(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    load_once: None,
 ) -> None:
     from bert_keras.cli.main import main
 

@@ -207,6 +207,7 @@ def test_the_command_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    load_once: None,
 ) -> None:
     folder = str(save_model(model, tmp_path / "model"))
     file = tmp_path / "rows.jsonl"

@@ -475,7 +475,8 @@ def test_the_temperature_makes_scores_as_sure_as_right(
     def loss(task: QuestionAnswering) -> float:
         model.task = task
         sure = measured()["score"]
-        return float(-np.log(np.where(right, sure, 1 - sure)).mean())
+        likely = np.maximum(np.where(right, sure, 1 - sure), 1e-7)
+        return float(-np.log(likely).mean())
 
     best = tuned.temperature
     losses = [loss(with_task(model, temperature=t)) for t in (best, 0.8 * best, 1.0)]

@@ -259,7 +259,7 @@ def test_the_order_of_a_batch_does_not_matter(trained: Trained) -> None:
     answers = {k: v.numpy()[::-1] for k, v in trained.model.answer(flipped).items()}
     wanted = trained.answers()
     if {"n_best_starts", "summary"} & set(wanted):
-        assert trained.tied.sum() == 1
+        assert 1 <= trained.tied.sum() <= 2
         for name in {"starts", "ends", "n_best_starts", "n_best_ends"} & set(wanted):
             for found in (answers, wanted):  # in the tied row, all but the place
                 found[name] = found[name][~trained.tied]

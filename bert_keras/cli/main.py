@@ -32,6 +32,7 @@ from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
+from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.text.tokenizer_files import read_folder
 from bert_keras.training.config import TrainConfig
@@ -272,6 +273,14 @@ def _export(options: argparse.Namespace) -> None:
     print(export_model(model, options.output))
 
 
+def _serve(options: argparse.Namespace) -> None:
+    config = config_of(options, ServeConfig)
+    load_tensorflow()
+    from bert_keras.serving.server import serve
+
+    serve(options.paths, config=config, is_quiet=options.quiet)
+
+
 def _deploy(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.serving.deployment import write_deployment
@@ -471,6 +480,7 @@ _VERBS = {
     "features": _features,
     "search": _search,
     "export": _export,
+    "serve": _serve,
     "deploy": _deploy,
     "convert": _convert,
     "info": _info,

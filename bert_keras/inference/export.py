@@ -151,7 +151,7 @@ def _publish(new: Path, target: Path) -> Path:
 
 
 def _write(model: TaskModel, folder: Path) -> None:
-    endpoints = _signatures(model)
+    endpoints = signature_functions(model)
     _save_graphs(model, endpoints, folder)
     written = saved_model_pb2.SavedModel.FromString(
         (folder / "saved_model.pb").read_bytes()
@@ -219,8 +219,10 @@ def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -
     tf.saved_model.save(saved, os.fspath(folder), signatures=graphs)
 
 
-def _signatures(model: TaskModel) -> dict[str, Any]:
-    """Return one tf.function an endpoint."""
+def signature_functions(model: TaskModel) -> dict[str, Any]:
+    """Return the tf.function of each signature, see `export_model`; each is traced with
+    its `input_signature`, and returns the answers by name.
+    """
     task = model.task
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
     # One text a row has its own rank: as the Keras inputs, but for the batch.

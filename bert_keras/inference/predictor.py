@@ -159,7 +159,7 @@ class Predictor:
         """
         texts = self.model.task.texts(columns, use="score")
         stream = self._stream(self._measure, texts, batch_size=batch_size, seen=seen)
-        return _joined(list(stream))
+        return joined(list(stream))
 
     def stream(
         self, texts: tuple[Sequence[Any], ...], *, batch_size: int = 32
@@ -211,7 +211,7 @@ class Predictor:
                     parts.append(part)
                     if seen is not None:
                         seen(len(batch))
-                answers = _joined(parts)
+                answers = joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
 
@@ -237,7 +237,7 @@ def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
     return tuple(tensor.shape.rank for tensor in tensors)
 
 
-def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the answers of several batches as one.
 
     Lists of different lengths, such as the names found in each text, are filled up:

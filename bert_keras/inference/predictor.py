@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
 from bert_keras.inference.export import ANSWERS, EXTRA
+from bert_keras.inference.frozen_model import FrozenModel, freezes
 from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.served_model import (
     ServedModel,
@@ -85,28 +87,51 @@ def check_precision(precision: str) -> None:
 class Predictor:
     """Texts to answers, in batches, with the very graph that `export` writes.
 
+    A model in 16 bits runs with its weights as constants, see `FrozenModel`; they are
+    taken again when the weights have changed.
+
     Args:
         model: a task model with its preprocessor, or one that was exported.
+        freeze: `False` leaves weights as variables: no new graphs where they change
+            often, as between the epochs of a training.
     """
 
-    def __init__(self, model: TaskModel | ServedModel) -> None:
+    def __init__(self, model: TaskModel | ServedModel, *, freeze: bool = True) -> None:
         self.model = model
+        self._freezes = freeze and freezes(model)
         # Texts of about one length are computed together: hardly any padding, and
         # attention costs least with one text a row.
-        padded = model.preprocessor.replace(layout="padded")
-
-        def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(one_or_all(texts), preprocessor=padded)
-
-        def measure(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.measure(one_or_all(texts), preprocessor=padded)
+        self._padded = padded = model.preprocessor.replace(layout="padded")
 
         def lengths(*texts: Any) -> tf.Tensor:
             return model.task.lengths(padded, one_or_all(texts))[0]
 
         # Traced when they are first called.
-        self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
-        self._measure = self._graphs(measure)
+        self._lengths = self._graphs(lengths)
+        self._lock = threading.Lock()
+        self._take_weights()
+
+    def _take_weights(self) -> None:
+        """Make the graphs that hold the model's weights of now."""
+        model: Any = self.model
+        self._frozen = FrozenModel(model) if self._freezes else None
+        asked, padded = self._frozen or model, self._padded
+
+        def answer(*texts: Any) -> dict[str, tf.Tensor]:
+            return asked.answer(one_or_all(texts), preprocessor=padded)
+
+        def measure(*texts: Any) -> dict[str, tf.Tensor]:
+            return asked.measure(one_or_all(texts), preprocessor=padded)
+
+        self._answer, self._measure = self._graphs(answer), self._graphs(measure)
+
+    def _current(self, name: str) -> _Graphs:
+        """Return the graphs of a kind, for the weights that the model has now."""
+        with self._lock:
+            if self._frozen is not None and not self._frozen.is_current():
+                self._take_weights()
+            graphs: _Graphs = getattr(self, name)
+            return graphs
 
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
@@ -158,7 +183,7 @@ class Predictor:
             seen: called after each batch with the number of its rows.
         """
         texts = self.model.task.texts(columns, use="score")
-        stream = self._stream(self._measure, texts, batch_size=batch_size, seen=seen)
+        stream = self._stream("_measure", texts, batch_size=batch_size, seen=seen)
         return _joined(list(stream))
 
     def stream(
@@ -169,11 +194,11 @@ class Predictor:
         Texts are read a window of batches at a time; those of about one length are
         computed together, and then put back into their order.
         """
-        return self._stream(self._answer, texts, batch_size=batch_size)
+        return self._stream("_answer", texts, batch_size=batch_size)
 
     def _stream(
         self,
-        graphs: _Graphs,
+        kind: str,
         texts: tuple[Sequence[Any], ...],
         *,
         batch_size: int,
@@ -183,6 +208,7 @@ class Predictor:
         check_whole_number("batch_size", batch_size, least=1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
+        graphs = self._current(kind)
 
         def call(graphs: _Graphs, rows: Sequence[int]) -> Any:
             found = as_tensors([[part[row] for row in rows] for part in texts])
@@ -194,6 +220,12 @@ class Predictor:
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
+        if 0 < count <= batch_size:  # one batch needs no order and no second thread
+            answers = compute(range(count))
+            if seen is not None:
+                seen(count)
+            yield answers
+            return
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
                 rows = range(start, min(start + window, count))

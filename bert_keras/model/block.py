@@ -16,6 +16,7 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.initialization import initializer
+from bert_keras.model.layers import Dense
 from bert_keras.model.wanted_tokens import EveryToken, FirstTokens, TokensAt, shape_of
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
@@ -184,8 +185,8 @@ class Block(keras.layers.Layer):
         self.feed_forward_output = self._dense("dense", hidden_size, 5)
         self.feed_forward_norm = self._norm()
 
-    def _dense(self, name: str, units: int, offset: int) -> keras.layers.Dense:
-        return keras.layers.Dense(
+    def _dense(self, name: str, units: int, offset: int) -> Dense:
+        return Dense(
             units,
             kernel_initializer=initializer(self.initializer_range, self.seed, offset),
             dtype=self.dtype_policy,

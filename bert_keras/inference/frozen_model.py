@@ -49,9 +49,12 @@ class FrozenModel:
 
     def __init__(self, model: TaskModel) -> None:
         self._model = model
-        self._variables = model.variables
         # They share memory with the weights until these change.
-        self._values = {id(v): v.value.read_value() for v in self._variables}
+        self._values = {id(v): v.value.read_value() for v in model.variables}
+        self._places = [
+            (v.value.handle, v.value.dtype, _address(self._values[id(v)]))
+            for v in model.variables
+        ]
         # A function of its own, so that several graphs hold the weights once.
         self._run = tf.function(self._outputs, autograph=False)
 
@@ -78,10 +81,12 @@ class FrozenModel:
 
     def is_current(self) -> bool:
         """Return whether the constants are the weights that the model has now."""
-        # TensorFlow writes a new value to other memory while the old one is held.
+        # TensorFlow writes a new value to other memory while the old one is held. A
+        # raw op takes a third of the time of `variable.value.read_value()`.
+        read = tf.raw_ops.ReadVariableOp
         return all(
-            _address(variable.value.read_value()) == _address(self._values[id(variable)])
-            for variable in self._variables
+            _address(read(resource=handle, dtype=dtype)) == address
+            for handle, dtype, address in self._places
         )
 
     def _outputs(self, batch: dict[str, Any]) -> Any:
@@ -123,4 +128,5 @@ class _Constants(keras.StatelessScope):
 
 def _address(value: tf.Tensor) -> int:
     """Return where a tensor of the processor's memory lies."""
-    return np.asarray(value).ctypes.data
+    address: int = np.asarray(value).__array_interface__["data"][0]
+    return address

@@ -16,7 +16,7 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.initialization import initializer
-from bert_keras.model.layers import Dense
+from bert_keras.model.layers import Dense, LayerNorm
 from bert_keras.model.wanted_tokens import EveryToken, FirstTokens, TokensAt, shape_of
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
@@ -193,8 +193,8 @@ class Block(keras.layers.Layer):
             name=name,
         )
 
-    def _norm(self) -> keras.layers.LayerNormalization:
-        return keras.layers.LayerNormalization(
+    def _norm(self) -> LayerNorm:
+        return LayerNorm(
             epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
         )
 

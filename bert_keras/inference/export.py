@@ -23,6 +23,7 @@ from bert_keras.errors import BertKerasError, CheckpointError, reason_of
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.places import check_path
 from bert_keras.files.unfinished import new_folder
+from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
@@ -64,8 +65,11 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
     for people and for `load`; the graph does not read them.
 
+    A model in float32 has its weights as variables. One that was loaded in a mixed
+    precision has them as constants of 16 bits, half the size, see `FrozenModel`.
+
     Args:
-        model: a task model with its preprocessor.
+        model: a task model with its preprocessor, in the precision of the export.
         output: folder of the versions; made if absent. The new one appears whole.
 
     Raises:
@@ -144,7 +148,7 @@ def _publish(new: Path, target: Path) -> Path:
 
 def _write(model: TaskModel, folder: Path) -> None:
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    # Not the model: variables are found by the endpoints, and would be written twice.
     archive.track(model.preprocessor.tokenizer)
     for name, function in _signatures(model).items():
         archive.add_endpoint(name, function)
@@ -160,6 +164,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     facts = {
         "format": FORMAT,
         "task": name_of(type(model.task)),
+        "precision": model.backbone.blocks[0].dtype_policy.name,
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
         "inputs": [spec.name for spec in model.task.signatures()["serving_default"]],
@@ -171,6 +176,7 @@ def _write(model: TaskModel, folder: Path) -> None:
 def _signatures(model: TaskModel) -> dict[str, Any]:
     """Return one tf.function an endpoint."""
     task = model.task
+    asked = FrozenModel(model) if gains_by_freezing(model) else model
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
     # One text a row has its own rank: as the Keras inputs, but for the batch.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
@@ -179,14 +185,14 @@ def _signatures(model: TaskModel) -> dict[str, Any]:
     def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(one_or_all(texts))
+            return asked.answer(one_or_all(texts))
 
         return answer
 
     @tf.function(input_signature=ids, autograph=False)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
         given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
-        outputs = model(given, training=False)
+        outputs = asked(given, training=False)
         if task.answers_ids:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}

@@ -21,17 +21,15 @@ from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
 
-def freezes(model: Any) -> bool:
-    """Return whether a model predicts faster with its weights as constants.
+def gains_by_freezing(model: Any) -> bool:
+    """Return whether a model is a task model that computes in 16 bits, on one device.
 
-    That is a task model in 16 bits on processors alone.
+    In float32 there is nothing to cast.
     """
     return (
         isinstance(model, TaskModel)
         and model.backbone.blocks[0].compute_dtype in ("bfloat16", "float16")
         and replica_count(model) == 1
-        and not tf.config.list_logical_devices("GPU")
-        and not tf.config.list_logical_devices("TPU")
     )
 
 
@@ -55,8 +53,7 @@ class FrozenModel:
             (v.value.handle, v.value.dtype, _address(self._values[id(v)]))
             for v in model.variables
         ]
-        # A function of its own, so that several graphs hold the weights once.
-        self._run = tf.function(self._outputs, autograph=False)
+        self._constants: dict[tuple[int, str], Any] = {}
 
     @property
     def task(self) -> Task:
@@ -67,7 +64,8 @@ class FrozenModel:
         return self._model.preprocessor
 
     def __call__(self, batch: dict[str, Any], *, training: bool = False) -> Any:
-        return self._run(batch)
+        with _Constants(self._values, self._constants):
+            return self._model(batch, training=False)
 
     def answer(
         self, texts: Any, *, preprocessor: Preprocessor | None = None
@@ -89,10 +87,6 @@ class FrozenModel:
             for handle, dtype, address in self._places
         )
 
-    def _outputs(self, batch: dict[str, Any]) -> Any:
-        with _Constants(self._values):
-            return self._model(batch, training=False)
-
 
 class _Constants(keras.StatelessScope):
     """A scope in which each weight that is read is a constant of the graph.
@@ -101,12 +95,18 @@ class _Constants(keras.StatelessScope):
 
     Args:
         values: the weights by the `id` of their variables.
+        constants: gets a function of each constant, by this `id` and its dtype, so
+            that all graphs of a SavedModel share it; TensorFlow inlines it before it
+            looks for what it can fuse.
     """
 
-    def __init__(self, values: dict[int, tf.Tensor]) -> None:
+    def __init__(
+        self, values: dict[int, tf.Tensor], constants: dict[tuple[int, str], Any]
+    ) -> None:
         super().__init__(initialize_variables=False)
         self._values = values
-        self._constants: dict[tuple[int, int, str], tf.Tensor] = {}
+        self._constants = constants
+        self._in_graph: dict[tuple[Any, ...], tf.Tensor] = {}
         self._is_casting = False
 
     def get_current_value(self, variable: Any) -> tf.Tensor | None:
@@ -119,11 +119,21 @@ class _Constants(keras.StatelessScope):
                 value = variable.value  # that of `_values`, cast as the layer wants it
         finally:
             self._is_casting = False
-        # A loop's body is a graph of its own.
-        key = (id(tf.compat.v1.get_default_graph()), place, value.dtype.name)
+        key = (place, value.dtype.name)
         if key not in self._constants:
-            self._constants[key] = tf.constant(value.numpy())
-        return self._constants[key]
+            self._constants[key] = _constant(value.numpy())
+        # A loop's body is a graph of its own.
+        place_in_graph = (id(tf.compat.v1.get_default_graph()), *key)
+        if place_in_graph not in self._in_graph:
+            self._in_graph[place_in_graph] = self._constants[key]()
+        return self._in_graph[place_in_graph]
+
+
+def _constant(array: np.ndarray) -> Any:
+    """Return a function of a graph that returns an array."""
+    with tf.init_scope():
+        function = tf.function(lambda: tf.constant(array), autograph=False)
+        return function.get_concrete_function()
 
 
 def _address(value: tf.Tensor) -> int:

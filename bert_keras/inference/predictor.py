@@ -15,7 +15,7 @@ from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
 from bert_keras.inference.export import ANSWERS, EXTRA
-from bert_keras.inference.frozen_model import FrozenModel, freezes
+from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.served_model import (
     ServedModel,
@@ -98,7 +98,8 @@ class Predictor:
 
     def __init__(self, model: TaskModel | ServedModel, *, freeze: bool = True) -> None:
         self.model = model
-        self._freezes = freeze and freezes(model)
+        accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
+        self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)
         # Texts of about one length are computed together: hardly any padding, and
         # attention costs least with one text a row.
         self._padded = padded = model.preprocessor.replace(layout="padded")

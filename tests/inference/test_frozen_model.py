@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS
 
-from bert_keras.inference.frozen_model import FrozenModel, freezes
+from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.predictor import Predictor
 from bert_keras.tasks.classification import Classification
 
@@ -58,8 +58,8 @@ def test_a_frozen_graph_reads_no_variable(bfloat16_model: Any) -> None:
 def test_bfloat16_is_frozen_and_float32_is_not(
     make_model: Callable[..., Any], bfloat16_model: Any
 ) -> None:
-    assert freezes(bfloat16_model)
-    assert not freezes(make_model(TASK))
+    assert gains_by_freezing(bfloat16_model)
+    assert not gains_by_freezing(make_model(TASK))
 
 
 def test_frozen_answers_in_bfloat16_are_those_of_variables(bfloat16_model: Any) -> None:

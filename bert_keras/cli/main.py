@@ -161,7 +161,7 @@ def _train(options: argparse.Namespace) -> None:
         print(score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
-    _tell_of_bfloat16(options, "trains TRAINRATIO times as many examples a second")
+    _tell_of_bfloat16(options, "trains 1.2 times as many examples a second")
 
 
 def _evaluate(options: argparse.Namespace) -> None:

@@ -45,7 +45,7 @@ def prepare(work: Path, size: str) -> None:
     if not first.exists():
         import bert_keras
         from bert_keras.files.atomic import replaced_folder
-        from bert_keras.pretraining.folder import new_pretrainer, write_pretrainer
+        from bert_keras.pretraining.pretrainer import new_pretrainer, write_pretrainer
 
         tokenizer = bert_keras.WordPieceTokenizer.from_folder(vocab)
         sizes = bert_keras.BertConfig.from_preset(size, vocab_size=tokenizer.vocab_size)

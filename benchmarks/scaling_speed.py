@@ -49,9 +49,8 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     from bert_keras.distribution.replicas import distributed, summed_function
     from bert_keras.model.optimizers import AdamW
     from bert_keras.pretraining.config import PretrainConfig
-    from bert_keras.pretraining.folder import new_pretrainer
     from bert_keras.pretraining.input import pretraining_dataset
-    from bert_keras.pretraining.pretrainer import PretrainingObjective
+    from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
     from bert_keras.pretraining.progress import token_counts
     from bert_keras.text.tokenizer import WordPieceTokenizer
     from bert_keras.training.train_step import TrainStep
@@ -142,7 +141,7 @@ def write_data(folder: Path) -> None:
 
     from bert_keras import WordPieceTokenizer
     from bert_keras.pretraining import write_pretraining_data
-    from bert_keras.pretraining.data_config import PretrainingDataConfig
+    from bert_keras.pretraining.config import PretrainingDataConfig
 
     words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]

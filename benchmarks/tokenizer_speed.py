@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bert_keras.text.tokenizer import WordPieceTokenizer  # noqa: E402
-from bert_keras.text.vocabulary import SPECIAL_TOKENS  # noqa: E402
+from bert_keras.text.tokenizer_files import SPECIAL_TOKENS  # noqa: E402
 
 
 def english(data: pathlib.Path, count: int) -> tuple[str, list[str], list[str]]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bert_keras.tasks.base import Task as Task
     from bert_keras.tasks.classification import Classification as Classification
     from bert_keras.tasks.embedding import Embedding as Embedding
-    from bert_keras.tasks.masked_lm.task import MaskedLM as MaskedLM
+    from bert_keras.tasks.masked_lm import MaskedLM as MaskedLM
     from bert_keras.tasks.multi_label import MultiLabel as MultiLabel
     from bert_keras.tasks.multiple_choice import MultipleChoice as MultipleChoice
     from bert_keras.tasks.next_sentence import NextSentence as NextSentence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from bert_keras.tasks.regression import Regression as Regression
     from bert_keras.tasks.summarization import Summarization as Summarization
-    from bert_keras.tasks.tagging.feature_tagging import (
+    from bert_keras.tasks.tagging.task import (
         FeatureTagging as FeatureTagging,
     )
     from bert_keras.tasks.tagging.task import TokenClassification as TokenClassification
@@ -86,8 +86,8 @@ _PLACES = {
     "BertPretrainer": "pretraining.pretrainer",
     "Classification": "tasks.classification",
     "Embedding": "tasks.embedding",
-    "FeatureTagging": "tasks.tagging.feature_tagging",
-    "MaskedLM": "tasks.masked_lm.task",
+    "FeatureTagging": "tasks.tagging.task",
+    "MaskedLM": "tasks.masked_lm",
     "MultiLabel": "tasks.multi_label",
     "MultipleChoice": "tasks.multiple_choice",
     "NextSentence": "tasks.next_sentence",

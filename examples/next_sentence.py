@@ -3,8 +3,9 @@
     python examples/next_sentence.py ENCODER_FOLDER
 
 Trains on `examples/data/stories`: a sentence a line, a blank line between documents.
-Half of the neighbours are kept, half get a second sentence of another document. Prints
-the scores of the dev documents and the answers to two new pairs.
+Half of the neighbours are kept, half get a second sentence of another document; three
+draws give more pairs than one. Prints the scores of 120 pairs of other documents (they
+choose the epoch, too), before and after, then the answers to two new pairs.
 
 A checkpoint from BERT's pretraining has this head: it answers without any training.
 
@@ -14,25 +15,39 @@ A checkpoint from BERT's pretraining has this head: it answers without any train
 import sys
 from pathlib import Path
 
-from bert_keras import NextSentence, Predictor, TrainConfig, train
+from bert_keras import NextSentence, Predictor, TrainConfig, evaluate, train
+from bert_keras.inference.pretrained_model import new_model
+from bert_keras.tasks.next_sentence import pairs_of_documents
 
 DATA = Path(__file__).resolve().parent / "data/stories"
 PAIRS = [
-    ("She put the kettle on.", "Soon the water was boiling."),
-    ("She put the kettle on.", "The referee blew his whistle."),
+    ("She put the kettle on the stove.", "Soon the water in the kettle was boiling."),
+    ("She put the kettle on the stove.", "The referee blew his whistle."),
 ]
 
+encoder = sys.argv[1]
+text = (DATA / "train.txt").read_text(encoding="utf-8")
+documents = [block.splitlines() for block in text.split("\n\n")]
+draws = [pairs_of_documents(documents, seed=seed) for seed in range(3)]
+pairs = {
+    role: [cell for draw in draws for cell in draw[role]]
+    for role in ("text", "text_pair", "label")
+}
+dev = NextSentence.read(DATA / "dev.txt")
+config = TrainConfig(epochs=4, batch_size=8, learning_rate=2e-4, max_length=48)
+task = NextSentence(calibration="temperature")
+before = evaluate(Predictor(new_model(task, encoder, config)), dev)
 result = train(
-    NextSentence,
-    encoder=sys.argv[1],
-    train=NextSentence.read(DATA / "train.txt"),
-    dev=NextSentence.read(DATA / "dev.txt"),
+    task,
+    encoder=encoder,
+    train=pairs,
+    dev=dev,
     output="models/stories",
-    config=TrainConfig(epochs=12, batch_size=8, learning_rate=1e-4, max_length=64),
-    task_settings={"calibration": "temperature"},
+    config=config,
 )
 for name in ("accuracy", "loss", "expected_calibration_error"):
-    print(f"{name:<28} {result.scores['dev'][name]:.2f}")
+    after = result.scores["dev"][name]
+    print(f"{name:<28} before {before[name]:.2f}  after {after:.2f}")
 answers = Predictor(result.model).predict(PAIRS)
 for (first, second), answer in zip(PAIRS, answers, strict=True):
     print(f"{answer['probability']:.2f}  {first} {second}")

@@ -3,9 +3,10 @@
     python examples/question_answering.py [ENCODER_FOLDER]
 
 Fine-tunes an encoder, by default all-MiniLM-L6-v2, on `examples/data/questions`,
-exports it, and asks the SavedModel about a passage, alone and far down in a long text.
-Prints the scores on dev, then question, answer, its characters and its probability.
-So few questions teach a model its passages, not reading: SQuAD itself does that.
+exports it, and asks the SavedModel about a passage that is new to it, alone and far
+down in a long text. Prints the scores on 84 questions about other passages than those
+of training (they choose the epoch, too), before and after, then question, answer, its
+characters and its probability.
 """
 
 import sys
@@ -14,37 +15,43 @@ from pathlib import Path
 import tensorflow as tf
 
 import bert_keras
-from bert_keras import QuestionAnswering
+from bert_keras import Predictor, QuestionAnswering, TrainConfig
+from bert_keras.inference.pretrained_model import new_model
 
-HERE = Path(__file__).resolve().parent
-DATA = HERE / "data" / "questions"
+DATA = Path(__file__).resolve().parent / "data" / "questions"
+PASSAGE = """Café Mirabelle was founded in 1934 by Anatole Brisson, a baker from Lyon.
+It stands on Rue des Tanneurs, opposite the fish market. Its walls are covered with 300
+photographs of regular guests. A cup of coffee costs two euros."""
 QUESTIONS = [
-    "Who was Café Lumière founded by?",
-    "What can one see on the walls of the café?",
-    "On which street does the café stand?",
-    "How many cups of coffee are sold?",
+    "Who founded Café Mirabelle?",
+    "When was the café founded?",
+    "Where does the café stand?",
+    "How many photographs are there?",
+    "How much is a cup of coffee?",
 ]
 
 
 def main(encoder: str) -> None:
     columns = QuestionAnswering.read(DATA / "train.json")
-    passage = next(text for text in columns["context"] if text.startswith("Café"))
+    dev = QuestionAnswering.read(DATA / "dev.json")
+    task = QuestionAnswering.from_columns(columns)
+    config = TrainConfig(epochs=5, batch_size=8, learning_rate=3e-4, max_length=112)
+    before = bert_keras.evaluate(Predictor(new_model(task, encoder, config)), dev)
     result = bert_keras.train(
-        QuestionAnswering,
+        task,
         encoder=encoder,
         train=columns,
-        dev=QuestionAnswering.read(DATA / "dev.json"),
+        dev=dev,
         output="models/questions",
-        config=bert_keras.TrainConfig(
-            epochs=20, batch_size=10, learning_rate=2e-4, max_length=128
-        ),
+        config=config,
     )
-    scores = result.scores["dev"]
-    print({key: round(value, 1) for key, value in scores.items()})
+    after = result.scores["dev"]
+    for name in ("exact", "f1"):
+        print(f"{name:<6} before {before[name]:4.1f}  after {after[name]:4.1f}")
     folder = bert_keras.export_model(result.model, "saved_models/questions")
     ask = tf.saved_model.load(str(folder)).signatures["serving_default"]
     filler = "Nothing of note happened on that day. " * 300
-    for context in (passage, filler + passage):
+    for context in (PASSAGE, filler + PASSAGE):
         print(f"\nin a text of {len(context):,} characters:")
         found = ask(
             question=tf.constant(QUESTIONS),
@@ -54,7 +61,7 @@ def main(encoder: str) -> None:
             start, end = int(found["start"][row]), int(found["end"][row])
             answer = found["answer"][row].numpy().decode() or "(no answer)"
             score = float(found["score"][row])
-            print(f"  {question:<42} {answer}  [{start}:{end}]  {score:.2f}")
+            print(f"  {question:<32} {answer}  [{start}:{end}]  {score:.2f}")
 
 
 if __name__ == "__main__":

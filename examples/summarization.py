@@ -4,14 +4,22 @@
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
 `pip install 'bert_keras[summarization]'`. Prints the ROUGE of the sentences it chooses
-from ten articles, of their first sentences and of the best there are, then a summary.
+from 24 new articles, before and after, that of their first two sentences and of the
+best two there are, then a summary. With all-MiniLM-L6-v2, in about 55 seconds on two
+cores:
+
+    before    rouge1 0.283  rouge2 0.167  rougeLsum 0.267
+    after     rouge1 0.466  rouge2 0.360  rougeLsum 0.450
+    lead_2    rouge1 0.313  rouge2 0.184  rougeLsum 0.297
+    oracle    rouge1 0.886  rouge2 0.830  rougeLsum 0.874
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from bert_keras import Summarization, TrainConfig, load, train
+from bert_keras import Predictor, Summarization, TrainConfig, evaluate, load, train
+from bert_keras.inference.pretrained_model import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "articles"
 ARTICLE = """Nobody in Quill had ever seen the lake without ducks. In spring they were
@@ -23,32 +31,37 @@ the first ducks are back."""
 
 def show(name: str, scores: dict[str, float]) -> None:
     names = ("rouge1", "rouge2", "rougeLsum")
-    print(f"{name:<8}" + "  ".join(f"{key} {scores[key]:.3f}" for key in names))
+    print(f"{name:<10}" + "  ".join(f"{key} {scores[key]:.3f}" for key in names))
 
 
 def main(encoder: str) -> None:
-    articles = Summarization.read(DATA / "train.jsonl")
+    test = Summarization.read(DATA / "test.jsonl")
+    config = TrainConfig(
+        epochs=6,
+        batch_size=4,
+        learning_rate=2e-4,
+        dev_share=0.15,  # eleven articles choose the best epoch
+        max_length=192,  # longer articles become windows of whole sentences
+    )
+    task = Summarization(max_sentences=2)
+    before = evaluate(Predictor(new_model(task, encoder, config)), test)
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            Summarization,
+            task,
             encoder=encoder,
-            train=articles,
-            test=Summarization.read(DATA / "test.jsonl"),
+            train=Summarization.read(DATA / "train.jsonl"),
+            test=test,
             output=Path(folder) / "model",
-            config=TrainConfig(
-                epochs=8,
-                batch_size=4,
-                learning_rate=2e-4,
-                dev_share=0.2,  # six articles choose the best epoch
-                max_length=256,  # longer articles become windows of whole sentences
-            ),
-            task_settings={"max_sentences": 2, "trigram_blocking": True},
+            config=config,
         )
-        scores = result.scores["test"]
-        show("chosen", scores)
-        for name, others in scores["baselines"].items():
-            show(name, others)
         (answer,) = load(result.folder).predict([ARTICLE])
+    after = result.scores["test"]
+    for name, scores in {
+        "before": before,
+        "after": after,
+        **after["baselines"],
+    }.items():
+        show(name, scores)
     for sentence in answer["sentences"]:
         print(f"{sentence['score']:.2f}  {' '.join(sentence['text'].split())}")
 

@@ -40,6 +40,25 @@ ROWS = [
 ]
 
 
+class Clock:
+    """Stands for `time`; only what is done takes time."""
+
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock that progress reads."""
+    from bert_keras.runs import progress
+
+    made = Clock()
+    monkeypatch.setattr(progress, "time", made)
+    return made
+
+
 @pytest.fixture(scope="session")
 def rows() -> list[tuple[str, str]]:
     """Return twelve short texts of three classes, each with its class."""

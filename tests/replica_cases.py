@@ -55,9 +55,8 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
     from bert_keras.distribution.replicas import distributed
     from bert_keras.model.optimizers import AdamW, Lamb, WarmupLinearDecay
     from bert_keras.pretraining.config import PretrainConfig
-    from bert_keras.pretraining.folder import new_pretrainer
     from bert_keras.pretraining.input import pretraining_dataset
-    from bert_keras.pretraining.pretrainer import PretrainingObjective
+    from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
     from bert_keras.text.tokenizer import WordPieceTokenizer
     from bert_keras.training.train_step import TrainStep
 

@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from bert_keras.cli.arguments import parser
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.tasks.confidence import Confidence
+from bert_keras.tasks.classifier import Confidence
 
 PAGES = sorted(
     path

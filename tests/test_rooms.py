@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import resource
 import subprocess
 import sys
@@ -126,6 +127,51 @@ def test_no_public_name_is_a_module() -> None:
     from bert_keras import _PLACES
 
     assert not set(_PLACES) & (GROUND | set(ROOMS))
+
+
+def reading_path() -> dict[str, int]:
+    """Return the modules of the documented path, in order, each with its lines."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_/]+)\.py` \| (\d+) \|", text, re.MULTILINE)
+    return {name.replace("/", "."): int(lines) for name, lines in rows}
+
+
+def places_of(module: str) -> Iterator[str]:
+    """Yield the modules that an imported name may stand for, most exact first."""
+    name = module.partition(".")[2]
+    yield name
+    package, _, word = name.rpartition(".")
+    source = MODULES.get(f"{package}.__init__")
+    found = re.search(
+        rf'"{word}": "([a-z_.]+)"', source.read_text("utf-8") if source else ""
+    )
+    if found:
+        yield f"{package}.{found[1]}"
+    yield package
+    yield f"{package}.__init__"
+
+
+def test_the_reading_path_does_not_turn_back() -> None:
+    path = reading_path()
+    assert 30 < len(path) <= 45
+    read: list[str] = []
+    back = []
+    for name in path:
+        for module, called in imports(MODULES[name]):
+            other = next((place for place in places_of(module) if place in path), None)
+            if called and other and (room_of(name), room_of(other)) in CALLED:
+                continue
+            if other in read:
+                back.append(f"{name}: {other}")
+        read.append(name)
+    assert not back
+
+
+def test_the_reading_path_tells_how_long_it_is() -> None:
+    told = reading_path()
+    for name, lines in told.items():
+        found = len(MODULES[name].read_text("utf-8").splitlines())
+        assert abs(found - lines) <= max(found // 10, 10), name
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,6 +1,6 @@
 """Files to {canonical name: array}: find what a folder or a hub name holds, read it.
 
-Read `checkpoint`, `names`, `formats`, `huggingface`, `matching`, in that order; the
+Read `formats`, `huggingface`, `matching`, `checkpoint`, `names`, in that order; the
 other formats are a file each. Nothing here knows a model class, and TensorFlow is
 imported to write its formats alone.
 """
@@ -14,11 +14,11 @@ from bert_keras import lazy_names
 if TYPE_CHECKING:
     from bert_keras.checkpoints.checkpoint import Checkpoint as Checkpoint
     from bert_keras.checkpoints.checkpoint import LazyArrays as LazyArrays
+    from bert_keras.checkpoints.formats import one_revision as one_revision
     from bert_keras.checkpoints.formats import read_checkpoint as read_checkpoint
+    from bert_keras.checkpoints.formats import resolve as resolve
     from bert_keras.checkpoints.google import read_google as read_google
     from bert_keras.checkpoints.google import write_google as write_google
-    from bert_keras.checkpoints.hub import one_revision as one_revision
-    from bert_keras.checkpoints.hub import resolve as resolve
     from bert_keras.checkpoints.huggingface import read_huggingface as read_huggingface
     from bert_keras.checkpoints.huggingface import (
         write_huggingface as write_huggingface,
@@ -50,14 +50,14 @@ _PLACES = {
     "has_pooler": "matching",
     "head_config": "matching",
     "match": "matching",
-    "one_revision": "hub",
+    "one_revision": "formats",
     "read_checkpoint": "formats",
     "read_google": "google",
     "read_huggingface": "huggingface",
     "read_keras_hub": "keras_hub",
     "read_model_garden": "model_garden",
     "read_tf_hub": "tf_hub",
-    "resolve": "hub",
+    "resolve": "formats",
     "write_google": "google",
     "write_huggingface": "huggingface",
     "write_keras_hub": "keras_hub",

@@ -1,20 +1,30 @@
-"""Which format a folder holds: a table of formats, each recognized by its files.
+"""Where a checkpoint lies, which format it has, and what the format's code computes.
 
-`read_checkpoint` takes the first that recognizes a folder. A format's module is
-imported when its files are there: safetensors wait for no other reader.
+`resolve` returns the local folder of a path or of a name of the Hugging Face hub; in
+`one_revision` each name is resolved once. `read_checkpoint` takes the first format that
+recognizes the folder. Its module is loaded when its files are there: safetensors wait
+for no other reader.
+
+A `Dialect` holds the activations, LayerNorm and heads of a format's own code. A model
+is written in a format only if that code computes it; where the answers differ a little,
+or a head is left out, a note says so. Which names the weights have is in `names`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import dataclasses
 import importlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import Checkpoint, listed
-from bert_keras.checkpoints.hub import given_prefix, resolve
-from bert_keras.errors import CheckpointError
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError, one_line
 
 _CONFIG = "config.json"
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -139,3 +149,225 @@ def _hint(folder: Path) -> str:
     found = sorted(path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
     found = [name for name in found if name != _POOLING]
     return f"; a folder in it may: {listed(found)}" if found else ""
+
+
+MASKED_LM = "cls/predictions/"
+NEXT_SENTENCE = "cls/seq_relationship/"
+CLASSIFIER = "classifier/"
+ANSWERS = "qa_outputs/"
+_HEADS = {NEXT_SENTENCE: "next-sentence", ANSWERS: "question-answering"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """What the code of one format computes.
+
+    Args:
+        code: whose code, for messages.
+        activations: our name of each activation to its own. All compute gelu by the
+            tanh form, our `gelu_new`; the erf form, our `gelu`, is written with a note.
+        heads: scopes of the heads that it has.
+        left_out: scopes of heads that are dropped with a note. Other weights that it
+            does not have are refused by `names`.
+        epsilon: of LayerNorm, which no config of these formats changes.
+    """
+
+    code: str
+    activations: Mapping[str, str]
+    heads: frozenset[str]
+    left_out: frozenset[str] = frozenset()
+    epsilon: float = 1e-12
+
+    def check(self, sizes: BertConfig) -> list[str]:
+        """Return notes on what this code computes differently.
+
+        Raises:
+            CheckpointError: it has no such computation.
+        """
+        if sizes.is_decoder:
+            raise CheckpointError(f"{self.code} has no causal attention (`is_decoder`)")
+        if sizes.hidden_act not in self.activations:
+            raise CheckpointError(
+                f"{self.code} has no activation {sizes.hidden_act}; "
+                f"it has {', '.join(sorted(set(self.activations.values())))}"
+            )
+        notes = []
+        if sizes.hidden_act == "gelu":
+            notes.append(
+                f"{self.code} computes gelu by its tanh form, this model by erf: "
+                "there its outputs differ a little"
+            )
+        if sizes.layer_norm_eps != self.epsilon:
+            notes.append(
+                f"{self.code} computes LayerNorm with epsilon {self.epsilon:g}, this "
+                f"model with {sizes.layer_norm_eps:g}: there its outputs differ"
+            )
+        return notes
+
+    def kept(self, weights: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return the names of the weights to write, and notes on heads left out."""
+        weights = list(weights)
+        lost = [s for s in self.left_out if any(n.startswith(s) for n in weights)]
+        notes = [
+            f"left out: the {_HEADS[scope]} head, which {self.code} does not have"
+            for scope in sorted(lost)
+        ]
+        return [n for n in weights if not n.startswith(tuple(lost))], notes
+
+
+GOOGLE = Dialect(
+    code="Google's code",
+    activations={"gelu": "gelu", "gelu_new": "gelu", "relu": "relu", "tanh": "tanh"},
+    heads=frozenset((MASKED_LM, NEXT_SENTENCE, CLASSIFIER, ANSWERS)),
+)
+MODEL_GARDEN = Dialect(
+    code="TF Model Garden",
+    activations={**GOOGLE.activations, "silu": "swish"},
+    heads=frozenset((MASKED_LM, NEXT_SENTENCE)),
+)
+KERAS_HUB = Dialect(
+    code="KerasHub",
+    activations={"gelu": "gelu", "gelu_new": "gelu"},
+    heads=frozenset((MASKED_LM, CLASSIFIER)),
+    left_out=frozenset((NEXT_SENTENCE,)),
+)
+
+
+HUB_FILES = (
+    "config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "*/config.json",
+    # Of KerasHub.
+    "bert_keras.json",
+    "metadata.json",
+    "model.weights.h5",
+    "preprocessor.json",
+    "task.json",
+    "task.weights.h5",
+    "assets/tokenizer/vocabulary.txt",
+    # Of TF-Hub.
+    "saved_model.pb",
+    "variables/variables.*",
+    "assets/vocab.txt",
+    "assets.extra/*",
+)
+# Fetched only where there are no others: most repositories that have both hold each
+# weight twice.
+HUB_PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
+_WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model.weights.h5",
+    "model.weights.json",
+    "saved_model.pb",
+)
+_HUB = "hf://"
+_REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_RESOLVED: contextvars.ContextVar[dict[str, Path] | None] = contextvars.ContextVar(
+    "resolved", default=None
+)
+_HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
+
+
+def resolve(path: str | os.PathLike[str]) -> Path:
+    """Return the local folder of a path or hub name; fetches from the hub if need be.
+
+    Args:
+        path: as in `read_checkpoint`; of a checkpoint prefix, the folder it stands in.
+
+    Raises:
+        CheckpointError: there is no such folder, or the hub cannot give it.
+    """
+    text = os.fspath(path)
+    if text.startswith(_HUB):
+        return _fetch(text)
+    if os.path.isdir(text):
+        return Path(text)
+    if given_prefix(text) is not None:
+        return Path(text).parent
+    if os.path.exists(text):
+        raise CheckpointError(
+            f"{text}: must be a folder or the prefix of a checkpoint; is a file"
+        )
+    hint = f"; on the Hugging Face hub it would be {_HUB}{text}"
+    raise CheckpointError(
+        f"{one_line(text)}: no such folder{hint if _HUB_NAME.fullmatch(text) else ''}"
+    )
+
+
+def given_prefix(text: str) -> Path | None:
+    """Return the checkpoint prefix that a path spells, with or without `.index`."""
+    text = text.removesuffix(".index")
+    return Path(text) if os.path.isfile(f"{text}.index") else None
+
+
+@contextlib.contextmanager
+def one_revision() -> Iterator[None]:
+    """Resolve each hub name once within, so that several runs start from the same."""
+    token = _RESOLVED.set({})
+    try:
+        yield
+    finally:
+        _RESOLVED.reset(token)
+
+
+def _fetch(name: str) -> Path:
+    """Return the local snapshot of a hub repository: config, weights and tokenizer."""
+    known = _RESOLVED.get()
+    if known is None:
+        return _fetched(name)
+    if name not in known:
+        known[name] = _fetched(name)
+    return known[name]
+
+
+def _fetched(name: str) -> Path:
+    named = _HUB_NAME.fullmatch(name.removeprefix(_HUB))
+    if named is None or ".." in name:
+        raise CheckpointError(
+            f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
+            f"received {one_line(name)}"
+        )
+    repository, revision = named.groups()
+    folder = _snapshot(name, repository, revision, HUB_FILES)
+    if _holds_weights(folder):
+        return folder
+    from bert_keras.checkpoints.pickled_file import check_torch
+
+    check_torch(f"{name}: has no weights but perhaps pytorch_model.bin, which")
+    # The hub's cache names a snapshot after its commit: the weights are of the same.
+    if _COMMIT.fullmatch(folder.name):
+        revision = folder.name
+    return _snapshot(name, repository, revision, (*HUB_FILES, *HUB_PICKLES))
+
+
+def _snapshot(
+    name: str, repository: str, revision: str | None, files: tuple[str, ...]
+) -> Path:
+    """Return the local snapshot of a hub repository with these files of it."""
+    from huggingface_hub import snapshot_download  # only for hub names: it is slow
+
+    try:
+        folder = snapshot_download(
+            repository, revision=revision, allow_patterns=list(files)
+        )
+    except Exception as error:  # of the hub, its HTTP library or the disk
+        raise CheckpointError(
+            f"{name}: cannot be fetched from the Hugging Face hub: "
+            f"{type(error).__name__}: {one_line(error)}"
+        ) from None
+    return Path(folder)
+
+
+def _holds_weights(folder: Path) -> bool:
+    """Say whether a folder holds weights that are not a pickle."""
+    return any(os.path.isfile(folder / name) for name in _WEIGHTS)

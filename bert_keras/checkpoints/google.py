@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints import formats, names
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
@@ -24,7 +24,7 @@ from bert_keras.checkpoints.checkpoint import (
     listed,
     one_line,
 )
-from bert_keras.checkpoints.dialects import Dialect
+from bert_keras.checkpoints.formats import Dialect
 from bert_keras.checkpoints.tensorflow_checkpoint import ROOT, Variable, read_index
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
@@ -70,7 +70,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], BertConfig, list[str]]:
 
 
 def config_values(
-    config: Mapping[str, Any], dialect: Dialect = dialects.GOOGLE
+    config: Mapping[str, Any], dialect: Dialect = formats.GOOGLE
 ) -> tuple[dict[str, Any], list[str]]:
     """Return what `bert_config.json` holds, and notes on what it cannot say.
 

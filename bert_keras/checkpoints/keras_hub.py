@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints import formats, names
 from bert_keras.checkpoints.checkpoint import (
     FORMAT,
     KEY,
@@ -93,7 +93,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         ours: theirs[key] for key, ours in SIZES.items() if key in theirs
     }
     values["attention_probs_dropout_prob"] = values.get("hidden_dropout_prob", 0.1)
-    values |= {"hidden_act": "gelu_new", "layer_norm_eps": dialects.KERAS_HUB.epsilon}
+    values |= {"hidden_act": "gelu_new", "layer_norm_eps": formats.KERAS_HUB.epsilon}
     task = _task(folder)
     raw = _task_config(task, folder)
     left_out: tuple[str, ...] = ()
@@ -395,9 +395,9 @@ def write_keras_hub(
     """
     sizes = bert_config(config, path=Path(CONFIG))
     config = {**config, **sizes.to_dict()}
-    notes = [*dialects.KERAS_HUB.check(sizes), *_tokenizer_notes(tokenizer)]
+    notes = [*formats.KERAS_HUB.check(sizes), *_tokenizer_notes(tokenizer)]
     shapes = shapes_of(arrays)
-    kept, lost = dialects.KERAS_HUB.kept(sorted(shapes))
+    kept, lost = formats.KERAS_HUB.kept(sorted(shapes))
     places = {names.to_keras_hub(name): name for name in kept}
     task = _task_of(config, shapes)
     if lost:

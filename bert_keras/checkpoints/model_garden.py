@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints import formats, names
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
@@ -441,7 +441,7 @@ def write_model_garden(
             finite, or the disk refuses.
         ConfigError: a size in `config` is out of its range.
     """
-    values, notes = config_values(config, dialects.MODEL_GARDEN)
+    values, notes = config_values(config, formats.MODEL_GARDEN)
     sizes = bert_config(config, path=Path(CONFIG))
     shapes = shapes_of(arrays)
     places = {names.to_model_garden(name): name for name in shapes}

@@ -24,12 +24,17 @@ from bert_keras.cli.options import (
 )
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.corpus.documents import FORMS
-from bert_keras.data.column_names import HEADER
+from bert_keras.data.rows import HEADER
 from bert_keras.errors import ConfigError
-from bert_keras.model.layer_choice import COMBINATIONS, NAMED_LAYERS, POOLINGS
-from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.data_config import PretrainingDataConfig
-from bert_keras.settings import GRIDS, PRECISION, RESUME
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.settings import (
+    COMBINATIONS,
+    GRIDS,
+    NAMED_LAYERS,
+    POOLINGS,
+    PRECISION,
+    RESUME,
+)
 from bert_keras.training.config import TrainConfig
 
 _MODEL = "model folder or hf://owner/name"

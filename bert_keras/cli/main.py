@@ -25,12 +25,10 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.given_texts import Lines, batches, given_texts, words
 from bert_keras.cli.options import config_of
-from bert_keras.errors import BertKerasError, ConfigError, reason_of
-from bert_keras.files.json_text import json_text
-from bert_keras.files.places import check_output_place
-from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.data_config import PretrainingDataConfig
-from bert_keras.report.score_table import score_table
+from bert_keras.errors import BertKerasError, ConfigError, WorkerLostError, reason_of
+from bert_keras.files.atomic import check_output_place
+from bert_keras.files.json_file import json_text
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.runs.environment import (
     computes_bfloat16,
     environment,
@@ -81,7 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
     The process's standard output is left as it is, so that a notebook may call this.
 
     Returns:
-        0; 2 for a mistake of the user's; 75 for a run that was stopped and is saved.
+        0; 2 for a mistake of the user's; 69 where another worker has ended; 75 for a
+        run that was stopped and is saved.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -97,6 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
     except RunStopped as stopped:
         print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
         return EXIT_CODE
+    except WorkerLostError as lost:
+        print(f"bert-keras: {lost}", file=sys.stderr)
+        return os.EX_UNAVAILABLE
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0  # the reader of our answers has seen enough
@@ -129,6 +131,13 @@ def _reader_is_gone() -> bool:
         return False
 
 
+def _score_table(scores: dict[str, Any]) -> str:
+    """Return scores as aligned text; the report's templates load when there are any."""
+    from bert_keras.report.report import score_table
+
+    return score_table(scores)
+
+
 def _train(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.training import finetune as training
@@ -158,7 +167,7 @@ def _train(options: argparse.Namespace) -> None:
     )
     for name, scores in result.scores.items():
         print(f"{name}:")
-        print(score_table(scores))
+        print(_score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
     _tell_of_bfloat16(options, "trains 1.2 times as many examples a second")
@@ -179,7 +188,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         max_batch_tokens=options.max_batch_tokens,
     )
-    print(json_text(scores) if options.json else score_table(scores))
+    print(json_text(scores) if options.json else _score_table(scores))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -304,7 +313,7 @@ def _compare_to_float32(
         ("float32", exact),
     ):
         say(f"{name}, {options.dev}:")
-        say(score_table(evaluate(predictor, options.dev)))
+        say(_score_table(evaluate(predictor, options.dev)))
 
 
 def _tell_of_bfloat16(options: argparse.Namespace, gain: str) -> None:
@@ -421,7 +430,7 @@ def _pretraining_data(options: argparse.Namespace) -> None:
         )
     for line in report.lines():
         say(line)
-    print(score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
+    print(_score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
     print(options.output)
 
 
@@ -482,7 +491,7 @@ def _pretrain(options: argparse.Namespace) -> None:
     )
     if result.scores:
         print("held out:")
-        print(score_table(result.scores))
+        print(_score_table(result.scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder.with_name('report.html')}")
 

@@ -197,8 +197,7 @@ def options_table(config: type) -> str:
 
 def options_page() -> str:
     """Return the page of the documentation that lists the options of all configs."""
-    from bert_keras.pretraining.config import PretrainConfig
-    from bert_keras.pretraining.data_config import PretrainingDataConfig
+    from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
     from bert_keras.training.config import TrainConfig
 
     verbs = {

@@ -1,7 +1,7 @@
 """Documents that pretraining reads, and the vocabulary learned from them.
 
 Read `documents` first, with `wikipedia` and `sentence_rules` for its forms; then
-`vocabulary_learning`, with `word_counts` and `pair_merging`, its two steps.
+`word_counts` and `vocabulary_learning`.
 """
 
 from __future__ import annotations

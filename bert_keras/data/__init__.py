@@ -1,5 +1,5 @@
 """Labelled rows: the files and columns of users.
 
-Read `rows` first, then `table`; `tagged` reads words with tags, `squad`
-questions and answers.
+Read `table` first, then `rows` and `memory`, from which it reads; `tagged` reads words
+with tags, `squad` questions and answers. `items` takes the texts of a prediction.
 """

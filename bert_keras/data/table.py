@@ -17,14 +17,6 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.class_names import listed
-from bert_keras.data.column_names import (
-    existing,
-    locate_columns,
-    names_a_column,
-    quote,
-    refuse_hidden_header,
-    wanted_columns,
-)
 from bert_keras.data.memory import (
     MemoryRows,
     is_column,
@@ -36,13 +28,19 @@ from bert_keras.data.rows import (
     bad_lines,
     csv_rows,
     ending_of,
+    existing,
     format_of,
     is_one_object,
     json_cell,
     json_rows,
+    locate_columns,
+    names_a_column,
+    quote,
     read_text,
+    refuse_hidden_header,
     stream_lines,
     tsv_rows,
+    wanted_columns,
 )
 from bert_keras.errors import ConfigError, DataError, NoRowsError, received
 

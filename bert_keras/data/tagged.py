@@ -19,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.data.column_names import existing, quote
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import (
     bad_lines,
     ending_of,
+    existing,
     format_of,
     json_cell,
     json_rows,
+    quote,
     read_text,
 )
 from bert_keras.data.table import Columns

@@ -1,6 +1,6 @@
 """Devices, replicas, and sums over replicas.
 
-Read `strategy` first, then `replicas` and `replicated_fit`.
+Read `strategy` first, then `replicas`.
 """
 
 from __future__ import annotations

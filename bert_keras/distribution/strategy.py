@@ -11,17 +11,19 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from bert_keras.distribution.replicas import summed_function, take_from_first
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, WorkerLostError, one_line
 from bert_keras.settings import STRATEGIES, check_choice
 
 _CLUSTER = "TF_CONFIG"
 _SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
+# What TensorFlow writes before the reason why an exchange between workers was aborted.
+_ABORTED = "Collective ops is aborted by: "
 _TPU_NAMES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 
 
@@ -35,7 +37,6 @@ class Devices:
         reason: why this one was picked.
         worker: number of this process among those that train together.
         workers: how many there are.
-        host: the machine of the first one.
 
     Example:
         >>> devices = find_strategy("auto")
@@ -48,7 +49,6 @@ class Devices:
     reason: str
     worker: int = 0
     workers: int = 1
-    host: str = "localhost"
 
     @property
     def replicas(self) -> int:
@@ -80,6 +80,29 @@ class Devices:
         spec = [tf.TensorSpec([], tf.float32)]
         total = summed_function(self.strategy, lambda value: value, spec)
         return lambda value: float(total(tf.constant(float(value)))) > 0
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Raise `WorkerLostError` in place of TensorFlow's error of a lost worker.
+
+        TensorFlow's coordination service, whose workers send heartbeats, notices within
+        half a minute that one has ended or is out of reach, and aborts what the others
+        exchange. A worker that sends heartbeats but makes no progress is waited for.
+
+        Raises:
+            WorkerLostError: another worker is lost.
+        """
+        try:
+            yield
+        except tf.errors.OpError as error:
+            _, aborted, reason = str(error.message).partition(_ABORTED)
+            if self.workers == 1 or not aborted:
+                raise
+            first = one_line(reason.partition("\n")[0].partition(". ")[0]).rstrip(":")
+            raise WorkerLostError(
+                f"another worker has ended or is out of reach ({first}); the same "
+                "command on all workers resumes from the last checkpoint"
+            ) from None
 
     def line(self) -> str:
         """Return what was picked and why."""
@@ -159,10 +182,7 @@ def _multi_worker() -> Devices:
     except (tf.errors.OpError, ValueError) as error:
         reason = str(error).splitlines()[0][:120]
         raise ConfigError(f"the workers of {_CLUSTER} do not meet: {reason}") from None
-    kind, first = workers[0]
-    address = str(_told()["cluster"][kind][first])
-    host = address.rsplit(":", 1)[0].strip("[]")
-    return Devices("multi-worker", strategy, reason, number, len(workers), host)
+    return Devices("multi-worker", strategy, reason, number, len(workers))
 
 
 def _tpu() -> Devices:

@@ -1,7 +1,12 @@
-"""A folder that is written whole or not at all: `replaced_folder`.
+"""Outputs that are written whole or not at all, where they overwrite no input.
 
-The new folder is created beside the old one and takes its place in one step, so that a
-reader finds, and a killed run leaves, the old folder or the new one at any moment.
+`replaced_folder` writes a folder and `written_beside` a file. A new folder is created
+beside the old one and takes its place in one step, so that a reader finds, and a killed
+run leaves, the old folder or the new one at any moment.
+
+A folder that is being written holds a locked file. The kernel releases the lock of a
+process that ends, however it ends, so a folder with a free lock belongs to no process
+and the next writer removes it. Folders without a lock file are left alone.
 """
 
 from __future__ import annotations
@@ -9,14 +14,128 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
+import glob
 import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from bert_keras.errors import CheckpointError, reason_of
-from bert_keras.files.places import check_path
-from bert_keras.files.unfinished import new_folder
+from bert_keras.errors import CheckpointError, ConfigError, reason_of
+
+
+def check_path(name: str, path: str | os.PathLike[str]) -> None:
+    """Raise ConfigError if a path is empty: Python takes it for the current folder."""
+    if not os.fspath(path):
+        raise ConfigError(f"`{name}` must be a path; received ''")
+
+
+def check_output_place(
+    name: str,
+    output: str | os.PathLike[str],
+    inputs: Mapping[str, Any],
+    *,
+    around: bool = False,
+    inside: bool = False,
+) -> None:
+    """Raise if writing an output would overwrite an input or mix with it.
+
+    The output must not be an input, also not through links, contain an input, or
+    already exist inside the folder of one.
+
+    Args:
+        name: the output's argument, for errors.
+        output: the file or folder to write; need not exist.
+        inputs: argument to its value or values. Values that are no local path, such as
+            a hub name or a model in memory, are ignored.
+        around: whether the output may be a folder that contains an input, since other
+            files in it stay.
+        inside: whether all of an input's folder is read, so that even a new output in
+            it would be an input of the next run.
+
+    Raises:
+        ConfigError: the output is such a place, or empty.
+    """
+    check_path(name, output)
+    if "://" in os.fspath(output):
+        return
+    target = Path(os.path.realpath(output))
+    for argument, value in inputs.items():
+        for path in value if isinstance(value, list | tuple) else (value,):
+            if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
+                continue
+            source = Path(os.path.realpath(path))
+            relation = ""
+            if _is_same(target, source):
+                relation = "is the same place"
+            elif not around and any(_is_same(target, up) for up in source.parents):
+                relation = "holds it"
+            elif inside or target.exists():
+                if any(_is_same(source, up) for up in target.parents):
+                    relation = "is inside it"
+            if relation and os.fspath(path):
+                raise ConfigError(
+                    f"`{name}` must be another place than `{argument}`, "
+                    f"{os.fspath(path)}; received {os.fspath(output)}, which {relation}"
+                )
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    """Return whether two paths are the same place, even if nothing exists there."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return first == second
+
+
+LOCK = ".writing"
+
+
+@contextlib.contextmanager
+def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder, locked while it is written; it is removed at the end.
+
+    Folders of the same prefix that killed processes left are removed first. The lock
+    file lies beside the folder, not in it.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    _clear(parent, prefix)
+    with _locked(parent, prefix) as lock:
+        new = lock.with_name(lock.name.removesuffix(LOCK))
+        new.mkdir(0o700)
+        try:
+            yield new
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new lock file that this process holds."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=LOCK, dir=parent)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:  # nobody has cleared it before it was locked
+                yield Path(name)
+                return
+        finally:
+            os.close(handle)
+
+
+def _clear(parent: Path, prefix: str) -> None:
+    """Remove the folders of this prefix whose writers are gone."""
+    for lock in parent.glob(f"{glob.escape(prefix)}*{LOCK}"):
+        with contextlib.suppress(OSError), open(lock, "r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_nlink:  # its writer has not just removed it
+                shutil.rmtree(lock.with_name(lock.name.removesuffix(LOCK)), True)
+                lock.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

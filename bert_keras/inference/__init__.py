@@ -12,12 +12,12 @@ from bert_keras import lazy_names
 
 if TYPE_CHECKING:
     from bert_keras.inference.convert import convert as convert
+    from bert_keras.inference.convert import from_keras_hub as from_keras_hub
+    from bert_keras.inference.convert import to_keras_hub as to_keras_hub
     from bert_keras.inference.embedder import embed as embed
     from bert_keras.inference.embedder import load_embedder as load_embedder
     from bert_keras.inference.export import export_model as export_model
     from bert_keras.inference.features import write_features as write_features
-    from bert_keras.inference.keras_hub_models import from_keras_hub as from_keras_hub
-    from bert_keras.inference.keras_hub_models import to_keras_hub as to_keras_hub
     from bert_keras.inference.model_folder import load_model as load_model
     from bert_keras.inference.model_folder import save_model as save_model
     from bert_keras.inference.predictor import Predictor as Predictor
@@ -30,12 +30,12 @@ _PLACES = {
     "convert": "convert",
     "embed": "embedder",
     "export_model": "export",
-    "from_keras_hub": "keras_hub_models",
+    "from_keras_hub": "convert",
     "load": "predictor",
     "load_embedder": "embedder",
     "load_model": "model_folder",
     "save_model": "model_folder",
-    "to_keras_hub": "keras_hub_models",
+    "to_keras_hub": "convert",
     "write_features": "features",
 }
 __all__ = [*sorted(_PLACES)]

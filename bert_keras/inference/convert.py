@@ -1,38 +1,49 @@
-"""Turn a checkpoint of any readable origin into a folder of another: `convert`.
+"""Models of other tools: `convert`, and `from_keras_hub` and `to_keras_hub` in memory.
 
-What comes in is found by looking at the files; `FORMATS` holds what goes out, a line
-each: how it is written, and which files such a folder has.
+`convert` turns a checkpoint of any readable origin into a folder of another. What comes
+in is found by looking at the files; `FORMATS` holds what goes out, a line each: how it
+is written, and which files such a folder has.
+
+A model of KerasHub in memory goes by way of a preset folder that is gone afterwards, so
+that one way of naming and reading weights serves folders and models alike.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import keras_hub
+import numpy as np
 
 from bert_keras.checkpoints import (
     Checkpoint,
     check_encoder,
     google,
     head_config,
-    keras_hub,
     model_garden,
     read_checkpoint,
     write_google,
     write_huggingface,
-    write_keras_hub,
     write_model_garden,
 )
+from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
+from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.checkpoints.sentence_files import (
     read_sentence_files,
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.files.atomic import CONFIG, FILES, replaced_folder
-from bert_keras.files.places import check_output_place
-from bert_keras.inference import tf_hub as tf_hub_writer
-from bert_keras.inference.model_folder import check_vocabulary
+from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
+from bert_keras.files.json_file import read_json
+from bert_keras.inference import tf_hub
+from bert_keras.inference.model_folder import check_vocabulary, config_of, load_model
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 # Of a config.json: what is no size, and means something to a reader of ours.
@@ -46,85 +57,62 @@ _KEPT = (
 )
 
 
-def _write_huggingface(
-    folder: Path,
-    checkpoint: Checkpoint,
-    config: dict[str, Any],
-    tokenizer: WordPieceTokenizer,
-) -> list[str]:
-    write_huggingface(folder, checkpoint.arrays, config)
-    tokenizer.save(folder)
-    said, notes = _pooling(checkpoint)
-    if said:
-        hidden_size = checkpoint.config.hidden_size
-        write_sentence_files(folder, hidden_size=hidden_size, **said)
-    return notes
-
-
-def _write_google(
-    folder: Path,
-    checkpoint: Checkpoint,
-    config: dict[str, Any],
-    tokenizer: WordPieceTokenizer,
-) -> list[str]:
-    notes = write_google(folder, checkpoint.arrays, config)
-    tokenizer.save(folder)
-    return [*notes, *_lost_pooling(checkpoint)]
-
-
 def _write_keras_hub(
     folder: Path,
-    checkpoint: Checkpoint,
+    arrays: Mapping[str, np.ndarray],
     config: dict[str, Any],
     tokenizer: WordPieceTokenizer,
-) -> list[str]:
-    settings = tokenizer.get_config()
-    notes = write_keras_hub(folder, checkpoint.arrays, config, settings)
-    return [*notes, *_lost_pooling(checkpoint)]
+) -> Sequence[str]:
+    return write_keras_hub(folder, arrays, config, tokenizer.get_config())
 
 
-def _write_model_garden(
-    folder: Path,
-    checkpoint: Checkpoint,
-    config: dict[str, Any],
-    tokenizer: WordPieceTokenizer,
-) -> list[str]:
-    notes = write_model_garden(folder, checkpoint.arrays, config)
-    tokenizer.save(folder)
-    return [*notes, *_lost_pooling(checkpoint)]
+_Write = Callable[
+    [Path, Mapping[str, np.ndarray], dict[str, Any], WordPieceTokenizer],
+    Sequence[str] | None,
+]
 
 
-def _write_tf_hub(
-    folder: Path,
-    checkpoint: Checkpoint,
-    config: dict[str, Any],
-    tokenizer: WordPieceTokenizer,
-) -> list[str]:
-    notes = tf_hub_writer.write_tf_hub(folder, checkpoint.arrays, config, tokenizer)
-    return [*notes, *_lost_pooling(checkpoint)]
+def _with_vocabulary(
+    write: Callable[
+        [Path, Mapping[str, np.ndarray], dict[str, Any]], Sequence[str] | None
+    ],
+) -> _Write:
+    """Return a writer of weights and config that writes the tokenizer's files, too."""
+
+    def written(
+        folder: Path,
+        arrays: Mapping[str, np.ndarray],
+        config: dict[str, Any],
+        tokenizer: WordPieceTokenizer,
+    ) -> Sequence[str] | None:
+        notes = write(folder, arrays, config)
+        tokenizer.save(folder)
+        return notes
+
+    return written
 
 
 class Format(NamedTuple):
     """How a folder of one format is written, and what may stand in such a folder.
 
-    `write(folder, checkpoint, config, tokenizer)` fills a new folder and returns notes;
-    `config` is the whole of a Hugging Face `config.json`. A folder that stands at the
-    target is replaced only if it holds `files` alone, and `needed` among them.
+    `write(folder, arrays, config, tokenizer)` fills a new folder and returns notes, if
+    any; `config` is the whole of a Hugging Face `config.json`. A folder that stands at
+    the target is replaced only if it holds `files` alone, and `needed` among them.
     """
 
-    write: Callable[[Path, Checkpoint, dict[str, Any], WordPieceTokenizer], list[str]]
+    write: _Write
     files: frozenset[str]
     needed: str
 
 
 FORMATS = {
-    "huggingface": Format(_write_huggingface, FILES, CONFIG),
-    "google": Format(_write_google, google.FILES, google.CONFIG),
-    "keras-hub": Format(_write_keras_hub, keras_hub.FILES, CONFIG),
+    "huggingface": Format(_with_vocabulary(write_huggingface), FILES, CONFIG),
+    "google": Format(_with_vocabulary(write_google), google.FILES, google.CONFIG),
+    "keras-hub": Format(_write_keras_hub, KERAS_HUB_FILES, CONFIG),
     "model-garden": Format(
-        _write_model_garden, model_garden.FILES, model_garden.PARAMS
+        _with_vocabulary(write_model_garden), model_garden.FILES, model_garden.PARAMS
     ),
-    "tf-hub": Format(_write_tf_hub, tf_hub_writer.FILES, tf_hub_writer.NEEDED),
+    "tf-hub": Format(tf_hub.write_tf_hub, tf_hub.FILES, tf_hub.NEEDED),
 }
 
 
@@ -175,27 +163,105 @@ def convert(
     }
     write, files, needed = FORMATS[to]
     with replaced_folder(target, files=files, needed=needed) as folder:
-        notes = write(folder, checkpoint, config, tokenizer)
+        notes = [*(write(folder, checkpoint.arrays, config, tokenizer) or ())]
+        notes += _convert_pooling(checkpoint, folder if to == "huggingface" else None)
     return [*checkpoint.notes, *tokenizer.notes, *notes]
 
 
-def _pooling(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
-    """Return how tokens become a text's vector, where the source says so, and notes.
+def _convert_pooling(checkpoint: Checkpoint, folder: Path | None) -> list[str]:
+    """Write how tokens become a text's vector, where the source says so.
 
     An encoder whose further steps are not computed here is converted without them.
+
+    Args:
+        checkpoint: the source.
+        folder: gets the files of sentence-transformers; `None` for formats that have
+            no such files.
+
+    Returns:
+        Notes on what is left out.
     """
     try:
         said = read_sentence_files(checkpoint.path)
     except CheckpointError as error:
-        return {}, [f"left out: the files of sentence-transformers: {error}"]
-    longest = {"max_length": checkpoint.config.max_position_embeddings}
-    return ({**longest, **said} if said else {}), []
-
-
-def _lost_pooling(checkpoint: Checkpoint) -> list[str]:
-    """Return the note on what the source says of pooling, for formats without it."""
-    said, notes = _pooling(checkpoint)
-    if said:
+        return [f"left out: the files of sentence-transformers: {error}"]
+    if not said:
+        return []
+    if folder is None:
         vectors = f"{said['pooling']}{', of length 1' if said['normalize'] else ''}"
-        notes = [f"left out: how tokens become a text's vector ({vectors})"]
-    return notes
+        return [f"left out: how tokens become a text's vector ({vectors})"]
+    sizes = checkpoint.config
+    longest = {"max_length": sizes.max_position_embeddings}
+    write_sentence_files(folder, hidden_size=sizes.hidden_size, **{**longest, **said})
+    return []
+
+
+_TASKS = (keras_hub.models.BertMaskedLM, keras_hub.models.BertTextClassifier)
+
+
+def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
+    """Return our model with the weights of one of KerasHub.
+
+    Args:
+        model: a `BertBackbone`, which becomes a `BertEncoder`, or a `BertMaskedLM` or
+            `BertTextClassifier` with its preprocessor, which becomes a `TaskModel`.
+            Classes have no names there: here they are LABEL_0, LABEL_1 …
+        dtype: dtype policy, as in `BertEncoder`.
+
+    Raises:
+        CheckpointError: the model is none of these, or has no preprocessor.
+
+    Example:
+        >>> backbone = keras_hub.models.BertBackbone(
+        ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=4,
+        ...     intermediate_dim=6, max_sequence_length=8)
+        >>> from_keras_hub(backbone).config.hidden_act
+        'gelu_new'
+    """
+    if not isinstance(model, (keras_hub.models.BertBackbone, *_TASKS)):
+        raise CheckpointError(
+            "`model` must be a BertBackbone, BertMaskedLM or BertTextClassifier of "
+            f"KerasHub; received {type(model).__name__}"
+        )
+    if isinstance(model, _TASKS) and model.preprocessor is None:
+        raise CheckpointError(
+            "`model` must have a preprocessor, whose vocabulary reads the texts; "
+            f"received a {type(model).__name__} without"
+        )
+    with _folder() as folder:
+        model.save_to_preset(str(folder))
+        if isinstance(model, _TASKS):
+            return load_model(folder, dtype=dtype)
+        encoder = BertEncoder.from_pretrained(str(folder), dtype=dtype)
+        encoder.source = f"KerasHub's {type(model).__name__}"
+        return encoder
+
+
+def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
+    """Return KerasHub's model with the weights of ours.
+
+    Args:
+        model: an encoder, which becomes a `BertBackbone`; or a model of the tasks
+            `classification`, `multi-label`, `regression` or `masked-lm`, which becomes
+            a `BertTextClassifier` or a `BertMaskedLM` with its preprocessor.
+
+    Raises:
+        CheckpointError: KerasHub has no such head or computation.
+    """
+    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    with _folder() as folder:
+        if isinstance(model, TaskModel):
+            settings = model.preprocessor.tokenizer.get_config()
+            write_keras_hub(folder, arrays, config_of(model), settings)
+        else:
+            config = {**model.config.to_dict(), "architectures": ["BertModel"]}
+            write_keras_hub(folder, arrays, config)
+        task = folder / TASK
+        kind = read_json(task)["class_name"] if task.is_file() else "BertBackbone"
+        return getattr(keras_hub.models, kind).from_preset(str(folder))
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
+        yield Path(folder)

@@ -20,9 +20,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError, reason_of
-from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.places import check_path
-from bert_keras.files.unfinished import new_folder
+from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks import name_of

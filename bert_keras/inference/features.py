@@ -1,25 +1,35 @@
 """The frozen encoder as a source of features: `write_features` for a file of texts.
 
+The file is made beside its place and moved there when it is whole. Parquet is streamed
+and holds one row a text with `line`, `text` and `embedding`, or `tokens`, `starts`,
+`ends` and `embeddings`, lists of one length. npz, for what fits in memory, holds arrays
+that `numpy.load` reads: `embeddings` float32 [N, D] and `lines` int64 [N], or of tokens
+`embeddings` float32 [M, D], `tokens` string [M], `starts` and `ends` int32 [M],
+`row_splits` int64 [N + 1] (the tokens of text i stand at row_splits[i] up to
+row_splits[i + 1]) and `lines`.
+
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib
 import itertools
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns, stream_columns
-from bert_keras.errors import ConfigError
-from bert_keras.files.places import check_output_place
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.embedder import Source, load_embedder
-from bert_keras.inference.feature_file import Writer, check_output, feature_writer
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
@@ -27,6 +37,189 @@ from bert_keras.runs.progress import Progress, report
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
+
+ENDINGS = (".npz", ".parquet")
+_INSTALL = "pip install 'bert_keras[parquet]'"
+
+
+class TextTokens(NamedTuple):
+    """The tokens of N texts, M in all.
+
+    Attributes:
+        counts: int [N], tokens of each text.
+        tokens: strings [M].
+        starts, ends: int32 [M], where they stand in their text, in characters.
+    """
+
+    counts: np.ndarray
+    tokens: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+class Writer(Protocol):
+    """Takes the features of some texts at a time, in order."""
+
+    def add(
+        self,
+        lines: Any,
+        texts: Sequence[str],
+        embeddings: np.ndarray,
+        tokens: TextTokens | None = None,
+    ) -> None:
+        """Add vectors of N texts, float32 [N, D], or of their M tokens, [M, D].
+
+        `lines` int [N] are those of the texts in their file.
+        """
+
+    def close(self, *, whole: bool) -> None:
+        """Finish the file, or leave it as it is."""
+
+
+def check_output(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file of features if it can be written.
+
+    Raises:
+        ConfigError: its ending is unknown, or the package that writes it is missing.
+        DataError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))  # what a link points to, not the link
+    if target.suffix not in ENDINGS:
+        raise ConfigError(
+            f"`output` must end with {' or '.join(ENDINGS)}; received {os.fspath(path)}"
+        )
+    if target.is_dir():
+        raise DataError("is a folder, not a file", path=path)
+    if not target.parent.is_dir():
+        raise DataError(f"no such folder: {target.parent}", path=path)
+    if target.suffix == ".parquet":
+        _pyarrow()
+    return target
+
+
+@contextlib.contextmanager
+def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
+    """Give the writer of a new file; it takes its place when all went well.
+
+    Raises:
+        ConfigError: see `check_output`; features for npz do not fit in memory.
+        DataError: see `check_output`; the disk refuses.
+    """
+    target = check_output(path)
+    make: Callable[[Path], Writer] = _Npz if target.suffix == ".npz" else _Parquet
+    try:
+        with new_folder(target.parent, f".{target.name}-") as folder:
+            writer, whole = make(folder), False
+            try:
+                yield writer
+                whole = True
+            finally:
+                writer.close(whole=whole)
+            os.replace(folder / "whole", target)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror or error}"
+        raise DataError(message, path=path) from None
+
+
+class _Npz:
+    """Arrays that are kept in memory until all are there: their lengths come first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "whole"
+        self._parts: dict[str, list[np.ndarray]] = {}
+        self._bytes = 0
+
+    def add(
+        self,
+        lines: Any,
+        texts: Sequence[str],
+        embeddings: np.ndarray,
+        tokens: TextTokens | None = None,
+    ) -> None:
+        if tokens is not None:
+            counts, *arrays = tokens
+            self._keep(row_splits=np.asarray(counts, np.int64))
+            self._keep(**dict(zip(tokens._fields[1:], arrays, strict=True)))
+        self._keep(embeddings=embeddings, lines=np.asarray(lines, np.int64))
+
+    def _keep(self, **arrays: np.ndarray) -> None:
+        for name, values in arrays.items():
+            self._parts.setdefault(name, []).append(values)
+            self._bytes += values.nbytes
+        if self._bytes > _most_bytes():
+            raise ConfigError(
+                "`output` must end with .parquet for features that do not fit in "
+                f"memory; received more than {self._bytes:,} bytes for .npz"
+            )
+
+    def close(self, *, whole: bool) -> None:
+        if not whole:
+            return
+        names = list(self._parts)
+        arrays = {name: np.concatenate(self._parts.pop(name)) for name in names}
+        if "row_splits" in arrays:  # until here the tokens of each text
+            arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
+        with open(self._path, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _most_bytes() -> int:
+    """Return a third of the machine's memory: arrays are there twice when joined."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
+
+
+class _Parquet:
+    """Rows of Parquet, a row group each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "whole"
+        self._arrow = _pyarrow()
+        self._parquet = importlib.import_module("pyarrow.parquet")
+        self._writer: Any = None
+
+    def add(
+        self,
+        lines: Any,
+        texts: Sequence[str],
+        embeddings: np.ndarray,
+        tokens: TextTokens | None = None,
+    ) -> None:
+        arrow = self._arrow
+        flat = arrow.array(embeddings.reshape(-1), arrow.float32())
+        vectors = arrow.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
+        columns = {
+            "line": arrow.array(lines, arrow.int64()),
+            "text": arrow.array(list(texts), arrow.string()),
+        }
+        if tokens is None:
+            columns["embedding"] = vectors
+        else:
+            splits = np.concatenate([[0], np.cumsum(tokens.counts)])
+            offsets = arrow.array(splits, arrow.int32())
+            values = {
+                "tokens": arrow.array(tokens.tokens.tolist(), arrow.string()),
+                "starts": arrow.array(tokens.starts, arrow.int32()),
+                "ends": arrow.array(tokens.ends, arrow.int32()),
+                "embeddings": vectors,
+            }
+            for name, column in values.items():
+                columns[name] = arrow.ListArray.from_arrays(offsets, column)
+        table = arrow.table(columns)
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table)
+
+    def close(self, *, whole: bool) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _pyarrow() -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise ConfigError(f"writing Parquet needs a package: {_INSTALL}") from None
+
 
 LEVELS = ("text", "token")
 # Batches of texts that are held at once: a token's vector is as long as a text's.
@@ -99,8 +292,7 @@ def write_features(
     Args:
         source: as in `load_embedder`.
         file: TSV, CSV or JSONL with the texts.
-        output: the file to write, `.npz` or `.parquet` (see `feature_file`); it appears
-            when it is whole.
+        output: the file to write, `.npz` or `.parquet`; it appears when it is whole.
         level: `text`, a vector for each text, or `token`, one for each token.
         column: name, or number from 0, of the column of the texts.
         header: as in `read_columns`.
@@ -128,43 +320,35 @@ def write_features(
         kind, normalize = TokenVectors, settings.get("normalize")
         settings["normalize"] = bool(normalize)  # a folder's word is for whole texts
     predictor = load_embedder(source, kind=kind, **settings)
-    write_part = _write_tokens if level == "token" else _write_texts
     with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
         for part in itertools.chain([first], parts):
-            write_part(writer, predictor, part, batch_size)
+            _write_part(writer, predictor, part, batch_size)
             shown.add(len(part))
     report(shown.line())
     return shown.done
 
 
-def _write_texts(
+def _write_part(
     writer: Writer, predictor: Predictor, part: Columns, batch_size: int
 ) -> None:
-    """Write the vectors of some texts."""
-    done = 0
-    for answers in predictor.stream((part["text"],), batch_size=batch_size):
-        rows = slice(done, done + len(answers["embedding"]))
-        writer.texts(part.lines[rows], part["text"][rows], answers["embedding"])
-        done = rows.stop
-
-
-def _write_tokens(
-    writer: Writer, predictor: Predictor, part: Columns, batch_size: int
-) -> None:
-    """Write the vectors of the tokens of some texts."""
+    """Write the vectors of some texts, or of their tokens."""
     # As wide as the longest token, so that all parts have one dtype.
     vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
     done = 0
     for answers in predictor.stream((part["text"],), batch_size=batch_size):
-        real = answers["token_ids"] >= 0
-        rows = slice(done, done + len(real))
-        writer.tokens(
-            part.lines[rows],
-            part["text"][rows],
-            answers["embeddings"][real],
-            counts=real.sum(axis=1),
-            tokens=vocabulary[answers["token_ids"][real]],
-            starts=answers["starts"][real],
-            ends=answers["ends"][real],
-        )
+        if "token_ids" in answers:
+            real = answers["token_ids"] >= 0
+            vectors = answers["embeddings"][real]
+            tokens = TextTokens(
+                counts=real.sum(axis=1),
+                tokens=vocabulary[answers["token_ids"][real]],
+                starts=answers["starts"][real],
+                ends=answers["ends"][real],
+            )
+            count = len(real)
+        else:
+            vectors, tokens = answers["embedding"], None
+            count = len(vectors)
+        rows = slice(done, done + count)
+        writer.add(part.lines[rows], part["text"][rows], vectors, tokens)
         done = rows.stop

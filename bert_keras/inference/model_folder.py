@@ -32,7 +32,7 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.initialization import undrawn
+from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
 from bert_keras.tasks import TASKS, find_task, name_of
 from bert_keras.tasks.base import Task

@@ -19,8 +19,7 @@ import numpy as np
 
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.files.atomic import written_beside
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, written_beside
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say

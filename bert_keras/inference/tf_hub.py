@@ -36,8 +36,8 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError
 from bert_keras.inference.export import EXTRA, refuse_unknown_ops
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.initialization import undrawn
-from bert_keras.model.masked_lm_head import MaskedLMHead
+from bert_keras.model.heads import MaskedLMHead
+from bert_keras.model.layers import undrawn
 from bert_keras.text.packing import join, truncate_pair
 from bert_keras.text.ragged import sizes_of, slices, starts_of
 from bert_keras.text.tokenizer import WordPieceTokenizer

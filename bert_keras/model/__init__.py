@@ -1,8 +1,8 @@
 """Keras layers and functional models: the encoder and its heads.
 
-Read `layers`, `block`, `encoder`, `heads`, `optimizers`, in that order. The room
-imports Keras and NumPy alone, so the models also train where TensorFlow is not
-installed.
+Read `encoder`, `block`, `layers`, `heads`, `optimizers`, in that order; `pooling`,
+`recurrent_head`, `contrastive` and `lora` serve single tasks. The room imports Keras
+and NumPy alone, so the models also train where TensorFlow is not installed.
 """
 
 from __future__ import annotations

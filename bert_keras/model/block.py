@@ -15,9 +15,15 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.initialization import initializer
-from bert_keras.model.layers import Dense, LayerNorm
-from bert_keras.model.wanted_tokens import EveryToken, FirstTokens, TokensAt, shape_of
+from bert_keras.model.layers import (
+    Dense,
+    EveryToken,
+    FirstOfTexts,
+    LayerNorm,
+    TokensAt,
+    initializer,
+    shape_of,
+)
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
 _MOST_DROPPED = 65_534
@@ -234,7 +240,7 @@ class Block(keras.layers.Layer):
             x = ops.cast(x, self.compute_dtype)
             wanted: EveryToken
             if first_only:
-                wanted = FirstTokens(x, bias, cls_positions)
+                wanted = FirstOfTexts(x, bias, cls_positions)
             elif columns is not None:
                 wanted = TokensAt(x, bias, columns)
             else:

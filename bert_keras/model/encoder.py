@@ -1,5 +1,10 @@
 """`BertEncoder`: a batch dict in, an output dict out, a functional Keras model.
 
+`Quantizable` is Keras's `quantize` for the models here. A quantized model can predict
+and be exported as a SavedModel. It cannot be saved otherwise: model folders have no
+such weights, and a `.keras` file with nested layers, such as the blocks, does not load
+again (Keras 3.15).
+
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 """
 
@@ -15,11 +20,51 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
-from bert_keras.model.initialization import undrawn
-from bert_keras.model.quantization import Quantizable, check_not_quantized
+from bert_keras.model.layers import undrawn
 
 if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
+
+
+# No model itself: Keras makes the bases of a functional model functional, once each.
+_Model: Any = keras.Model if TYPE_CHECKING else object
+_KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
+
+
+class Quantizable(_Model):
+    """A base of models whose `quantize` skips layers without matrix products."""
+
+    def quantize(
+        self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
+    ) -> None:
+        """Quantize the dense layers for inference, as `keras.Model.quantize` does.
+
+        Args:
+            mode: `int8`, `int4` or `float8`.
+            config: a `keras.quantizers.QuantizationConfig`, in place of a mode.
+            filters: which layers, see Keras; by default all dense layers.
+            **kwargs: further arguments of Keras.
+        """
+        if filters is None:
+            # Keras warns of each layer that it cannot quantize.
+            def filters(layer: Any) -> bool:
+                return isinstance(layer, _KINDS)
+
+        super().quantize(mode, config=config, filters=filters, **kwargs)
+
+
+def check_not_quantized(model: keras.Model, what: str) -> None:
+    """Raise if weights are quantized, which our file formats cannot hold.
+
+    Raises:
+        ConfigError: names what cannot be done.
+    """
+    if any(weight.path.endswith("/kernel_scale") for weight in model.weights):
+        raise ConfigError(
+            f"a quantized model cannot be {what}: save it before `quantize`, or export "
+            "it as a SavedModel"
+        )
+
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Further inputs of packed rows: see `packing.pack_rows`.

@@ -1,18 +1,67 @@
 """Layers around the Transformer blocks: embeddings, attention bias, pooler, dense.
 
-Source: Devlin et al. 2018 (arXiv:1810.04805), section 3. Weights carry the names of
-Google's variable scopes, so `variable.path` reads `bert/embeddings/word_embeddings`.
+`initializer` draws the paper's weights, or none where a checkpoint follows.
+`EveryToken`, `FirstOfTexts` and `TokensAt` select the tokens whose outputs the heads
+read from the last block: a pooler reads the first of each text, a masked-LM head the
+masked ones. The other tokens serve as keys and values only.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3; google-research/bert
+`modeling.py` (`create_initializer`). Weights carry the names of Google's variable
+scopes, so `variable.path` reads `bert/embeddings/word_embeddings`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 from keras import ops
 
-from bert_keras.model.initialization import initializer
-from bert_keras.model.wanted_tokens import first_tokens
+_UNDRAWN = contextvars.ContextVar("undrawn", default=False)
+
+
+@contextlib.contextmanager
+def undrawn() -> Iterator[None]:
+    """Create layers with uninitialized weights, to be assigned before use.
+
+    Drawing a hundred million random numbers takes most of the time of loading a model,
+    and memory that is never written to is not allocated. Later draws from the same
+    seeds do not change. A pooler, which a checkpoint may lack, is still initialized.
+    """
+    token = _UNDRAWN.set(True)
+    try:
+        yield
+    finally:
+        _UNDRAWN.reset(token)
+
+
+class _Undrawn(keras.initializers.TruncatedNormal):
+    """Consumes a seed like the initializer it replaces, and draws nothing."""
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        if keras.config.backend() != "tensorflow":
+            return ops.zeros(shape, dtype)
+        import tensorflow as tf
+
+        kind = tf.as_dtype(keras.config.floatx() if dtype is None else dtype)
+        return tf.raw_ops.Empty(shape=shape, dtype=kind)
+
+
+def initializer(
+    stddev: float, seed: int | None, offset: int = 0, *, always: bool = False
+) -> Any:
+    """Return the paper's initializer; `offset` sets weights of one seed apart.
+
+    With `always` it draws inside `undrawn` as well.
+    """
+    seed = None if seed is None else seed + offset
+    draws = always or not _UNDRAWN.get()
+    kind = keras.initializers.TruncatedNormal if draws else _Undrawn
+    return kind(stddev=stddev, seed=seed)
+
 
 _MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
 
@@ -288,3 +337,106 @@ class Pooler(keras.layers.Layer):
             "initializer_range": self.initializer_range,
             "seed": self.seed,
         }
+
+
+class EveryToken:
+    """All tokens of all rows.
+
+    Args:
+        x: [B, T, H], what goes into a block.
+        bias: float32 [B, 1, 1 or T, T], added to the attention scores.
+
+    Attributes:
+        x: [Q, H], that of the wanted tokens alone.
+        count: how many of them share their keys, q.
+        bias: float32 [Q / q, 1, 1 or q, T], that of these tokens.
+    """
+
+    def __init__(self, x: Any, bias: Any) -> None:
+        self._shape = shape_of(x)
+        self.x = ops.reshape(x, (-1, x.shape[-1]))
+        self.count = self._shape[1]
+        self.bias = bias
+
+    def of_row(self, values: Any) -> Any:
+        """Repeat values [B, …] for each group of tokens that share them."""
+        return values
+
+    def laid(self, x: Any) -> Any:
+        """Reshape [Q, H] to the block's output shape."""
+        return ops.reshape(x, self._shape)
+
+
+class FirstOfTexts(EveryToken):
+    """The first token of each text, `x` [S, H].
+
+    Args:
+        x, bias: as of `EveryToken`.
+        cls_positions: int32 [S], their places in the B*T tokens, for packed rows.
+    """
+
+    def __init__(self, x: Any, bias: Any, cls_positions: Any) -> None:
+        self.x, self.count = first_tokens(x, cls_positions), 1
+        self._rows = None  # one text a row
+        if cls_positions is None:
+            self.bias = bias[:, :, :1]
+            return
+        length = ops.shape(x)[1]
+        self._rows = cls_positions // length
+        if bias.shape[2] == 1:
+            self.bias = self.of_row(bias)
+        else:
+            by_token = ops.reshape(bias, (-1, 1, 1, length))
+            self.bias = ops.take(by_token, cls_positions, axis=0)
+
+    def of_row(self, values: Any) -> Any:
+        return values if self._rows is None else ops.take(values, self._rows, axis=0)
+
+    def laid(self, x: Any) -> Any:
+        return x
+
+
+class TokensAt(EveryToken):
+    """Some tokens of each row, as many of each.
+
+    Args:
+        x, bias: as of `EveryToken`.
+        columns: int32 [B, P]; below 0 is read as 0.
+    """
+
+    def __init__(self, x: Any, bias: Any, columns: Any) -> None:
+        rows, count = shape_of(columns)
+        self._shape = (rows, count, x.shape[-1])
+        self.x, self.count, self.bias = tokens_at(x, columns), count, bias
+        if bias.shape[2] != 1:
+            shape = (rows, 1, count, shape_of(x)[1])
+            self.bias = ops.reshape(tokens_at(bias[:, 0], columns), shape)
+
+
+def first_tokens(x: Any, cls_positions: Any = None) -> Any:
+    """Return the first token of each text, [B, H] or [S, H], of `x` [B, T, H].
+
+    `cls_positions` int32 [S] are their places in the B*T tokens, for packed rows.
+    """
+    if cls_positions is None:
+        return x[:, 0]
+    return ops.take(ops.reshape(x, (-1, x.shape[-1])), cls_positions, axis=0)
+
+
+def tokens_at(x: Any, columns: Any) -> Any:
+    """Gather `x` [B, T, D] at `columns` int32 [B, P]; returns [B * P, D].
+
+    Columns below 0 are read as 0.
+    """
+    rows, length, width = shape_of(x)
+    columns = ops.maximum(ops.cast(columns, "int32"), 0)
+    places = ops.arange(rows, dtype="int32")[:, None] * length + columns
+    return ops.take(ops.reshape(x, (-1, width)), ops.reshape(places, (-1,)), axis=0)
+
+
+def shape_of(x: Any) -> tuple[Any, ...]:
+    """Return the shape of `x`, with static sizes as numbers."""
+    return tuple(
+        ops.shape(x)[axis] if size is None else size
+        for axis, size in enumerate(x.shape)
+    )

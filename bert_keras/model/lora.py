@@ -16,8 +16,7 @@ import keras
 import numpy as np
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.quantization import check_not_quantized
+from bert_keras.model.encoder import BertEncoder, check_not_quantized
 
 
 def freeze_layers(encoder: BertEncoder, count: int) -> None:

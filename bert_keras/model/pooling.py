@@ -13,8 +13,8 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.layer_choice import COMBINATIONS, POOLINGS
-from bert_keras.model.wanted_tokens import first_tokens
+from bert_keras.model.layers import first_tokens
+from bert_keras.settings import COMBINATIONS, POOLINGS
 
 _LOWEST = -1e9  # below any hidden state, finite
 

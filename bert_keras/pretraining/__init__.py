@@ -1,7 +1,8 @@
 """A new BERT: documents to shards, shards to batches, batches to weights.
 
-Read `data`, `blocks`, `shards` and `manifest` for the data; `pretrain`, `plan`, `input`
-and `loop` for the training; `beam` for corpora that one machine cannot hold.
+Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `plan`,
+`input`, `loop` and `pretrainer` for the training; `beam` for corpora that one machine
+cannot hold.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
         run_beam_pretraining_data as run_beam_pretraining_data,
     )
     from bert_keras.pretraining.config import PretrainConfig as PretrainConfig
+    from bert_keras.pretraining.config import (
+        PretrainingDataConfig as PretrainingDataConfig,
+    )
     from bert_keras.pretraining.data import (
         write_pretraining_data as write_pretraining_data,
-    )
-    from bert_keras.pretraining.data_config import (
-        PretrainingDataConfig as PretrainingDataConfig,
     )
     from bert_keras.pretraining.input import pretraining_dataset as pretraining_dataset
     from bert_keras.pretraining.pretrain import pretrain as pretrain
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "BertPretrainer": "pretrainer",
     "PretrainConfig": "config",
-    "PretrainingDataConfig": "data_config",
+    "PretrainingDataConfig": "config",
     "pretrain": "pretrain",
     "pretraining_dataset": "input",
     "pretraining_loss": "pretrainer",

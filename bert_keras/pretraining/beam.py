@@ -26,11 +26,11 @@ from typing import Any
 from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files import filesystems
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
-from bert_keras.pretraining.data_config import PretrainingDataConfig
-from bert_keras.pretraining.journal import whole_lines
+from bert_keras.pretraining.config import PretrainingDataConfig
+from bert_keras.pretraining.data import whole_lines
 from bert_keras.pretraining.manifest import (
     JOURNAL,
     MANIFEST,

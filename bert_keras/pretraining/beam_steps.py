@@ -36,7 +36,7 @@ from bert_keras.pretraining.blocks import (
     check_documents,
     shares_of,
 )
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
 
 # In the folder of the run: the names of the files, what is planned, what was made.

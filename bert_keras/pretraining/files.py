@@ -19,7 +19,7 @@ from bert_keras.errors import DataError
 from bert_keras.files.records import first_example
 from bert_keras.pretraining.manifest import JOURNAL, MANIFEST, read_manifest
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import vocabulary_hash
+from bert_keras.text.tokenizer_files import vocabulary_hash
 
 LABEL = "next_sentence_labels"
 TOKENS = ("input_ids", "input_mask", "segment_ids")

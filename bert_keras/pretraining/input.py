@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.files import LABEL, find_files
 from bert_keras.pretraining.records import examples_in_order, parts_in_order
 from bert_keras.pretraining.shards import masking_of

@@ -24,10 +24,14 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import DataError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.pretraining.files import find_files
-from bert_keras.pretraining.folder import weights_of, write_pretrainer
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.plan import Phase, PretrainingPlan, check_sizes
-from bert_keras.pretraining.pretrainer import BertPretrainer, PretrainingObjective
+from bert_keras.pretraining.pretrainer import (
+    BertPretrainer,
+    PretrainingObjective,
+    weights_of,
+    write_pretrainer,
+)
 from bert_keras.pretraining.progress import PretrainingProgress, token_counts
 from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.runs.progress import report

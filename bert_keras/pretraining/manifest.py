@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError, shown
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.settings import is_whole_number
-from bert_keras.text.vocabulary import vocabulary_hash
+from bert_keras.text.tokenizer_files import vocabulary_hash
 
 if TYPE_CHECKING:  # this module does not need TensorFlow
     from bert_keras.text.tokenizer import WordPieceTokenizer

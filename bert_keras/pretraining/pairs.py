@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import DataError
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
 
 _SHORTEST = 2  # tokens that a short row aims at, at least
 _Pair = tuple[int, int, int, int, int]

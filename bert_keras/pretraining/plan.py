@@ -16,13 +16,12 @@ from bert_keras.checkpoints import Checkpoint, read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import check_vocabulary
-from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import vocabulary_hash
+from bert_keras.text.tokenizer_files import vocabulary_hash
 
 # Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (

@@ -14,18 +14,16 @@ from typing import Any
 
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
-from bert_keras.distribution.worker_watch import WorkerWatch
-from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.folder import (
+from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
+from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
+from bert_keras.pretraining.pretrainer import (
+    BertPretrainer,
     assign_pretrainer,
     new_pretrainer,
     write_pretrainer,
 )
-from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
-from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
-from bert_keras.pretraining.pretrainer import BertPretrainer
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
@@ -69,7 +67,7 @@ def pretrain(
 
     On several replicas (`config.strategy`) the result is that of one device, but for
     rounding and for which units drop. Of several processes each makes this call; the
-    first one writes. They end together: see `WorkerWatch`.
+    first one writes. If one ends early, so do the others: see `Devices.together`.
 
     Args:
         encoder: the sizes of a new one; or a checkpoint to continue from, its heads
@@ -88,6 +86,7 @@ def pretrain(
         DataError: the data is missing, broken or of another vocabulary.
         CheckpointError: a checkpoint is broken, or the disk refuses.
         TrainingError: a loss or gradient is not finite, and that is to stop the run.
+        WorkerLostError: another worker has ended.
 
     Example:
         >>> sizes = BertConfig.from_preset("tiny", vocab_size=8000)
@@ -100,11 +99,10 @@ def pretrain(
     check_output_place("output", output, inputs)
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     tell = say if devices.is_chief else _silent
-    with WorkerWatch(devices) as watch:
+    with devices.together():
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
         held = None if held_out is None else HeldOut(held_out, plan, devices)
         with _run_folder(devices, output, plan) as run:
-            watch.finish = run.finish
             say(devices.line())
             for note in plan.notes:
                 tell(note)

@@ -1,4 +1,4 @@
-"""The encoder with the heads it is pretrained with: `BertPretrainer`.
+"""The encoder with the heads it is pretrained with: `BertPretrainer`, and its folder.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 `run_pretraining.py`, whose variable scopes the weights are named for.
@@ -8,26 +8,46 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import has_pooler, read_checkpoint
-from bert_keras.distribution.replicated_fit import ReplicatedFit
+from bert_keras.checkpoints import (
+    Checkpoint,
+    assign,
+    check_encoder,
+    has_pooler,
+    read_checkpoint,
+    write_huggingface,
+)
+from bert_keras.config import BertConfig
+from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, batch_inputs, complete, seed_behind
-from bert_keras.model.heads import PooledHead, new_heads
-from bert_keras.model.initialization import undrawn
-from bert_keras.model.masked_lm_head import (
+from bert_keras.inference.model_folder import assign_scope
+from bert_keras.model.encoder import (
+    BertEncoder,
+    Quantizable,
+    batch_inputs,
+    complete,
+    seed_behind,
+)
+from bert_keras.model.heads import (
     NO_LABEL,
     MaskedAccuracy,
     MaskedLMHead,
     MaskedPerplexity,
+    PooledHead,
+    new_heads,
 )
+from bert_keras.model.layers import undrawn
 from bert_keras.model.optimizers import AdamW
-from bert_keras.model.quantization import Quantizable
+from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python 3.11
@@ -120,7 +140,6 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
             CheckpointError: something is missing, broken or of another shape.
         """
         from bert_keras.inference.predictor import check_precision
-        from bert_keras.pretraining.folder import assign_pretrainer
 
         if precision is not None:
             check_precision(precision)
@@ -261,3 +280,77 @@ def _sums(logits: Any, labels: Any, counted: Any) -> tuple[Any, Any]:
     right = tf.argmax(logits, axis=-1, output_type=labels.dtype) == known
     correct = tf.cast(right, tf.float32)
     return tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)
+
+
+_POOLER, _HEADS = "bert/pooler/", ("cls/predictions/", "cls/seq_relationship/")
+
+
+def new_pretrainer(
+    sizes: BertConfig, config: PretrainConfig, *, next_sentence: bool
+) -> BertPretrainer:
+    """Return a model with weights at random from the seed."""
+    encoder = BertEncoder(
+        sizes,
+        pooler=next_sentence,
+        rematerialize=config.rematerialize,
+        seed=config.seed,
+        dtype=config.precision,
+    )
+    seed = seed_behind(sizes, config.seed) + 1  # the pooler has the one before
+    return BertPretrainer(encoder, next_sentence=next_sentence, seed=seed)
+
+
+def assign_pretrainer(
+    model: BertPretrainer, checkpoint: Checkpoint, say: Callable[[str], object]
+) -> None:
+    """Set the weights from a checkpoint; a head that it lacks stays, and is said.
+
+    Raises:
+        CheckpointError: something else is missing or does not fit.
+    """
+    check_encoder(checkpoint)
+    scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
+    has_pooler = any(name.startswith(_POOLER) for name in checkpoint.shapes)
+    optional = tuple(scopes - {"bert/"})
+    if not has_pooler or not model.has_next_sentence:
+        optional += (_POOLER,)
+    assign(model.encoder, checkpoint, optional=optional)
+    wanted = [scope for scope in _HEADS if _has(model, scope)]
+    missing = [scope for scope in wanted if not assign_scope(model, checkpoint, scope)]
+    if model.has_next_sentence and not has_pooler:
+        missing.insert(0, _POOLER)
+    for scope in missing:
+        say(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+
+
+def write_pretrainer(
+    folder: Path,
+    model: BertPretrainer,
+    tokenizer: WordPieceTokenizer,
+    arrays: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Write a model folder that is there: config, weights and vocabulary.
+
+    Args:
+        folder: where to.
+        model: the model.
+        tokenizer: its vocabulary.
+        arrays: weights by name, in place of those that the model has by now.
+    """
+    config = {
+        "model_type": "bert",
+        "architectures": [model.architecture],
+        **model.encoder.config.to_dict(),
+        "pad_token_id": tokenizer.pad_id,
+    }
+    write_huggingface(folder, weights_of(model) if arrays is None else arrays, config)
+    tokenizer.save(folder)
+
+
+def weights_of(model: BertPretrainer) -> dict[str, np.ndarray]:
+    """Return a copy of the weights, by name."""
+    return {weight.path: np.array(weight.numpy()) for weight in model.weights}
+
+
+def _has(model: BertPretrainer, scope: str) -> bool:
+    return any(weight.path.startswith(scope) for weight in model.weights)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_keras.errors import DataError
 from bert_keras.files.records import serialize, write_records
 from bert_keras.pretraining.blocks import Block
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import shard_name
 from bert_keras.pretraining.pairs import (
     Pairs,

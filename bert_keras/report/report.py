@@ -1,24 +1,29 @@
-"""The report of a run as one HTML file: `write_report`.
+"""The report of a run: one HTML file by `write_report`; scores as text of a terminal.
 
-Here stands what is shown; `templates/report.html` says how it looks.
+Here stands what is shown; `templates/report.html` says how it looks. The page needs no
+script, no font and no picture from elsewhere: it opens offline, on light and dark
+screens, and prints. Texts come from strangers, so everything that is shown is escaped,
+and a content security policy forbids the page to load or run anything.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import numbers
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jinja2
 import markupsafe
 
 from bert_keras.errors import DataError
 from bert_keras.files.atomic import written_beside
 from bert_keras.report.charts import Point, line_chart
-from bert_keras.report.page import is_number, render, words
 
 _MOST_MISTAKES = 100
 _MOST_CLASSES = 100  # above it the commonest confusions stand for the whole matrix
@@ -339,3 +344,123 @@ def _data(data: Mapping[str, object]) -> dict[str, Any]:
         ]
         tables.append((fact, Table("", list(columns), rows)))
     return {"tables": tables, "loose": loose} if tables or loose else {}
+
+
+MOST_LETTERS = 300  # of a text that is shown
+_WORDS = {"f1": "F1", "id": "ID", "num": "number of"}
+# What HTML cannot hold: control characters, and halves of surrogate pairs.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page of a template with values, each escaped unless it is `Markup`."""
+    return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bert_keras.report"),
+        autoescape=True,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "cut": _cut,
+        "setting": _setting,
+        "shown": _shown,
+        "words": words,
+    }
+    environment.tests["real"] = is_number
+    return environment
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, markupsafe.Markup):
+        return value
+    return _UNPRINTABLE.sub("\ufffd", str(value))
+
+
+def _cut(value: object, most: int) -> str:
+    """Return a text of at most so many letters."""
+    shown = str(value)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def words(key: object) -> str:
+    """Return a key such as `macro_f1` as words: "Macro F1"."""
+    shown = " ".join(_WORDS.get(word, word) for word in str(key).split("_"))
+    return shown[:1].upper() + shown[1:]
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a real number of Python or NumPy; `True` is not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    """Return a result as people read it: 1,234 and 0.9876; no value is a dash."""
+    if value is None:
+        return "–"
+    if not is_number(value):
+        return _setting(value)
+    if isinstance(value, numbers.Integral):
+        return f"{int(value):,}"
+    number = float(value)
+    plain = number == 0 or 1e-3 <= abs(number) < 1e6
+    return f"{number:,.4f}" if plain else f"{number:.4g}"
+
+
+def _setting(value: object) -> str:
+    """Return a value as it was set: numbers without commas, lists as JSON."""
+    if isinstance(value, Mapping | list | tuple):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return _cut(value, 4 * MOST_LETTERS)
+
+
+def score_table(scores: dict[str, Any]) -> str:
+    """Return scores as aligned text: plain numbers, then the tables, such as classes.
+
+    What is neither stands in the JSON and in the report alone.
+    """
+    lines = [
+        f"  {key:<28}{_number(value):>10}"
+        for key, value in scores.items()
+        if _is_number(value)
+    ]
+    for key, table in scores.items():
+        if _is_row(table):  # a number a name: a table of one column
+            table = {name: {"": value} for name, value in table.items()}
+        if not (
+            isinstance(table, dict) and table and all(map(_is_row, table.values()))
+        ):
+            continue
+        columns = list(dict.fromkeys(name for row in table.values() for name in row))
+        widths = {name: max(11, len(name) + 2) for name in columns}
+        width = max(28, *(len(name) + 2 for name in (key, *table)))
+        heads = (f"{name:>{widths[name]}}" for name in columns)
+        lines.append((f"  {key:<{width}}" + "".join(heads)).rstrip())
+        for name, row in table.items():
+            cells = (
+                f"{_number(row[column]) if column in row else '-':>{widths[column]}}"
+                for column in columns
+            )
+            lines.append(f"  {name:<{width}}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_row(value: Any) -> bool:
+    """Say whether a score is numbers by name."""
+    return (
+        isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
+    )

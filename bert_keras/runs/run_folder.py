@@ -151,12 +151,6 @@ class RunFolder:
             finally:
                 self._writing = None
 
-    def finish(self, seconds: float) -> None:
-        """Return when nothing is being written, or after so long; from any thread."""
-        writing = self._writing
-        if writing is not None:
-            concurrent.futures.wait([writing], timeout=seconds)
-
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Append a row to the curves."""
         try:
@@ -371,9 +365,6 @@ class SilentRun:
         """Do nothing."""
 
     def wait(self) -> None:
-        """Return at once."""
-
-    def finish(self, seconds: float) -> None:
         """Return at once."""
 
     def add_row(self, row: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Answers against truth: scores, calibration and thresholds, in NumPy alone.
 
-Read `classification` and `probabilities` first, then `calibration`; each other file
-holds the scores of one kind of answer.
+Read `classification` and `calibration` first; each other file holds the scores of one
+kind of answer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from bert_keras import lazy_names
 
 if TYPE_CHECKING:
     from bert_keras.scoring.answers import squad_scores as squad_scores
+    from bert_keras.scoring.calibration import confidence_scores as confidence_scores
+    from bert_keras.scoring.calibration import (
+        expected_calibration_error as expected_calibration_error,
+    )
     from bert_keras.scoring.classification import (
         classification_scores as classification_scores,
     )
@@ -24,16 +28,12 @@ if TYPE_CHECKING:
     from bert_keras.scoring.embeddings import similarity_scores as similarity_scores
     from bert_keras.scoring.entities import entity_scores as entity_scores
     from bert_keras.scoring.multi_label import multi_label_scores as multi_label_scores
-    from bert_keras.scoring.probabilities import confidence_scores as confidence_scores
-    from bert_keras.scoring.probabilities import (
-        expected_calibration_error as expected_calibration_error,
-    )
 
 _PLACES = {
     "classification_scores": "classification",
-    "confidence_scores": "probabilities",
+    "confidence_scores": "calibration",
     "entity_scores": "entities",
-    "expected_calibration_error": "probabilities",
+    "expected_calibration_error": "calibration",
     "matthews_correlation": "classification",
     "multi_label_scores": "multi_label",
     "pearson": "correlation",

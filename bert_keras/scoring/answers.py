@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
-from bert_keras.scoring.calibration import abstention_scores
-from bert_keras.scoring.probabilities import confidence_scores
+from bert_keras.scoring.calibration import abstention_scores, confidence_scores
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

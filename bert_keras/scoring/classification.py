@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
-from bert_keras.scoring.probabilities import (
+from bert_keras.scoring.calibration import (
     check_integers,
     check_probabilities,
     check_range,

@@ -22,9 +22,9 @@ from bert_keras.scoring.calibration import (
     FACTORS,
     abstention_scores,
     best_factor,
+    confidence_scores,
     scaled,
 )
-from bert_keras.scoring.probabilities import confidence_scores
 
 # Prefixes of BILOU and their equivalents in BIOES.
 _SAME = {"L": "E", "U": "S"}

@@ -28,11 +28,11 @@ TASKS = {
         "a vector for a text, trained on pairs (search, similarity, features …)",
     ),
     "feature-tagging": (
-        "bert_keras.tasks.tagging.feature_tagging:FeatureTagging",
+        "bert_keras.tasks.tagging.task:FeatureTagging",
         "a tag for each word, by a BiLSTM on features of the frozen encoder",
     ),
     "masked-lm": (
-        "bert_keras.tasks.masked_lm.task:MaskedLM",
+        "bert_keras.tasks.masked_lm:MaskedLM",
         "the words that fit at each [MASK]; adapts BERT to your own plain text",
     ),
     "multi-label": (

@@ -374,7 +374,7 @@ class Task(TaskModelling):
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
     ) -> None:
-        """Write the files of `folder.FILES` that other tools need in a model folder."""
+        """Write the files of `atomic.FILES` that other tools need in a model folder."""
         return
 
 

@@ -6,9 +6,8 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T).
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -25,18 +24,14 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
-from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
-from bert_keras.scoring.classification import classification_scores
-from bert_keras.tasks.confidence import Confidence
-from bert_keras.tasks.given_labels import class_numbers
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import Confidence, SingleLabel
 
 CLASS_WEIGHTS = ("none", "balanced")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class Classification(Confidence, PooledTask):
+class Classification(SingleLabel):
     """One class for each text or pair.
 
     Args:
@@ -56,7 +51,6 @@ class Classification(Confidence, PooledTask):
     name = "classification"
     summary = "one class for a text or a pair of texts (spam, sentiment, paraphrase …)"
     problem_type = "single_label_classification"
-    best_score = "accuracy"
     free_settings = (*Confidence.free_settings, "positive_class")
 
     classes: tuple[str, ...]
@@ -81,10 +75,6 @@ class Classification(Confidence, PooledTask):
             )
 
     @classmethod
-    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
-        return [(label,) for label in columns["label"]]
-
-    @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
         """Return the task with the classes of the data, sorted; numbers by value."""
         check_lengths(columns, ([label] for label in columns["label"]))
@@ -107,10 +97,6 @@ class Classification(Confidence, PooledTask):
             "problem_type": self.problem_type,
         }
 
-    def targets(self, columns: Columns) -> np.ndarray:
-        """Return the class of each row, int32 [N]; errors name unknown ones by line."""
-        return columns.indices("label", self.classes)
-
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         if self.class_weights == "none":
             return None
@@ -119,19 +105,9 @@ class Classification(Confidence, PooledTask):
         weights = len(targets) / (len(self.classes) * np.maximum(counts, 1))
         return weights[targets].astype("float32")
 
-    def encode_targets(self, targets: Any) -> Any:
-        """Return the indices of class names; numbers pass unchanged."""
-        return class_numbers(targets, self.classes)
-
     @property
-    def units(self) -> int:
-        return len(self.classes)
-
-    def loss(self) -> keras.losses.Loss:
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def metrics(self) -> list[Any]:
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+    def names(self) -> tuple[str, ...]:
+        return self.classes
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `label` string [B], `score` float32 [B] (its probability),
@@ -165,49 +141,3 @@ class Classification(Confidence, PooledTask):
             }
             for row in super().rows(shown)
         ]
-
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
-        labels, p = self.targets(columns), answers["probabilities"]
-        correct = p.argmax(axis=1) == labels
-        return {
-            **classification_scores(
-                labels,
-                p,
-                class_names=self.classes,
-                positive_class=self.positive_class or None,
-            ),
-            **uncalibrated_scores(labels, p, self.temperature),
-            **abstention_scores(answers["score"], correct, self.abstain_below),
-        }
-
-    def tune(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> Classification:
-        """Return the task with temperature and threshold fitted on dev rows."""
-        return self.fitted(self.targets(columns), answers["probabilities"])
-
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
-        targets = self.targets(columns)
-        predicted = answers["probabilities"].argmax(axis=1)
-        wrong = np.flatnonzero(predicted != targets)
-        wrong = wrong[np.argsort(-answers["score"][wrong], kind="stable")]
-        texts = self.texts(columns)
-        return [
-            {
-                "line": columns.lines[row],
-                "text": "  |  ".join(part[row] for part in texts),
-                "label": self.classes[targets[row]],
-                "prediction": self.classes[predicted[row]],
-                "probability": float(answers["score"][row]),
-            }
-            for row in wrong
-        ]
-
-    def describe(self, columns: Columns) -> dict[str, Any]:
-        counts = collections.Counter(columns["label"])
-        classes = {name: counts.get(name, 0) for name in self.classes}
-        return {"rows": len(columns), "classes": classes}

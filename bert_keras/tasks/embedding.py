@@ -23,13 +23,6 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.model.layer_choice import (
-    COMBINATIONS,
-    POOLINGS,
-    Layers,
-    parse_layers,
-    resolve_layers,
-)
 from bert_keras.model.pooling import LayerMix, TextPooling
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
@@ -38,9 +31,16 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
-from bert_keras.settings import check_number
+from bert_keras.settings import (
+    COMBINATIONS,
+    POOLINGS,
+    Layers,
+    check_number,
+    parse_layers,
+    resolve_layers,
+)
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.given_labels import numbers
+from bert_keras.tasks.classifier import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -147,7 +147,7 @@ class Embedding(Task):
         pooling: `mean` or `max` over a text's tokens, or `cls`, the vector of `[CLS]`.
         normalize: whether vectors have length 1.
         layers: hidden states that vectors are made of: 0 is the embedding layer, -1 the
-            last block; or a name of `layer_choice.NAMED_LAYERS`, or `all`. Blocks above
+            last block; or a name of `settings.NAMED_LAYERS`, or `all`. Blocks above
             the highest are not trained.
         combine: several layers become one by `sum`, by `concat`, or `weighted`: the sum
             with learned weights.

@@ -27,16 +27,14 @@ from bert_keras.data.class_names import (
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
+    confidence_scores,
     fit_temperature,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.settings import check_share
-from bert_keras.tasks.confidence import Calibrated
-from bert_keras.tasks.given_labels import checked
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import Calibrated, PooledTask, checked
 
 THRESHOLD_TUNINGS = ("f1", "none")
 
@@ -248,15 +246,15 @@ class MultiLabel(Calibrated, PooledTask):
         found = answers["labels"] != b""
         wrong = (found != targets).sum(axis=1)
         order = np.argsort(-wrong, kind="stable")[: int((wrong > 0).sum())]
-        texts, classes = self.texts(columns), np.array(self.classes)
+        classes = np.array(self.classes)
         return [
-            {
-                "line": columns.lines[row],
-                "text": "  |  ".join(part[row] for part in texts),
-                "label": ", ".join(classes[targets[row]]) or "none",
-                "prediction": ", ".join(classes[found[row]]) or "none",
-                "wrong_classes": int(wrong[row]),
-            }
+            self.mistake(
+                columns,
+                row,
+                label=", ".join(classes[targets[row]]) or "none",
+                prediction=", ".join(classes[found[row]]) or "none",
+                wrong_classes=int(wrong[row]),
+            )
             for row in order
         ]
 

@@ -21,12 +21,14 @@ from bert_keras.data.table import Columns, column_names, read_columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead, choice_inputs
-from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
+from bert_keras.scoring.calibration import (
+    abstention_scores,
+    confidence_scores,
+    uncalibrated_scores,
+)
 from bert_keras.scoring.classification import accuracy
-from bert_keras.scoring.probabilities import confidence_scores
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.confidence import Confidence
-from bert_keras.tasks.given_labels import numbers
+from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
 # Columns that hold one choice each are separated by commas.
@@ -338,8 +340,6 @@ class MultipleChoice(Confidence, Task):
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
         targets, best = self.targets(columns), answers["probabilities"].argmax(axis=1)
-        wrong = np.flatnonzero(best != targets)
-        wrong = wrong[np.argsort(-answers["score"][wrong], kind="stable")]
         return [
             {
                 "line": columns.lines[row],
@@ -348,7 +348,7 @@ class MultipleChoice(Confidence, Task):
                 "prediction": columns["choices"][row][best[row]],
                 "probability": float(answers["score"][row]),
             }
-            for row in wrong
+            for row in wrong_rows(targets, answers["probabilities"])
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

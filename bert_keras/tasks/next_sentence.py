@@ -7,10 +7,9 @@ of pretraining, so a checkpoint that has it answers without fine-tuning.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -23,11 +22,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
-from bert_keras.scoring.calibration import abstention_scores, uncalibrated_scores
-from bert_keras.scoring.classification import classification_scores
-from bert_keras.tasks.confidence import Confidence
-from bert_keras.tasks.given_labels import class_numbers
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import SingleLabel
 
 NEXT, NOT_NEXT = "next", "not_next"
 _SEED = 42  # so that a file gives the same pairs each time it is read
@@ -36,7 +31,7 @@ Sentence = tuple[int, str]  # its line in the file, and the text
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class NextSentence(Confidence, PooledTask):
+class NextSentence(SingleLabel):
     """Whether the second text of a pair follows the first.
 
     Output 0 means that it does, as in Google's code and Hugging Face's
@@ -55,7 +50,6 @@ class NextSentence(Confidence, PooledTask):
     summary = "whether a text follows another, as BERT learned it in pretraining"
     architecture = "BertForNextSentencePrediction"
     optional_roles = ()
-    best_score = "accuracy"
     pretrained_scopes = ("cls/seq_relationship/",)
     pairs = True
 
@@ -93,10 +87,6 @@ class NextSentence(Confidence, PooledTask):
         return super().read(source, columns=columns, header=header, roles=roles)
 
     @classmethod
-    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
-        return [(label,) for label in columns["label"]]
-
-    @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
         return cls()
 
@@ -104,13 +94,20 @@ class NextSentence(Confidence, PooledTask):
         """Return 0 where the second text follows, else 1, int32 [N]."""
         return columns.indices("label", self.labels, rule=" or ".join(self.labels))
 
-    def encode_targets(self, targets: Any) -> Any:
-        """Return 0 and 1 for the two labels; numbers pass unchanged."""
-        return class_numbers(targets, self.labels)
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.labels
 
     @property
-    def units(self) -> int:
-        return 2
+    def positive_class(self) -> str:  # type: ignore[override]
+        return self.labels[0]
+
+    def distributions(self, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return [N, 2]: that the second text follows, and that it does not."""
+        # Clipped to what float32 resolves: 1 - p would be 0 where p rounds to 1.
+        p = answers["probability"].astype("float64")
+        p = np.clip(p, 2.0**-24, 1 - 2.0**-24)
+        return np.stack([p, 1 - p], axis=1)
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
@@ -125,12 +122,6 @@ class NextSentence(Confidence, PooledTask):
             )
             return head(encoder.pool(inputs))
 
-    def loss(self) -> keras.losses.Loss:
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def metrics(self) -> list[Any]:
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `is_next` bool [B] and its `probability` float32 [B]; if the task may
         abstain also `abstained` bool [B].
@@ -141,46 +132,6 @@ class NextSentence(Confidence, PooledTask):
             score = tf.maximum(probability, 1 - probability)
             answers["abstained"] = score < self.abstain_below
         return answers
-
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
-        labels, p = self.targets(columns), _both(answers["probability"])
-        correct = p.argmax(axis=1) == labels
-        return {
-            **classification_scores(
-                labels, p, class_names=self.labels, positive_class=self.labels[0]
-            ),
-            **uncalibrated_scores(labels, p, self.temperature),
-            **abstention_scores(p.max(axis=1), correct, self.abstain_below),
-        }
-
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> NextSentence:
-        """Return the task with temperature and threshold fitted on dev rows."""
-        return self.fitted(self.targets(columns), _both(answers["probability"]))
-
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
-        targets, p = self.targets(columns), _both(answers["probability"])
-        wrong = np.flatnonzero(p.argmax(axis=1) != targets)
-        wrong = wrong[np.argsort(-p.max(axis=1)[wrong], kind="stable")]
-        return [
-            {
-                "line": columns.lines[row],
-                "text": columns["text"][row],
-                "text_pair": columns["text_pair"][row],
-                "label": self.labels[targets[row]],
-                "prediction": self.labels[1 - targets[row]],
-                "probability": float(p[row].max()),
-            }
-            for row in wrong
-        ]
-
-    def describe(self, columns: Columns) -> dict[str, Any]:
-        counts = collections.Counter(columns["label"])
-        classes = {label: counts.get(label, 0) for label in self.labels}
-        return {"rows": len(columns), "classes": classes}
 
 
 def pairs_of_documents(
@@ -252,10 +203,3 @@ def _documents(text: str) -> list[list[Sentence]]:
         else:
             documents.append([])
     return [document for document in documents if document]
-
-
-def _both(probability: np.ndarray) -> np.ndarray:
-    """Return [N, 2]: that the second text follows, and that it does not."""
-    # Clipped to what float32 resolves: 1 - p would be 0 where p rounds to 1.
-    p = np.clip(probability.astype("float64"), 2.0**-24, 1 - 2.0**-24)
-    return np.stack([p, 1 - p], axis=1)

@@ -22,8 +22,7 @@ from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import check_number
-from bert_keras.tasks.given_labels import numbers
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import PooledTask, numbers
 
 SCALINGS = ("standard", "none")
 
@@ -142,11 +141,8 @@ class Regression(PooledTask):
     def units(self) -> int:
         return 1
 
-    def outputs(
-        self, encoder: Any, inputs: dict[str, Any], seed: int | None
-    ) -> (
-        Any
-    ):  # as of every pooled task, but in float32: it is a number that people read
+    def outputs(self, encoder: Any, inputs: dict[str, Any], seed: int | None) -> Any:
+        # As of every pooled task, but in float32: it is a number that people read.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         return head(encoder.pool(inputs))
 
@@ -183,15 +179,14 @@ class Regression(PooledTask):
         targets = self.targets(columns)
         errors = np.abs(answers["score"] - targets)
         order = np.argsort(-errors, kind="stable")
-        texts = self.texts(columns)
         return [
-            {
-                "line": columns.lines[row],
-                "text": "  |  ".join(part[row] for part in texts),
-                "label": float(targets[row]),
-                "prediction": float(answers["score"][row]),
-                "error": float(errors[row]),
-            }
+            self.mistake(
+                columns,
+                row,
+                label=float(targets[row]),
+                prediction=float(answers["score"][row]),
+                error=float(errors[row]),
+            )
             for row in order[: int((errors > targets.std()).sum())]
         ]
 

@@ -16,15 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import as_columns, rows_aside
-from bert_keras.distribution.replicated_fit import ReplicatedFit, replica_count
+from bert_keras.distribution.replicas import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, complete, seed_behind
+from bert_keras.model.encoder import BertEncoder, Quantizable, complete, seed_behind
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
-from bert_keras.model.quantization import Quantizable
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share
-from bert_keras.tasks.given_labels import label_errors
+from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:

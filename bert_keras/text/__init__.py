@@ -1,5 +1,6 @@
 """Strings to token ids to rows, in the TensorFlow graph.
 
-Read `normalization`, `tokenizer`, `packing`, `preprocessor`, in that order; `windows`,
-`masking` and `sentences` build on them.
+Read `preprocessor`, `tokenizer`, `normalization`, `packing`, in that order; `ragged`
+holds the operations on rows that all of them use, `tokenizer_files` what a folder
+holds. `windows`, `masking` and `sentences` build on them.
 """

@@ -1,7 +1,8 @@
 """Fine-tuning: settings, the update step, the loop, resuming.
 
-Read `config`, `finetune`, `epochs`, `loop`, `updates`, `train_step`, in that order.
-`loop` and `train_step` are those of pretraining, too.
+Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
+that order; `several_runs`, `progress` and `divergence` build on them. `loop` and
+`train_step` are those of pretraining, too.
 """
 
 from __future__ import annotations

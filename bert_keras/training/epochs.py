@@ -22,7 +22,7 @@ from bert_keras.errors import CheckpointError
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.initialization import undrawn
+from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import has_lora, plain_weights
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun

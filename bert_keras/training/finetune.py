@@ -20,10 +20,8 @@ from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.table import Columns, rows_aside
 from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
-from bert_keras.distribution.worker_watch import WorkerWatch
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import check_replaceable
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import check_output_place, check_replaceable
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers
@@ -36,9 +34,10 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.progress import check_tensorboard
-from bert_keras.training.result import TrainResult, finish_run
 from bert_keras.training.run import (
+    TrainResult,
     discard_run,
+    finish_run,
     model_settings,
     open_run,
     remove_run,
@@ -200,8 +199,8 @@ def train(
 
     On several replicas (`config.strategy`) the result is that of one device, but for
     rounding and for which units drop. Of several processes each makes this call, with
-    the same rows; the first one writes, and all return. They end together: see
-    `WorkerWatch`.
+    the same rows; the first one writes, and all return. If one ends early, so do the
+    others: see `Devices.together`.
 
     Args:
         task: the name or the class of the task, which learns its classes from the rows,
@@ -231,6 +230,7 @@ def train(
             strategy's devices are not there.
         TrainingError: a loss is not finite.
         RunStopped: SIGTERM or SIGINT has come; what was done is saved.
+        WorkerLostError: another worker has ended.
     """
     config = config or TrainConfig()
     _check_process()
@@ -267,9 +267,9 @@ def train(
         tell(_chosen(config, rows))
     for note in task.notes(data["train"]):
         tell(note)
-    with WorkerWatch(devices) as watch:
+    with devices.together():
         attempt = 0
-        while (result := training.run(attempt, watch)) is None:
+        while (result := training.run(attempt)) is None:
             attempt += 1
         if devices.is_chief:
             _discard_runs(output, told_settings(task, encoder, config, data))
@@ -291,12 +291,11 @@ class _Training:
     devices: Devices
     tell: Callable[[str], object]
 
-    def run(self, attempt: int, watch: WorkerWatch) -> TrainResult | None:
+    def run(self, attempt: int) -> TrainResult | None:
         """Train a model and write its folder; `None` if it has to be restarted.
 
         Args:
             attempt: number of the run, from 0; each has another seed.
-            watch: lets the run finish what it writes if a worker dies.
         """
         seed = self.config.seed + RESTART * attempt
         config = dataclasses.replace(self.config, seed=seed)
@@ -320,7 +319,6 @@ class _Training:
             _run_folder(devices, path, told, self.resume) as run,
             StopSignal(devices.vote) as stop,
         ):
-            watch.finish = run.finish
             loop = FineTuningLoop(
                 model,
                 data["train"],

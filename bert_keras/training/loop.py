@@ -299,6 +299,14 @@ class TrainingLoop(abc.ABC):
             "--learning-rate, or --on-nonfinite skip"
         )
 
+    def _wait_for_chief(self) -> None:
+        """Return on all workers when the chief has written its checkpoint.
+
+        A scheduler that sees one worker end may kill the others.
+        """
+        self.run.wait()
+        self.devices.agree(0)
+
     def _save_and_score(self) -> bool:
         """Do what is due after an update; return whether training is over."""
         scores = self.scores_at(self.step)
@@ -312,7 +320,7 @@ class TrainingLoop(abc.ABC):
         self.progress.close()
         if saves and self.devices.is_chief:
             self.run.save(self.step, self.checkpoint(), keep=self.config.keep)
-        self.stop.leave(self.run.wait)
+        self.stop.leave(self._wait_for_chief)
         is_over = scores and self.score()
         self.progress.resume()
         return is_over

@@ -24,8 +24,11 @@ import numpy as np
 from bert_keras.checkpoints import one_revision
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.files.atomic import check_replaceable, replaced_folder
-from bert_keras.files.places import check_output_place
+from bert_keras.files.atomic import (
+    check_output_place,
+    check_replaceable,
+    replaced_folder,
+)
 from bert_keras.inference.model_folder import load_model
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
@@ -35,13 +38,14 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.epochs import rank_of
 from bert_keras.training.finetune import task_and_data, train
 from bert_keras.training.progress import check_tensorboard
-from bert_keras.training.result import TrainResult, write_results
 from bert_keras.training.run import (
     FINISHED,
+    TrainResult,
     open_run,
     remove_run,
     run_path,
     told_settings,
+    write_results,
 )
 
 # Arguments of `train` that are read once for all runs.

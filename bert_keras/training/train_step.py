@@ -3,7 +3,7 @@
 A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
 whole update. So an update is the same however its examples are split, in micro-batches
 (gradient accumulation) or among the replicas of a strategy, and gradients are clipped
-once all are added up. `replicated_fit` says where Keras's own ways go wrong.
+once all are added up. `replicas` says where Keras's own ways go wrong.
 
 One batch that overflows would make every weight NaN. So an update is skipped, on all
 replicas, where the loss or the norm of the gradients is not finite: weights,
@@ -27,12 +27,14 @@ from bert_keras.distribution.replicas import (
     Share,
     added_up,
     all_reduced,
+    apply_summed,
+    check_optimizer,
     distributed,
     of_first,
     set_replica_seeds,
+    summed,
     summed_function,
 )
-from bert_keras.distribution.replicated_fit import apply_summed, check_optimizer, summed
 from bert_keras.errors import ConfigError
 
 Batch = tuple[dict[str, Any], dict[str, Any]]

@@ -14,8 +14,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.distribution.replicas import gathered
-from bert_keras.distribution.replicated_fit import undivided
+from bert_keras.distribution.replicas import gathered, undivided
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.tasks.task_model import TaskModel

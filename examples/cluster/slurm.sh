@@ -13,10 +13,11 @@ cd "${SLURM_SUBMIT_DIR:-.}"
 
 # Slurm's variables tell each task of its place: --strategy auto would find them, too.
 # The data must be at the same path on all machines, the run's folder on the first one.
-# A worker that dies ends the others within seconds (code 69), and `srun` ends; the same
-# command then goes on after the last checkpoint. Two minutes before the time is over, or
-# where the job has to make room, Slurm sends SIGTERM: all workers save and end with code
-# 75, which is no failure, and the job waits for its next turn.
+# If a worker fails, `srun` ends the others, which also notice it themselves within half a
+# minute (code 69); the same command then goes on after the last checkpoint. Two minutes
+# before the time is over, or where the job has to make room, Slurm sends SIGTERM: all
+# workers save and end with code 75, which is no failure, and the job waits for its next
+# turn.
 for attempt in 1 2 3 4 5; do
     srun --kill-on-bad-exit=1 \
         bert-keras pretrain --data data/128 --data data/512 --vocab models/vocabulary \

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file, save, save_file
 from bert_keras.checkpoints import (
     MismatchError,
     check_encoder,
-    hub,
+    formats,
     match,
     names,
     read_checkpoint,
@@ -773,7 +773,7 @@ def test_hub_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Any]] = []
 
     def download(name: str, *, revision: Any, allow_patterns: list[str]) -> str:
-        assert allow_patterns == list(hub.HUB_FILES)
+        assert allow_patterns == list(formats.HUB_FILES)
         asked.append((name, revision))
         return str(folder)
 
@@ -814,16 +814,16 @@ def test_pickles_are_fetched_where_nothing_else_is(
     if not torch_is_there:
         with pytest.raises(CheckpointError, match="^hf://o/n@main: has no weights but"):
             resolve("hf://o/n@main")
-        assert asked == [list(hub.HUB_FILES)]
+        assert asked == [list(formats.HUB_FILES)]
         return
     assert resolve("hf://o/n@main") == tmp_path
     assert (tmp_path / "pytorch_model.bin").is_file()
-    wanted = [*hub.HUB_FILES, *hub.HUB_PICKLES]
-    assert asked == [list(hub.HUB_FILES), wanted]
+    wanted = [*formats.HUB_FILES, *formats.HUB_PICKLES]
+    assert asked == [list(formats.HUB_FILES), wanted]
     # Where there are other weights, they are all that is fetched.
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert resolve("hf://o/n") == tmp_path
-    assert asked[2:] == [list(hub.HUB_FILES)]
+    assert asked[2:] == [list(formats.HUB_FILES)]
 
 
 def test_a_pickle_is_of_the_revision_of_the_other_files(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras.checkpoints import dialects, names
+from bert_keras.checkpoints import formats, names
 from bert_keras.checkpoints.names import TABLE
 from bert_keras.errors import CheckpointError
 
@@ -244,14 +244,14 @@ def test_every_name_of_real_checkpoints_maps(
 @pytest.mark.parametrize(
     ("dialect", "to_theirs"),
     [
-        (dialects.GOOGLE, names.to_google),
-        (dialects.MODEL_GARDEN, names.to_model_garden),
-        (dialects.KERAS_HUB, names.to_keras_hub),
+        (formats.GOOGLE, names.to_google),
+        (formats.MODEL_GARDEN, names.to_model_garden),
+        (formats.KERAS_HUB, names.to_keras_hub),
     ],
     ids=["google", "model-garden", "keras-hub"],
 )
 def test_heads_of_a_format_have_names(
-    dialect: dialects.Dialect, to_theirs: Callable[[str], object]
+    dialect: formats.Dialect, to_theirs: Callable[[str], object]
 ) -> None:
     for name in TABLE:
         if name.startswith("bert/"):
@@ -265,7 +265,7 @@ def test_heads_of_a_format_have_names(
 
 
 def test_a_head_that_is_left_out() -> None:
-    found = dialects.KERAS_HUB.kept(
+    found = formats.KERAS_HUB.kept(
         ["bert/pooler/dense/bias", "cls/seq_relationship/bias"]
     )
     assert found == (

@@ -27,7 +27,7 @@ from bert_keras.inference.convert import convert
 from bert_keras.inference.info import describe
 from bert_keras.inference.tf_hub import FILES, NEEDED, hub_encoder, special_token_ids
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.masked_lm_head import MaskedLMHead
+from bert_keras.model.heads import MaskedLMHead
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -17,8 +17,7 @@ from bert_keras.cli.options import (
     options_page,
     options_table,
 )
-from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.settings import option, options_of, with_options_documented
 from bert_keras.training.config import TrainConfig
 

@@ -19,12 +19,15 @@ from conftest import ROOT, SHARED, files_of, refused
 
 from bert_keras.corpus import word_counts
 from bert_keras.corpus.documents import raw_documents
-from bert_keras.corpus.pair_merging import merge_pairs
-from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
+from bert_keras.corpus.vocabulary_learning import (
+    learn_vocabulary,
+    merge_pairs,
+    write_vocabulary,
+)
 from bert_keras.corpus.word_counts import count_words
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import SPECIAL_TOKENS
+from bert_keras.text.tokenizer_files import SPECIAL_TOKENS
 
 WIKI = SHARED / "data" / "wiki_en"
 ODD_TEXTS = [

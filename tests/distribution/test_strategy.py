@@ -12,9 +12,9 @@ import tensorflow as tf
 from conftest import refused
 
 from bert_keras.distribution import strategy as module
-from bert_keras.distribution.replicas import Share, check_batch_size
-from bert_keras.distribution.replicated_fit import check_optimizer
+from bert_keras.distribution.replicas import Share, check_batch_size, check_optimizer
 from bert_keras.distribution.strategy import find_strategy
+from bert_keras.errors import ConfigError, WorkerLostError
 from bert_keras.model.optimizers import AdamW
 
 TWO = {"worker": ["localhost:1", "localhost:2"]}
@@ -167,3 +167,46 @@ def test_devices_of_a_tpu_want_one_shape() -> None:
     one = find_strategy("single")
     assert not one.has_static_shapes
     assert dataclasses.replace(one, name="tpu").has_static_shapes
+
+
+UNHEALTHY = (
+    "Error reported from /job:worker/task:1: The following tasks are unhealthy "
+    "(stopped sending heartbeats)"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "more"),
+    [
+        (tf.errors.UnavailableError, "Socket closed", "\nAdditional GRPC error …"),
+        (tf.errors.UnavailableError, UNHEALTHY, ":\n/job:worker/replica:0/task:1"),
+        (tf.errors.DeadlineExceededError, "Deadline Exceeded", "\n\nRPC: …/Heartbeat"),
+        (tf.errors.UnavailableError, "Failed to send RPC", ". Either the leader …\n"),
+    ],
+    ids=["socket", "heartbeats", "deadline", "sentence"],
+)
+def test_the_error_of_a_lost_worker_is_one_line(
+    kind: type[tf.errors.OpError], reason: str, more: str
+) -> None:
+    def lose(workers: int) -> None:
+        with dataclasses.replace(find_strategy("single"), workers=workers).together():
+            raise kind(
+                None, None, f"Graph\n\nCollective ops is aborted by: {reason}{more}"
+            )
+
+    with pytest.raises(WorkerLostError) as found:
+        lose(2)
+    assert str(found.value) == (
+        f"another worker has ended or is out of reach ({reason}); the same command on "
+        "all workers resumes from the last checkpoint"
+    )
+    with pytest.raises(kind):
+        lose(1)
+
+
+def test_the_error_of_a_worker_itself_stays() -> None:
+    devices = dataclasses.replace(find_strategy("single"), workers=2)
+    with pytest.raises(tf.errors.UnavailableError), devices.together():
+        raise tf.errors.UnavailableError(None, None, "gs://data/train.tsv: try again")
+    with pytest.raises(ConfigError), devices.together():
+        raise ConfigError("`steps` must be at least 1; received 0")

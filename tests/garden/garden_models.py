@@ -13,8 +13,7 @@ from conftest import VOCABULARY
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.pretraining.folder import assign_pretrainer
-from bert_keras.pretraining.pretrainer import BertPretrainer
+from bert_keras.pretraining.pretrainer import BertPretrainer, assign_pretrainer
 
 pytest.importorskip("official", reason="needs tf-models-official: `make test-garden`")
 with warnings.catch_warnings():

@@ -26,8 +26,7 @@ from official.nlp.configs.bert import PretrainerConfig
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.inference.convert import convert
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.pretraining.folder import weights_of
-from bert_keras.pretraining.pretrainer import BertPretrainer
+from bert_keras.pretraining.pretrainer import BertPretrainer, weights_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs there are many

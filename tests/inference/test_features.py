@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import ROWS, files_of, refused, write_tsv
 
-from bert_keras.inference import feature_file
+from bert_keras.inference import features
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.features import write_features
 from bert_keras.model.encoder import BertEncoder
@@ -151,7 +151,7 @@ def test_wrong_arguments(
 def test_npz_is_for_what_fits_in_memory(
     encoder_folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feature_file, "_most_bytes", lambda: 500)
+    monkeypatch.setattr(features, "_most_bytes", lambda: 500)
     output = tmp_path / "a.npz"
     refused(
         lambda: write_features(encoder_folder, file, output, **SETTINGS),
@@ -180,7 +180,7 @@ def test_a_full_disk_is_one_line(
     def full(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(feature_file.os, "replace", full)
+    monkeypatch.setattr(features.os, "replace", full)
     output = tmp_path / "a.npz"
     refused(
         lambda: write_features(encoder_folder, file, output), "a.npz", "No space left"

@@ -12,8 +12,7 @@ from bert_keras.errors import CheckpointError
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.tasks.masked_lm.pseudo_likelihood import pseudo_perplexity
-from bert_keras.tasks.masked_lm.task import MaskedLM
+from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -26,8 +26,8 @@ from bert_keras.pretraining import beam as beam_pretraining
 from bert_keras.pretraining import beam_steps
 from bert_keras.pretraining.beam import run_beam_pretraining_data
 from bert_keras.pretraining.blocks import blocks_of, shares_of
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.data import write_pretraining_data
-from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.pretraining.input import pretraining_dataset
 from pretraining.test_data import TOKENIZER, some_documents
 

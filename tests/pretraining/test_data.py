@@ -22,8 +22,8 @@ import tensorflow as tf
 from conftest import ROOT, VOCABULARY, files_of, refused
 
 from bert_keras.errors import DataError
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.data import blocks_of, write_pretraining_data
-from bert_keras.pretraining.data_config import PretrainingDataConfig
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(VOCABULARY)

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from conftest import VOCABULARY, refused
 
-from bert_keras.pretraining.data import write_pretraining_data
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
+from bert_keras.pretraining.data import Journal, write_pretraining_data
 from bert_keras.pretraining.files import find_files
-from bert_keras.pretraining.journal import Journal
 from bert_keras.pretraining.manifest import job_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

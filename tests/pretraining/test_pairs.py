@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import refused
 
-from bert_keras.pretraining.data_config import PretrainingDataConfig
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.pairs import Pairs, Tokens, make_pairs, make_rows, tokens_of
 
 CLS, SEP, PAD = 2, 3, 0

@@ -21,16 +21,16 @@ from safetensors.numpy import load_file, save
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
+from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.files.records import compression_of
 from bert_keras.inference.model_folder import load_model
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.folder import new_pretrainer
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import plan_pretraining
 from bert_keras.pretraining.pretrain import PretrainResult, pretrain
-from bert_keras.pretraining.pretrainer import PretrainingObjective
+from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped
@@ -179,10 +179,24 @@ def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
             os.kill(os.getpid(), signal.SIGTERM)
         return add(self, *args)
 
+    saved = tmp_path / "run" / "checkpoints" / f"step-{at + 1:09d}"
+    save, met = RunFolder._save, []
+
+    def slow_save(self: RunFolder, *args: Any) -> None:
+        time.sleep(0.2)
+        save(self, *args)
+
+    def meet(self: Devices, number: int) -> int:
+        met.append(saved.exists())
+        return number
+
     with monkeypatch.context() as patch:
         patch.setattr(PretrainingProgress, "add", watched)
+        patch.setattr(RunFolder, "_save", slow_save)
+        patch.setattr(Devices, "agree", meet)
         with pytest.raises(RunStopped, match="SIGTERM"):
             run(place, tmp_path / "run", held_out="static")
+    assert met[-1]  # no worker leaves before that
     names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert sorted(names)[-1] == f"step-{at + 1:09d}"
     run(place, tmp_path / "run", held_out="static")

@@ -12,14 +12,14 @@ import tensorflow as tf
 from conftest import refused
 
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.masked_lm_head import MaskedAccuracy, MaskedPerplexity
+from bert_keras.model.heads import MaskedAccuracy, MaskedPerplexity
 from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.folder import new_pretrainer
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
     PretrainingObjective,
+    new_pretrainer,
     pretraining_loss,
     pretraining_metrics,
 )

@@ -11,26 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Clock
 
-from bert_keras.runs import progress
 from bert_keras.runs.progress import Progress, report, say, set_quiet
-
-
-class Clock:
-    """Stands for `time`; only what is done takes time."""
-
-    now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(progress, "time", made)
-    return made
 
 
 @pytest.fixture(autouse=True)

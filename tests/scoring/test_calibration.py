@@ -14,11 +14,11 @@ from bert_keras.data.table import as_columns
 from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
+    cross_entropy,
     fit_temperature,
     scaled,
     uncalibrated_scores,
 )
-from bert_keras.scoring.probabilities import cross_entropy
 from bert_keras.tasks import parse_settings
 from bert_keras.tasks.classification import Classification
 

@@ -7,6 +7,11 @@ import numpy as np
 import pytest
 
 from bert_keras.errors import BertKerasError
+from bert_keras.scoring.calibration import (
+    cross_entropy,
+    expected_calibration_error,
+    reliability,
+)
 from bert_keras.scoring.classification import (
     accuracy,
     classification_scores,
@@ -14,11 +19,6 @@ from bert_keras.scoring.classification import (
     macro_f1,
     matthews_correlation,
     precision_recall_f1,
-)
-from bert_keras.scoring.probabilities import (
-    cross_entropy,
-    expected_calibration_error,
-    reliability,
 )
 
 LABELS = np.array([0, 0, 0, 1, 1, 2], np.int32)

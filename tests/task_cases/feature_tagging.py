@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.tasks.tagging.feature_tagging import FeatureTagging
+from bert_keras.tasks.tagging.task import FeatureTagging
 from task_cases.token_classification import CASES as FINE_TUNED
 from task_cases.token_classification import CLASSES
 

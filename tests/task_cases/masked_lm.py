@@ -5,7 +5,7 @@ from __future__ import annotations
 from conftest import VOCABULARY
 
 from bert_keras.data.table import as_columns
-from bert_keras.tasks.masked_lm.task import MaskedLM
+from bert_keras.tasks.masked_lm import MaskedLM
 from task_cases import TEXTS, Case
 
 # One mask or several, glued to words, at either end, cut off; none; lower case.

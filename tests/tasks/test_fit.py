@@ -12,7 +12,7 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.given_labels import label_errors
+from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence

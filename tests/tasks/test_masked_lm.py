@@ -20,8 +20,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.pretrained_model import new_model
-from bert_keras.tasks.masked_lm.pseudo_likelihood import pseudo_perplexity
-from bert_keras.tasks.masked_lm.task import MaskedLM
+from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import evaluate, train
 from bert_keras.training.rows import TrainingRows

@@ -16,11 +16,10 @@ from bert_keras.checkpoints import write_huggingface
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora
 from bert_keras.model.optimizers import AdamW
-from bert_keras.pretraining.folder import write_pretrainer
-from bert_keras.pretraining.pretrainer import BertPretrainer
+from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.tagging.feature_tagging import FeatureTagging
+from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer

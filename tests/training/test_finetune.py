@@ -25,7 +25,7 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
 from bert_keras.training import finetune as training
-from bert_keras.training import result as finetuning_result
+from bert_keras.training import run as finetuning_result
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult, evaluate, task_and_data, train
 from bert_keras.training.updates import HeldOutLoss

@@ -18,11 +18,11 @@ from conftest import ROOT, ROWS, files_of, is_noise, refused, write_encoder
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.errors import TrainingError
+from bert_keras.errors import TrainingError, WorkerLostError
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
-from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
+from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.training import epochs as finetuning_loop
@@ -186,18 +186,29 @@ def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
         assert not (path / name).exists()
 
 
-def test_the_command_line_has_a_code_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, spam_file: Path, capsys: Any
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (RunStopped("stopped; saved"), 75, "stopped; saved: run it again to go on"),
+        (WorkerLostError("another worker has ended"), 69, "another worker has ended"),
+    ],
+    ids=["stopped", "lost"],
+)
+def test_the_command_line_has_codes_of_its_own(
+    error: Exception,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    spam_file: Path,
+    capsys: Any,
 ) -> None:
-    def stopped(*args: Any, **given: Any) -> None:
-        raise RunStopped("stopped by SIGTERM; what was done is saved")
+    def ended(*args: Any, **given: Any) -> None:
+        raise error
 
-    monkeypatch.setattr(training, "train", stopped)
+    monkeypatch.setattr(training, "train", ended)
     words = ["train", "classification", "--encoder", "e", "--output", "o"]
-    assert main([*words, "--train", str(spam_file)]) == EXIT_CODE == 75
-    assert capsys.readouterr().err.splitlines() == [
-        "bert-keras: stopped by SIGTERM; what was done is saved: run it again to go on"
-    ]
+    assert main([*words, "--train", str(spam_file)]) == code
+    assert capsys.readouterr().err.splitlines() == [f"bert-keras: {line}"]
 
 
 # Losses and gradients that are not finite.

@@ -7,26 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from conftest import Clock
 
-from bert_keras.runs import progress as runs_progress
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.updates import Update
-
-
-class Clock:
-    """Stands for `time`; only what is done takes time."""
-
-    now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(runs_progress, "time", made)
-    return made
 
 
 def progress(**changes: Any) -> TrainingProgress:

@@ -10,7 +10,7 @@ from conftest import ROWS
 
 from bert_keras.data.table import as_columns
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.masked_lm.task import MaskedLM
+from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.training.rows import TrainingRows, places_of
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))

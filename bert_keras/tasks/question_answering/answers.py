@@ -13,11 +13,12 @@ import tensorflow as tf
 
 from bert_keras.tasks.question_answering.spans import (
     NEVER,
+    AskedWindows,
     Spans,
+    spans_by_parts,
     text_spans,
     window_spans,
 )
-from bert_keras.tasks.question_answering.windows import AskedWindows, spans_by_parts
 from bert_keras.tasks.tagging.words import over_marks
 from bert_keras.text.packing import unpack
 from bert_keras.text.preprocessor import Preprocessor

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.tasks.pooled import PooledTask
+from bert_keras.tasks.classifier import PooledTask
 
 
 @keras.saving.register_keras_serializable(package="stars")

@@ -8,7 +8,7 @@ import math
 import pytest
 from conftest import refused
 
-from bert_keras.files.json_text import json_text
+from bert_keras.files.json_file import json_text
 
 
 def test_it_is_json() -> None:

@@ -1,0 +1,378 @@
+"""What classifiers share: the pooled head, confidence, one label a text, their labels.
+
+`PooledTask` is a linear layer on the pooled output. `Calibrated` and `Confidence` hold
+the settings of answers that have a probability; `bert_keras.scoring.calibration` fits
+them and names the sources. `SingleLabel` is a task with one class for each text.
+`class_numbers` and `numbers` turn labels given to `fit`
+into numbers, in graph. There only TensorFlow can raise an error; `label_errors` makes
+it a `DataError`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: C W^T.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import dataclasses
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from bert_keras.data.class_names import class_names, listed
+from bert_keras.data.table import Columns
+from bert_keras.errors import DataError
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import PooledHead
+from bert_keras.scoring.calibration import (
+    abstention_scores,
+    abstention_threshold,
+    check_calibration,
+    fit_temperature,
+    in_range,
+    scaled,
+    uncalibrated_scores,
+)
+from bert_keras.scoring.classification import classification_scores
+from bert_keras.settings import check_share
+from bert_keras.tasks.base import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
+
+_SINGLE_LABEL = "single_label_classification"
+
+
+class PooledTask(Task):
+    """A task of one linear layer on the pooled output of a text, or of a pair.
+
+    A subclass says in `units` how many outputs it needs; one that reads pairs, too, has
+    a setting `pairs`.
+
+    Attributes:
+        problem_type: Hugging Face's word for what the outputs mean, which tells apart
+            the tasks of one architecture; empty where there is one.
+    """
+
+    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
+    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
+    architecture = "BertForSequenceClassification"
+    problem_type: ClassVar[str] = ""
+    pairs: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("text", "text_pair") if self.pairs else ("text",)
+
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        names = ("text_a", "text_b") if self.pairs else ("text",)
+        specs = (tf.TensorSpec([None], tf.string, name=name) for name in names)
+        return {"serving_default": tuple(specs)}
+
+    @property
+    @abc.abstractmethod
+    def units(self) -> int:
+        """Return the number of outputs."""
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        head = PooledHead.on(encoder, self.units, seed=seed)
+        return head(encoder.pool(inputs))
+
+    def mistake(self, columns: Columns, row: int, **facts: Any) -> dict[str, Any]:
+        """Return a wrong answer for the report: line, text and what else is given."""
+        text = "  |  ".join(part[row] for part in self.texts(columns))
+        return {"line": columns.lines[row], "text": text, **facts}
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        if not super().reads(config) or not cls.problem_type:
+            return super().reads(config)
+        # What `BertForSequenceClassification` takes a config without the word for.
+        single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
+        return cls.problem_type == (config.get("problem_type") or single)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """A temperature that divides the logits, in the graph of the answers.
+
+    Args:
+        calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
+        temperature: divides the logits, 0.001 to 1000; above 1 the model is less sure.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    calibration: str = "none"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_calibration(self.calibration, self.temperature)
+
+    def scaled_logits(self, outputs: Any) -> Any:
+        """Return the outputs of a model divided by the temperature, float32."""
+        return tf.cast(outputs, tf.float32) / self.temperature
+
+    def with_temperature(self, factor: float) -> Self:
+        """Return the task with its temperature multiplied by a factor."""
+        return dataclasses.replace(
+            self, temperature=in_range(self.temperature * factor)
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confidence(Calibrated):
+    """A calibrated task that may abstain; its `answer` says what it then returns.
+
+    Args:
+        calibration: see `Calibrated`.
+        temperature: see `Calibrated`.
+        abstain_below: answers with a lower score are not given.
+        answered_accuracy: above 0, `abstain_below` becomes the lowest threshold at
+            which the answers to dev rows reach this accuracy; 0 keeps it.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    free_settings: ClassVar[tuple[str, ...]] = ("temperature", "abstain_below")
+
+    abstain_below: float = 0.0
+    answered_accuracy: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("abstain_below", self.abstain_below)
+        check_share("answered_accuracy", self.answered_accuracy)
+
+    @property
+    def may_abstain(self) -> bool:
+        """Whether the task may abstain."""
+        return bool(self.abstain_below or self.answered_accuracy)
+
+    def with_threshold(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
+        """Return the task with the threshold fitted on dev answers, if asked for.
+
+        Args:
+            confidence: float [N], the scores of the answers.
+            correct: bool [N], which are right.
+        """
+        if not self.answered_accuracy:
+            return self
+        below = abstention_threshold(
+            confidence, correct, accuracy=self.answered_accuracy
+        )
+        return dataclasses.replace(self, abstain_below=below)
+
+    def fitted(
+        self,
+        labels: npt.ArrayLike,
+        probabilities: npt.ArrayLike,
+        *,
+        absent: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Return the task with temperature and threshold fitted on dev rows.
+
+        Args:
+            labels: integer [N], from 0 to C - 1.
+            probabilities: float [N, C] that the task gave.
+            absent: bool [N, C], see `fit_temperature`.
+        """
+        task, p = self, np.asarray(probabilities)
+        if self.calibration == "temperature":
+            factor = fit_temperature(labels, p, absent=absent)
+            task, p = task.with_temperature(factor), scaled(p, factor, absent=absent)
+        return task.with_threshold(p.max(axis=1), p.argmax(axis=1) == labels)
+
+
+class SingleLabel(Confidence, PooledTask):
+    """A task whose answer is one of C classes, with its probability.
+
+    A subclass says in `names` how the outputs are called, in their order.
+
+    Attributes:
+        positive_class: the class whose F1 is among the scores; empty: the second of
+            two.
+    """
+
+    best_score = "accuracy"
+    positive_class: str = ""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the classes."""
+
+    def distributions(self, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the probabilities of the classes in answers, float [N, C]."""
+        return answers["probabilities"]
+
+    @classmethod
+    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+        return [(label,) for label in columns["label"]]
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the class of each row, int32 [N]; errors name unknown ones by line."""
+        return columns.indices("label", self.names)
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return the indices of class names; numbers pass unchanged."""
+        return class_numbers(targets, self.names)
+
+    @property
+    def units(self) -> int:
+        return len(self.names)
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def metrics(self) -> list[Any]:
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        labels, p = self.targets(columns), self.distributions(answers)
+        correct = p.argmax(axis=1) == labels
+        return {
+            **classification_scores(
+                labels,
+                p,
+                class_names=self.names,
+                positive_class=self.positive_class or None,
+            ),
+            **uncalibrated_scores(labels, p, self.temperature),
+            **abstention_scores(p.max(axis=1), correct, self.abstain_below),
+        }
+
+    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+        """Return the task with temperature and threshold fitted on dev rows."""
+        return self.fitted(self.targets(columns), self.distributions(answers))
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        targets, p = self.targets(columns), self.distributions(answers)
+        return [
+            self.mistake(
+                columns,
+                row,
+                label=self.names[targets[row]],
+                prediction=self.names[p[row].argmax()],
+                probability=float(p[row].max()),
+            )
+            for row in wrong_rows(targets, p)
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        counts = collections.Counter(columns["label"])
+        classes = {name: counts.get(name, 0) for name in self.names}
+        return {"rows": len(columns), "classes": classes}
+
+
+def wrong_rows(targets: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the rows whose most probable class is wrong, most confident first.
+
+    Args:
+        targets: int [N].
+        probabilities: float [N, C].
+    """
+    wrong = np.flatnonzero(probabilities.argmax(axis=1) != targets)
+    return wrong[np.argsort(-probabilities.max(axis=1)[wrong], kind="stable")]
+
+
+# Marks around our message inside TensorFlow's.
+_BEGIN, _END = "bert_keras: ", " :bert_keras"
+_NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*"
+_WHOLE_NUMBER = r"\s*\d{1,9}\s*"
+_MOST_SHOWN = 80  # characters
+
+
+def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
+    """Return the numbers of classes, in graph.
+
+    Args:
+        labels: names, tf.string [B], or numbers, which pass unchanged.
+        classes: the names in their order.
+    """
+    if getattr(labels, "dtype", None) == tf.string:
+        same = tf.expand_dims(labels, -1) == tf.constant(classes)
+        found = tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
+        known = tf.reduce_any(same, -1)
+        return checked(found, labels, known, f"one of {listed(classes)}")
+    if not _is_whole(labels):
+        return labels
+    known = (labels >= 0) & (labels < len(classes))
+    rule = f"from 0 to {len(classes) - 1}, the number of a class, or its name"
+    return checked(labels, labels, known, rule)
+
+
+def numbers(labels: Any, dtype: tf.DType) -> Any:
+    """Parse strings as numbers, in graph; numbers pass unchanged."""
+    if getattr(labels, "dtype", None) != tf.string:
+        return labels
+    whole = dtype.is_integer
+    known = tf.strings.regex_full_match(labels, _WHOLE_NUMBER if whole else _NUMBER)
+    rule = "a whole number from 0" if whole else "a number"
+    spelled = checked(labels, labels, known, rule)
+    return tf.strings.to_number(tf.strings.strip(spelled), dtype)
+
+
+def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:
+    """Return values after checking that all labels are known, in graph.
+
+    Args:
+        values: a tensor computed from the labels.
+        labels: strings or whole numbers, of any shape.
+        known: bool of that shape.
+        rule: what a label must be.
+
+    Raises:
+        DataError: a label is unknown; in a graph, inside `label_errors`.
+    """
+    unknown = tf.boolean_mask(labels, tf.logical_not(known))
+    if labels.dtype != tf.string:
+        unknown = tf.strings.as_string(unknown)
+    first = tf.concat([unknown, [""]], 0)[0]
+    first = tf.strings.unicode_transcode(first, "UTF-8", "UTF-8")
+    cut = tf.strings.length(first, unit="UTF8_CHAR") > _MOST_SHOWN
+    first = tf.strings.substr(first, 0, _MOST_SHOWN, unit="UTF8_CHAR")
+    first = tf.strings.join([first, tf.where(cut, "…", "")])
+    line = tf.strings.join([f"`label` must be {rule}; received '", first, "'"])
+    all_known = tf.reduce_all(known)
+    if tf.executing_eagerly():
+        if not all_known:
+            raise DataError(" ".join(line.numpy().decode().split()))
+        return values
+    check = tf.debugging.Assert(all_known, [tf.strings.join([_BEGIN, line, _END])])
+    with tf.control_dependencies([check]):
+        return tf.identity(values)
+
+
+@contextlib.contextmanager
+def label_errors() -> Iterator[None]:
+    """Raise a DataError for a label that `checked` rejected in a graph."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        pattern = f"{re.escape(_BEGIN)}(.*?){re.escape(_END)}"
+        found = re.search(pattern, str(error), re.DOTALL)
+        if found is None:
+            raise
+        # TensorFlow escapes strings as C does.
+        raise DataError(re.sub(r"\\(['\"\\])", r"\1", found[1])) from None
+
+
+def _is_whole(labels: Any) -> bool:
+    dtype = getattr(labels, "dtype", None)
+    return isinstance(dtype, tf.DType) and dtype.is_integer

@@ -1,0 +1,516 @@
+"""Masked language model: the words that fit at each `[MASK]` of a text.
+
+Trained on plain text with dynamic masking; evaluated on held-out text with fixed masks,
+and by the pseudo-perplexity of its texts: each token is masked in turn, and the mean
+log-probability of the masked tokens is the pseudo-log-likelihood per token.
+
+Sources: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; Salazar et al. 2020
+(arXiv:1910.14659).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.memory import is_path
+from bert_keras.data.rows import ending_of
+from bert_keras.data.table import Columns, read_lines
+from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
+from bert_keras.settings import check_whole_number
+from bert_keras.tasks.base import Task, plain_values
+from bert_keras.text.masking import Masking, mask_id_of, ordinary
+from bert_keras.text.packing import locate
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.ragged import keep, laid_like, put, sizes_of, slices
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+if TYPE_CHECKING:
+    from bert_keras.inference.predictor import Predictor
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class MaskedLM(Task):
+    """The most probable words at each `[MASK]`, and a language model of one's own text.
+
+    In prediction `[MASK]` is read as the special token; in training and scoring it is
+    plain text. Other special tokens are always plain text.
+
+    Args:
+        top_k: answers for each mask, 1000 at most.
+        mask_rate, mask_share, random_share, max_predictions, mask_unit: how tokens are
+            masked in training and scoring, see `masking.Masking`.
+        pseudo_perplexity_texts: number of texts for which `evaluate` also computes the
+            pseudo-perplexity, at one forward pass a token.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "masked-lm"
+    summary = "the words that fit at each [MASK]; adapts BERT to your own plain text"
+    architecture = "BertForMaskedLM"
+    columns = {"text": "text"}
+    best_score = "log_likelihood"
+    pooler = False
+    pretrained_scopes = ("cls/predictions/",)
+    free_settings = (
+        "top_k",
+        "mask_rate",
+        "mask_share",
+        "random_share",
+        "max_predictions",
+        "mask_unit",
+        "pseudo_perplexity_texts",
+    )
+
+    top_k: int = 5
+    mask_rate: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    max_predictions: int = 80
+    mask_unit: str = "piece"
+    pseudo_perplexity_texts: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("top_k", 1, 1000),  # answers for each of the masks of a batch
+            ("pseudo_perplexity_texts", 0, 1_000_000),
+            ("max_predictions", 1, 100_000),
+        ):
+            check_whole_number(name, getattr(self, name), least=least, most=most)
+        self.masking()
+
+    def masking(self) -> Masking:
+        """Return how tokens are masked."""
+        return Masking(
+            rate=self.mask_rate,
+            mask_share=self.mask_share,
+            random_share=self.random_share,
+            max_predictions=self.max_predictions,
+            unit=self.mask_unit,
+        )
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+        roles: Sequence[str] | None = None,
+    ) -> Columns:
+        """Return the texts of a file: its lines, or a column of a table.
+
+        The lines of a `.txt` file are texts, blank ones skipped, if no column is named.
+        """
+        if not columns and is_path(source):
+            place = os.fspath(source)
+            if ending_of(place) == ".txt":
+                return read_lines(place)
+        return super().read(source, columns=columns, header=header)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
+        return cls()
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        names = config.get("architectures") or ()
+        return "BertForMaskedLM" in names or "BertForPreTraining" in names
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the masking seed of each text, int64 [N]."""
+        texts = self.texts(columns)[0]
+        blank = [
+            (row, f"`text` must hold a word to predict; {received(text)}")
+            for row, text in enumerate(texts)
+            if not text.strip()
+        ]
+        if blank:
+            raise columns.error(blank)
+        return np.arange(len(texts), dtype="int64")
+
+    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+        """Return the rows with new masking seeds: dynamic masking."""
+        return rows[0], draws
+
+    # Text to batch.
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        tokenizer = preprocessor.tokenizer
+        mask_id = mask_id_of(tokenizer)
+        between = parted(texts)
+        ids, segments = preprocessor.join_pieces(pieces_with_masks(tokenizer, between))
+        batch = preprocessor.lay(ids, segments)
+        places = tf.ragged.range(sizes_of(ids))
+        masks = keep(places, ids.values == mask_id)
+        positions, slots = locate(masks, batch)
+        return {
+            **batch,
+            "masked_positions": positions,
+            "slots": slots,
+            "between": between,
+            "tokens": tf.constant(tokenizer.vocabulary),
+        }
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
+        batch = hidden_batch(preprocessor, texts, targets, self.masking())
+        labels = batch.pop("labels")
+        del batch["slots"]  # for answers alone
+        return batch, labels, None
+
+    # The model.
+
+    def inputs(self) -> dict[str, Any]:
+        positions = keras.Input((None,), dtype="int32", name="masked_positions")
+        return {**super().inputs(), "masked_positions": positions}
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the logits of the masked positions, float32 [R, P, V]."""
+        head = MaskedLMHead.on(encoder, seed=seed)
+        given = dict(inputs)
+        positions = given.pop("masked_positions")
+        x = encoder.read_at(given, positions)["sequence_output"]
+        return head(x, encoder.token_table(given))
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=NO_LABEL
+        )
+
+    def metrics(self) -> list[Any]:
+        return [MaskedAccuracy(name="accuracy")]
+
+    # Answers and scores.
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `tokens` string and `probabilities` float32 [B, E, k], the likeliest
+        of each mask, and `sequences` string [B, k], the text with the first, second …
+        of each mask filled in. A text with fewer masks than E is filled up with "", 0.
+        """
+        slots, tokens = batch["slots"], batch["tokens"]
+        logits = logits_at(outputs, slots)
+        # A table of embeddings may have more rows than the vocabulary has tokens.
+        known = tf.nn.softmax(logits)[:, : tf.size(tokens)]
+        best, ids = tf.math.top_k(known, min(self.top_k, tokens.shape[0]))
+        words = tf.gather(tokens, ids)
+        return {
+            "tokens": slots.with_flat_values(words).to_tensor(""),
+            "probabilities": slots.with_flat_values(best).to_tensor(0.0),
+            "sequences": filled(batch["between"], slots.with_flat_values(words)),
+        }
+
+    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Return `masks`, a list of `token` and `probability` for each mask of a text,
+        and `sequences`; both empty where the text has no mask.
+        """
+        tokens = plain_values(answers["tokens"])
+        probabilities = answers["probabilities"].tolist()
+        sequences = plain_values(answers["sequences"])
+        rows = []
+        for words, numbers, texts in zip(tokens, probabilities, sequences, strict=True):
+            masks = [
+                [
+                    {"token": token, "probability": number}
+                    for token, number in zip(*mask, strict=True)
+                ]
+                for mask in zip(words, numbers, strict=True)
+                if mask[0][0]
+            ]
+            rows.append({"masks": masks, "sequences": texts if masks else []})
+        return rows
+
+    def respond(
+        self,
+        texts: Any,
+        preprocessor: Preprocessor,
+        run: Callable[[dict[str, Any]], Any],
+        *,
+        scored: bool = False,
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers at each `[MASK]`, or scores of hidden tokens."""
+        if not scored:
+            return super().respond(texts, preprocessor, run)
+        batch = self.scored_batch(preprocessor, texts)
+        return measured(run(batch), batch)
+
+    def scored_batch(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch whose hidden tokens are scored; masks depend on the text."""
+        draws = tf.strings.to_hash_bucket_fast(
+            tf.convert_to_tensor(texts, tf.string), 2**62
+        )
+        return hidden_batch(preprocessor, texts, draws, self.masking())
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return loss (nats a token), perplexity and accuracy at the hidden tokens."""
+        return {**hidden_scores(answers), "num_examples": len(columns)}
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        texts = self.texts(columns)[0][: self.pseudo_perplexity_texts]
+        if not texts:
+            return {}
+        found = pseudo_log_likelihoods(model, texts, batch_size=batch_size)
+        count = sum(tokens for _, tokens in found)
+        mean = sum(total for total, _ in found) / max(count, 1)
+        return {
+            "pseudo_perplexity": float(np.exp(-mean)),
+            "pseudo_perplexity_tokens": count,
+        }
+
+
+MASK = "[MASK]"
+
+
+def parted(texts: Any) -> Any:
+    """Split texts at their masks, ragged string [B, None]."""
+    return tf.strings.split(tf.convert_to_tensor(texts, tf.string), MASK)
+
+
+def pieces_with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
+    """Return the ids of texts split at their masks, ragged int32 [B, None].
+
+    A mask ends a word on either side, as in the `tokenizers` library.
+    """
+    pieces = tokenizer(between.values)
+    sizes = sizes_of(pieces) + 1  # each with a mask behind it
+    starts = tf.cumsum(sizes, exclusive=True)
+    flat = tf.fill([tf.reduce_sum(sizes)], mask_id_of(tokenizer))
+    places = tf.ragged.range(starts, starts + sizes - 1).values
+    flat = put(flat, places, pieces.values)
+    splits = tf.gather(tf.pad(tf.cumsum(sizes), [[1, 0]]), between.row_splits)
+    # After the last part of a text stands none.
+    return slices(flat, splits[:-1], splits[1:] - splits[:-1] - 1)
+
+
+def filled(between: Any, words: Any) -> Any:
+    """Return texts with their masks filled in, string [B, k].
+
+    Args:
+        between: RaggedTensor string [B, None], one part more than a text has masks.
+        words: RaggedTensor string [B, None, k]; a mask that was cut off stays.
+    """
+    count = words.flat_values.shape[-1]
+    text = between.value_rowids()
+    part = tf.ragged.range(between.row_lengths()).flat_values  # from 0 in each text
+    known = part < tf.gather(words.row_lengths(), text)
+    last = part + 1 == tf.gather(between.row_lengths(), text)
+    # One row more, so that there is one to read where a part has no word.
+    table = tf.concat([words.flat_values, tf.fill([1, count], "")], axis=0)
+    place = tf.where(known, tf.gather(words.row_splits, text) + part, 0)
+    fallback = tf.where(last, "", MASK)[:, tf.newaxis]
+    word = tf.where(known[:, tf.newaxis], tf.gather(table, place), fallback)
+    parts = tf.repeat(between.flat_values[:, tf.newaxis], count, axis=1)
+    # A piece from inside a word goes to the word before it.
+    inside = tf.strings.regex_full_match(word, "##.+")
+    parts = tf.where(inside, tf.strings.regex_replace(parts, r"\s+$", ""), parts)
+    word = tf.where(inside, tf.strings.regex_replace(word, "^##", ""), word)
+    columns = [
+        tf.strings.reduce_join(
+            between.with_flat_values(parts[:, i] + word[:, i]), axis=1
+        )
+        for i in range(count)
+    ]
+    return tf.stack(columns, axis=1)
+
+
+def hidden_batch(
+    preprocessor: Preprocessor, texts: Any, draws: Any, masking: Masking
+) -> dict[str, Any]:
+    """Return the batch of texts with some tokens masked, in graph.
+
+    Args:
+        preprocessor: lays the texts.
+        texts: string [B].
+        draws: int64 [B], the masking seed of each text.
+        masking: how tokens are masked.
+
+    Returns:
+        The batch dict, with `masked_positions` int32 [R, P], the columns to predict, -1
+        where a row has fewer; `labels` int32 [R, P], the tokens that stood there, else
+        -1; `slots`, ragged int32 [B, None], where in the R*P each hidden token is.
+    """
+    ids, segments = preprocessor.join(texts)
+    masked = masking(ids, draws, preprocessor.tokenizer)
+    batch = preprocessor.lay(masked.ids, segments)
+    multiple = preprocessor.length_multiple
+    positions, slots = locate(masked.offsets, batch, multiple=multiple)
+    return {
+        **batch,
+        "masked_positions": positions,
+        "slots": slots,
+        "labels": laid_like(positions, slots.flat_values, masked.labels.flat_values),
+    }
+
+
+def logits_at(outputs: Any, slots: Any) -> Any:
+    """Return the logits of hidden tokens, float32 [N, V], text by text.
+
+    Args:
+        outputs: float [R, P, V], the logits of all positions.
+        slots: RaggedTensor int32 [B, None], where in the R*P each hidden token is.
+    """
+    flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
+    return tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
+
+
+def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """Return loss, number of masked tokens and correct predictions of each text.
+
+    Args:
+        outputs: float [R, P, V], the logits of the positions of a `hidden_batch`.
+        batch: that batch.
+
+    Returns:
+        `loss` float32 [B], the sum of a text's losses (nats); `predictions` and
+        `correct` int32 [B].
+    """
+    slots = batch["slots"]
+    logits = logits_at(outputs, slots)
+    labels = tf.gather(tf.reshape(batch["labels"], [-1]), slots.flat_values)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    found = tf.argmax(logits, axis=-1, output_type=tf.int32) == labels
+    correct = slots.with_flat_values(tf.cast(found, tf.int32))
+    return {
+        "loss": tf.reduce_sum(slots.with_flat_values(losses), axis=1),
+        "predictions": sizes_of(slots),
+        "correct": tf.reduce_sum(correct, axis=1),
+    }
+
+
+def hidden_scores(found: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return loss (nats a token), perplexity and accuracy of what was `measured`."""
+    count = int(found["predictions"].sum())
+    mean = float(found["loss"].astype("float64").sum()) / max(count, 1)
+    return {
+        "loss": mean,
+        "log_likelihood": -mean,
+        "perplexity": float(np.exp(mean)),
+        "accuracy": int(found["correct"].sum()) / max(count, 1),
+        "num_predictions": count,
+    }
+
+
+def pseudo_perplexity(
+    predictor: Predictor, texts: Sequence[str], *, batch_size: int = 64
+) -> list[dict[str, Any]]:
+    """Return the pseudo-perplexity of each text under a masked language model.
+
+    Args:
+        predictor: of a masked-lm model, as `load` returns it.
+        texts: strings; long ones are truncated as in training.
+        batch_size: passes computed at once; a text takes one pass a token.
+
+    Returns:
+        One dict a text: `log_likelihood`, the sum over its tokens (nats), `tokens`
+        without the special ones, and `pseudo_perplexity`, exp(-mean); for a text
+        without tokens it is `None`.
+
+    Raises:
+        ConfigError: the model is of another task.
+
+    Example:
+        >>> pseudo_perplexity(load("models/mine"), ["See you at six."])
+        [{'log_likelihood': -9.2, 'tokens': 5, 'pseudo_perplexity': 6.3}]
+    """
+    if isinstance(texts, str):
+        raise DataError(f"`texts` must be a list of strings; received {texts!r}")
+    model = predictor.model
+    if "masked_positions" not in model.task.inputs():
+        raise ConfigError(
+            f"`predictor` must be of a masked-lm model; received {model.task.name}"
+        )
+    found = pseudo_log_likelihoods(model, texts, batch_size=batch_size)
+    return [
+        {
+            "log_likelihood": total,
+            "tokens": count,
+            "pseudo_perplexity": math.exp(-total / count) if count else None,
+        }
+        for total, count in found
+    ]
+
+
+def pseudo_log_likelihoods(
+    model: Any, texts: Sequence[str], *, batch_size: int
+) -> list[tuple[float, int]]:
+    """Return the pseudo-log-likelihood (nats) and the token count of each text.
+
+    Args:
+        model: a `TaskModel` of a masked-LM task.
+        texts: the texts.
+        batch_size: passes computed at once, those of about one length together.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
+    if not len(texts):
+        return []
+    tokenizer = model.preprocessor.tokenizer
+    mask_id = mask_id_of(tokenizer)
+    ids = model.preprocessor.join(list(texts))[0]
+    rows = [np.array(row, "int32") for row in ids.to_list()]
+    places = [
+        (text, place)
+        for text, row in enumerate(rows)
+        for place in np.flatnonzero(ordinary(tf.constant(row), tokenizer).numpy())
+    ]
+    places.sort(key=lambda item: len(rows[item[0]]))
+    totals, counts = [0.0] * len(rows), [0] * len(rows)
+    score = _scorer(model)
+    for start in range(0, len(places), batch_size):
+        batch = places[start : start + batch_size]
+        length = max(len(rows[text]) for text, _ in batch)
+        tokens = np.full((len(batch), length), tokenizer.pad_id, "int32")
+        mask = np.zeros_like(tokens)
+        for line, (text, _) in enumerate(batch):
+            tokens[line, : len(rows[text])] = rows[text]
+            mask[line, : len(rows[text])] = 1
+        positions = np.array([[place] for _, place in batch], "int32")
+        labels = np.take_along_axis(tokens, positions, axis=1)
+        np.put_along_axis(tokens, positions, mask_id, axis=1)
+        for (text, _), value in zip(
+            batch, score(tokens, mask, positions, labels).numpy(), strict=True
+        ):
+            totals[text] += float(value)
+            counts[text] += 1
+    return list(zip(totals, counts, strict=True))
+
+
+def _scorer(model: Any) -> Any:
+    """Return the log-probabilities of labels int32 [B, 1] as one function."""
+    rows = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(input_signature=[rows] * 4, autograph=False)
+    def score(tokens: Any, mask: Any, positions: Any, labels: Any) -> Any:
+        batch = {
+            "token_ids": tokens,
+            "segment_ids": tf.zeros_like(tokens),
+            "padding_mask": mask,
+            "masked_positions": positions,
+        }
+        logits = tf.cast(model(batch, training=False), tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        return -losses[:, 0]
+
+    return score

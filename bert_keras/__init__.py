@@ -2,7 +2,8 @@
 
 Names are imported when they are asked for, so that `import bert_keras` and the command
 line's help do not wait for TensorFlow. More names are public in `bert_keras.training`,
-`.pretraining`, `.corpus`, `.inference`, `.checkpoints`, `.distribution` and `.scoring`.
+`.pretraining`, `.corpus`, `.inference`, `.checkpoints`, `.distribution`, `.scoring` and
+`.serving`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from bert_keras.model.optimizers import AdamW as AdamW
     from bert_keras.pretraining.pretrain import pretrain as pretrain
     from bert_keras.pretraining.pretrainer import BertPretrainer as BertPretrainer
+    from bert_keras.serving.client import AsyncClient as AsyncClient
+    from bert_keras.serving.client import Client as Client
     from bert_keras.tasks import find_task as find_task
     from bert_keras.tasks.base import Task as Task
     from bert_keras.tasks.classification import Classification as Classification
@@ -80,11 +83,13 @@ def lazy_names(
 
 _PLACES = {
     "AdamW": "model.optimizers",
+    "AsyncClient": "serving.client",
     "BertConfig": "config",
     "BertEncoder": "model.encoder",
     "BertKerasError": "errors",
     "BertPretrainer": "pretraining.pretrainer",
     "Classification": "tasks.classification",
+    "Client": "serving.client",
     "Embedding": "tasks.embedding",
     "FeatureTagging": "tasks.tagging.task",
     "MaskedLM": "tasks.masked_lm",

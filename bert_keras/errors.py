@@ -41,6 +41,10 @@ class WorkerLostError(RuntimeError):
     """
 
 
+class ServerError(BertKerasError):
+    """A server is out of reach, refuses a request, or answers in another form."""
+
+
 class DataError(BertKerasError):
     """A data file cannot be read as asked; names the file and, if known, the line.
 

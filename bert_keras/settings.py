@@ -43,6 +43,9 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         "epochs": (2, 3, 4),
     }
 }
+# Of `deploy`. The newest TF Serving; it reads the graphs of TensorFlow 2.20 and 2.21.
+SERVER_IMAGE = "tensorflow/serving:2.20.0"
+SERVER_STORAGE = "pvc://models"
 
 INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32
 LARGEST = 2**63 - 1  # of an int64, in which counts and seeds end up

@@ -36,6 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "distribution": {"runs"},
     "tasks": {"runs", *_BELOW_TASKS},
     "inference": _BELOW_INFERENCE,
+    "serving": {"inference", *_BELOW_INFERENCE},
     "training": _BELOW_TRAINING,
     "pretraining": {"corpus", "training", *_BELOW_TRAINING},
 }

@@ -34,6 +34,8 @@ from bert_keras.settings import (
     POOLINGS,
     PRECISION,
     RESUME,
+    SERVER_IMAGE,
+    SERVER_STORAGE,
 )
 from bert_keras.training.config import TrainConfig
 
@@ -245,6 +247,37 @@ def _export(parser: argparse.ArgumentParser) -> None:
         parser, "dev", "FILE", f"{_ROWS} to score in float32 and in another precision"
     )
     _add_own_task(parser)
+
+
+def _deploy(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "folder",
+        metavar="DIR",
+        type=path,
+        help="folder to write; an old one is replaced only if `deploy` wrote all of it",
+    )
+    add(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        type=path,
+        help="export NAME/VERSION, or NAME for its newest version; or a model folder, "
+        "which is exported first",
+    )
+    add(
+        "--image",
+        metavar="IMAGE",
+        default=SERVER_IMAGE,
+        help=f"image of the server with its tag; default: {SERVER_IMAGE}",
+    )
+    add(
+        "--storage",
+        metavar="URI",
+        default=SERVER_STORAGE,
+        help="where KServe finds the models, such as gs://bucket/models; default: "
+        f"{SERVER_STORAGE}",
+    )
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
@@ -515,6 +548,7 @@ _VERBS = {
     "features": ("write vectors of texts or of their tokens to a file", _features),
     "search": ("find the texts nearest in meaning, one JSON object a line", _search),
     "export": ("write the next version of a SavedModel for serving", _export),
+    "deploy": ("write a folder that runs TF Serving with exported models", _deploy),
     "convert": ("turn a checkpoint into one of another format", _convert),
     "info": ("describe a folder, checkpoint or SavedModel", _info),
     "tasks": ("list the tasks", _tasks),

@@ -335,6 +335,20 @@ def _tell_of_bfloat16(options: argparse.Namespace, gain: str) -> None:
         )
 
 
+def _deploy(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.serving.deployment import write_deployment
+
+    print(
+        write_deployment(
+            options.folder,
+            options.models,
+            image=options.image,
+            storage=options.storage,
+        )
+    )
+
+
 def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
     """Give a trained model the settings that the user chose; return its task."""
     settings = parse_settings(model.task, options.settings)
@@ -528,6 +542,7 @@ _VERBS = {
     "features": _features,
     "search": _search,
     "export": _export,
+    "deploy": _deploy,
     "convert": _convert,
     "info": _info,
     "tasks": _tasks,

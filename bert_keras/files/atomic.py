@@ -182,6 +182,7 @@ def replaced_folder(
     *,
     files: frozenset[str] = FILES,
     needed: str = CONFIG,
+    kind: str = "a model folder",
 ) -> Iterator[Path]:
     """Yield a new folder beside `folder`; without an error it replaces `folder`.
 
@@ -189,6 +190,7 @@ def replaced_folder(
         folder: absent, empty, or to be replaced.
         files: the files that a folder may hold to be replaced, by relative path.
         needed: the one of them that it must hold.
+        kind: what such a folder is, for errors.
 
     Raises:
         CheckpointError: `folder` is a file or holds other files, or the new folder
@@ -196,7 +198,7 @@ def replaced_folder(
     """
     check_path("folder", folder)
     target = Path(os.path.realpath(folder))  # what a link points to, not the link
-    check_replaceable(target, files=files, needed=needed)
+    check_replaceable(target, files=files, needed=needed, kind=kind)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         stack = contextlib.ExitStack()
@@ -208,7 +210,8 @@ def replaced_folder(
     try:
         yield new
         new.chmod(0o755)
-        check_replaceable(target, files=files, needed=needed)  # writing took a while
+        # Once more, since writing took a while.
+        check_replaceable(target, files=files, needed=needed, kind=kind)
         _swap(new, target)
     except CheckpointError as error:
         # The user did not choose the new folder's name.
@@ -226,6 +229,7 @@ def check_replaceable(
     *,
     files: frozenset[str] = FILES,
     needed: str = CONFIG,
+    kind: str = "a model folder",
 ) -> None:
     """Raise unless a folder is absent, empty or holds a model and nothing else.
 
@@ -243,7 +247,7 @@ def check_replaceable(
     others = sorted(found - files)
     if others or (found and needed not in found):
         raise CheckpointError(
-            f"{target}: must be a new folder or a model folder; holds other files "
+            f"{target}: must be a new folder or {kind}; holds other files "
             f"({', '.join((others or sorted(found))[:3])})"
         )
 

@@ -44,7 +44,7 @@ def serialize(features: Mapping[str, np.ndarray]) -> list[bytes]:
         )
     ]
     bodies = map(b"".join, zip(*columns, strict=True))
-    return [_field(1, len(body)) + body for body in bodies]
+    return [field_start(1, len(body)) + body for body in bodies]
 
 
 def _payloads(values: np.ndarray) -> tuple[int, list[bytes]]:
@@ -97,16 +97,16 @@ def _split(
 @functools.lru_cache(maxsize=4096)
 def _entry(name: str, kind: int, size: int) -> bytes:
     """Return the bytes before a feature's numbers, which have `size` bytes."""
-    numbers = _field(1, size)
-    values = _field(kind, len(numbers) + size) + numbers
+    numbers = field_start(1, size)
+    values = field_start(kind, len(numbers) + size) + numbers
     key = name.encode()
-    value = _field(2, len(values) + size) + values
-    entry = _field(1, len(key)) + key + value
-    return _field(1, len(entry) + size) + entry
+    value = field_start(2, len(values) + size) + values
+    entry = field_start(1, len(key)) + key + value
+    return field_start(1, len(entry) + size) + entry
 
 
-def _field(number: int, size: int) -> bytes:
-    """Return the tag and the length of a field of `size` bytes."""
+def field_start(number: int, size: int) -> bytes:
+    """Return the tag and the length of a protobuf field of `size` bytes."""
     octets = [number << 3 | 2]
     while size > 127:
         octets.append(size & 127 | 128)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,17 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError, reason_of
+from bert_keras.errors import BertKerasError, CheckpointError, reason_of, shown
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
+from bert_keras.inference.warmup import (
+    BATCHING,
+    WARMUP,
+    warmup_requests,
+    whole_words,
+    write_batching,
+    write_warmup,
+)
 from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
@@ -42,11 +50,12 @@ _FILES = frozenset(  # of a SavedModel of ours
         "saved_model.pb",
         "fingerprint.pb",
         "assets",
+        BATCHING,
         "variables/variables.index",
         "variables/variables.data-00000-of-00001",
         *(
             f"{EXTRA}/{name}"
-            for name in ("vocab.txt", "tokenizer_config.json", "answers.json")
+            for name in ("vocab.txt", "tokenizer_config.json", "answers.json", WARMUP)
         ),
     )
 )
@@ -61,7 +70,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` where answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
-    for people and for `load`; the graph does not read them.
+    for people and for `load`; the graph does not read them. A server reads the warm-up
+    requests in it, and the batching parameters beside the graph; see `warmup`.
 
     A model in float32 has its weights as variables. One that was loaded in a mixed
     precision has them as constants of 16 bits, half the size, see `FrozenModel`.
@@ -148,7 +158,8 @@ def _write(model: TaskModel, folder: Path) -> None:
     archive = keras.export.ExportArchive()
     # Not the model: variables are found by the endpoints, and would be written twice.
     archive.track(model.preprocessor.tokenizer)
-    for name, function in _signatures(model).items():
+    endpoints = _signatures(model)
+    for name, function in endpoints.items():
         archive.add_endpoint(name, function)
     archive.write_out(os.fspath(folder), verbose=False)
     # What was written is read: a function traced before would be traced again here.
@@ -169,6 +180,36 @@ def _write(model: TaskModel, folder: Path) -> None:
     }
     text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
     (extra / ANSWERS).write_text(text, encoding="utf-8")
+    _write_for_servers(model, endpoints, folder)
+
+
+def _write_for_servers(
+    model: TaskModel, endpoints: Mapping[str, Any], folder: Path
+) -> None:
+    """Write warm-up requests that the graph has answered, and batching parameters.
+
+    Raises:
+        BertKerasError: the graph refuses a request; a server would not load the model.
+    """
+    signatures = model.task.signatures()
+    words = whole_words(model.preprocessor.tokenizer.vocabulary)
+    length = model.preprocessor.max_length
+    requests = list(warmup_requests(signatures, words=words, max_length=length))
+    for name, inputs in requests:
+        try:
+            endpoints[name](*inputs.values())
+        except (tf.errors.OpError, ValueError) as error:
+            raise BertKerasError(
+                f"the signature `{name}` must answer any texts, since a server asks it "
+                f"for a warm-up; it refuses {shown(_plain(inputs))}: {reason_of(error)}"
+            ) from None
+    write_warmup(folder / EXTRA / WARMUP, requests)
+    write_batching(folder / BATCHING, signatures)
+
+
+def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    """Return the first row of each input, for errors."""
+    return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
 
 
 def _signatures(model: TaskModel) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
+from bert_keras.tasks.answer_rows import of_class
 from bert_keras.tasks.classifier import Confidence, SingleLabel
 
 CLASS_WEIGHTS = ("none", "balanced")
@@ -132,12 +133,5 @@ class Classification(SingleLabel):
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `label`, `score` and `probabilities`, by class, of each text."""
         shown = {key: value for key, value in answers.items() if key != "classes"}
-        return [
-            {
-                **row,
-                "probabilities": dict(
-                    zip(self.classes, row["probabilities"], strict=True)
-                ),
-            }
-            for row in super().rows(shown)
-        ]
+        rows = super().rows(shown)
+        return [of_class({**row, "classes": self.classes}) for row in rows]

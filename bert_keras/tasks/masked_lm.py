@@ -27,7 +27,8 @@ from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tasks.answer_rows import of_masks
+from bert_keras.tasks.base import Task
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -222,21 +223,7 @@ class MaskedLM(Task):
         """Return `masks`, a list of `token` and `probability` for each mask of a text,
         and `sequences`; both empty where the text has no mask.
         """
-        tokens = plain_values(answers["tokens"])
-        probabilities = answers["probabilities"].tolist()
-        sequences = plain_values(answers["sequences"])
-        rows = []
-        for words, numbers, texts in zip(tokens, probabilities, sequences, strict=True):
-            masks = [
-                [
-                    {"token": token, "probability": number}
-                    for token, number in zip(*mask, strict=True)
-                ]
-                for mask in zip(words, numbers, strict=True)
-                if mask[0][0]
-            ]
-            rows.append({"masks": masks, "sequences": texts if masks else []})
-        return rows
+        return [of_masks(row) for row in super().rows(answers)]
 
     def respond(
         self,

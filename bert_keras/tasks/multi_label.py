@@ -34,6 +34,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_share
+from bert_keras.tasks.answer_rows import of_labels
 from bert_keras.tasks.classifier import Calibrated, PooledTask, checked
 
 THRESHOLD_TUNINGS = ("f1", "none")
@@ -197,15 +198,9 @@ class MultiLabel(Calibrated, PooledTask):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `labels`, a list, and `probabilities`, by class, of each text."""
-        return [
-            {
-                "labels": [name for name in row["labels"] if name],
-                "probabilities": dict(
-                    zip(self.classes, row["probabilities"], strict=True)
-                ),
-            }
-            for row in super().rows(answers)
-        ]
+        shown = {key: value for key, value in answers.items() if key != "classes"}
+        rows = super().rows(shown)
+        return [of_labels({**row, "classes": self.classes}) for row in rows]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

@@ -27,6 +27,7 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import accuracy
+from bert_keras.tasks.answer_rows import of_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
@@ -310,10 +311,7 @@ class MultipleChoice(Confidence, Task):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers with as many probabilities as there are choices."""
-        rows = super().rows(answers)
-        for row in rows:
-            row["probabilities"] = [p for p in row["probabilities"] if p]
-        return rows
+        return [of_choice(row) for row in super().rows(answers)]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

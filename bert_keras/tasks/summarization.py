@@ -24,6 +24,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import STEMMERS, Rouge
 from bert_keras.settings import check_whole_number
+from bert_keras.tasks.answer_rows import of_summary
 from bert_keras.tasks.base import Task, plain_values
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -277,19 +278,7 @@ class Summarization(Task):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `summary` and `sentences`: `text`, `start`, `end`, `score` each."""
-        keys = {"text": "sentences", "start": "starts", "end": "ends"}
-        keys["score"] = "scores"
-        return [
-            {
-                "summary": row["summary"],
-                "sentences": [
-                    dict(zip(keys, values, strict=True))
-                    for values in zip(*(row[key] for key in keys.values()), strict=True)
-                    if values[0]
-                ],
-            }
-            for row in super().rows(answers)
-        ]
+        return [of_summary(row) for row in super().rows(answers)]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

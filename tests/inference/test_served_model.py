@@ -29,6 +29,7 @@ from bert_keras.inference.served_model import (
     _refuse_file_ops,
     find_saved_model,
 )
+from bert_keras.inference.warmup import WARMUP
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training.finetune import evaluate
@@ -106,6 +107,27 @@ def test_answers_and_scores_are_those_of_the_model(
     assert served.predict([]) == []
     columns = given.case.columns
     assert_near(evaluate(served, columns), evaluate(ours, columns))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_graph_answers_each_warm_up_request(
+    exported: Callable[[str], Exported], name: str
+) -> None:
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    (version,) = exported(name).folder.iterdir()
+    graph = tf.saved_model.load(version)
+    asked = set()
+    for record in tf.data.TFRecordDataset(str(version / "assets.extra" / WARMUP)):
+        request = logs.PredictionLog.FromString(record.numpy()).predict_log.request
+        signature = request.model_spec.signature_name
+        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
+        count = len(next(iter(inputs.values())))
+        answers = graph.signatures[signature](
+            **{k: tf.constant(v) for k, v in inputs.items()}
+        )
+        assert {len(value) for value in answers.values()} == {count}
+        asked.add(signature)
+    assert asked == set(exported(name).case.task.signatures())
 
 
 def test_vectors_are_those_of_the_model(exported: Callable[[str], Exported]) -> None:

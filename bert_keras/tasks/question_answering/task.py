@@ -30,6 +30,7 @@ from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import check_number, check_whole_number
+from bert_keras.tasks.answer_rows import of_span
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder
@@ -252,13 +253,7 @@ class QuestionAnswering(Confidence, Task):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
-        keys = ("answer", "start", "end", "score")
-        found = []
-        for row in super().rows(answers):
-            spans = zip(*(row.pop(f"n_best_{key}s") for key in keys), strict=True)
-            named = (dict(zip(keys, span, strict=True)) for span in spans)
-            found.append({**row, "n_best": [each for each in named if each["answer"]]})
-        return found
+        return [of_span(row) for row in super().rows(answers)]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

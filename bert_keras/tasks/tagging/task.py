@@ -26,6 +26,7 @@ from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
 from bert_keras.scoring.entities import FoundEntities, entity_scores
 from bert_keras.settings import check_whole_number
+from bert_keras.tasks.answer_rows import of_entities, of_words
 from bert_keras.tasks.base import Task, plain_values
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.tagging import words
@@ -226,30 +227,8 @@ class TaggingTask(Confidence, Task):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `entities` of each text, a dict each, or `tags` and `scores`."""
-        plain = super().rows(answers)
-        if "entities" not in answers:
-            counts = [sum(map(bool, row["tags"])) for row in plain]
-            return [
-                {key: values[:count] for key, values in row.items()}
-                for row, count in zip(plain, counts, strict=True)
-            ]
-        keys = {
-            "entities": "text",
-            "types": "type",
-            "starts": "start",
-            "ends": "end",
-            "scores": "score",
-        }
-        return [
-            {
-                "entities": [
-                    dict(zip(keys.values(), values, strict=True))
-                    for values in zip(*(row[key] for key in keys), strict=True)
-                    if values[0]
-                ]
-            }
-            for row in plain
-        ]
+        form = of_entities if "entities" in answers else of_words
+        return [form(row) for row in super().rows(answers)]
 
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]

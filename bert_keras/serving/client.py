@@ -1,0 +1,504 @@
+"""Clients of TF Serving's REST API with the answers of `predict`.
+
+`Client` and `AsyncClient` ask `bert-keras serve`, TF Serving, or any server of the same
+API for a model that `export` wrote. They read the signatures from the server, so they
+need neither the model nor TensorFlow.
+
+Source: tensorflow/serving, `g3doc/api_rest.md`; RFC 9110, section 10.2.3 (Retry-After).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import datetime
+import email.utils
+import itertools
+import json
+import random
+import re
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.data.items import as_items
+from bert_keras.errors import ConfigError, DataError, ServerError, one_line, shown
+from bert_keras.settings import check_number, check_whole_number
+from bert_keras.tasks.answer_rows import row_of
+
+if TYPE_CHECKING:
+    import httpx
+    from typing_extensions import Self  # of Python 3.11
+
+_INSTALL = "pip install 'bert_keras[client]'"
+_KEY = re.compile(r"[!-~]+")
+_BUSY = (429, 502, 503)  # statuses after which a request is repeated
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
+# A server lists the inputs of a signature in any order; these are in that of `predict`.
+_ORDERS = (("text_a", "text_b"), ("question", "context"), ("context", "choices"))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Signature:
+    """A signature that takes strings: name, rank of each input by name, outputs."""
+
+    name: str
+    inputs: Mapping[str, int]
+    outputs: tuple[str, ...]
+
+    def fits(self, item: Any) -> bool:
+        """Say whether a row, as `as_items` gives it, has the form of the inputs."""
+        parts = [item]
+        if len(self.inputs) > 1:
+            parts = list(item) if isinstance(item, tuple | list) else []
+        return len(parts) == len(self.inputs) and all(
+            isinstance(part, str)
+            if rank == 1
+            else isinstance(part, tuple | list)
+            and all(isinstance(text, str) for text in part)
+            for part, rank in zip(parts, self.inputs.values(), strict=True)
+        )
+
+    def body(self, items: Sequence[Any]) -> bytes:
+        """Return the JSON of a request in column form."""
+        rows = items if len(self.inputs) > 1 else [(item,) for item in items]
+        columns = zip(*rows, strict=True)
+        inputs = {
+            name: _column(column, rank)
+            for (name, rank), column in zip(self.inputs.items(), columns, strict=True)
+        }
+        request = {"signature_name": self.name, "inputs": inputs}
+        return json.dumps(request, ensure_ascii=False).encode()
+
+    def rows(self, outputs: Any, count: int) -> list[dict[str, Any]]:
+        """Return the outputs of a reply as one dict a text.
+
+        Raises:
+            ValueError: they are not lists of `count` values.
+        """
+        if len(self.outputs) == 1 and not isinstance(outputs, dict):
+            outputs = {self.outputs[0]: outputs}  # the API leaves out a name alone
+        if not isinstance(outputs, dict) or not outputs:
+            raise ValueError("`outputs` must be an object")
+        for name, values in outputs.items():
+            if not isinstance(values, list) or len(values) != count:
+                raise ValueError(f"`{name}` must be a list of {count} values")
+        columns = zip(*outputs.values(), strict=True)
+        return [row_of(dict(zip(outputs, row, strict=True))) for row in columns]
+
+
+class _Protocol:
+    """The requests and replies of both clients, without the transfer."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        version: int | None,
+        label: str | None,
+        api_key: str | None,
+        batch_size: int,
+        timeout: float,
+        retries: int,
+    ) -> None:
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"`url` must be http(s)://host:port; received {shown(url)}"
+            )
+        if not isinstance(model, str) or not model:
+            raise ConfigError(
+                f"`model` must be a model's name; received {shown(model)}"
+            )
+        if version is not None and label is not None:
+            raise ConfigError(
+                f"`version` or `label` must be left out; received {shown(version)} and "
+                f"{shown(label)}"
+            )
+        check_whole_number("batch_size", batch_size, least=1)
+        check_whole_number("retries", retries, least=0)
+        check_number("timeout", timeout, least=0.001)
+        place = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+        if version is not None:
+            check_whole_number("version", version, least=1)
+            place += f"/versions/{version}"
+        elif label is not None:
+            place += f"/labels/{urllib.parse.quote(label, safe='')}"
+        self.place = url.rstrip("/") + place
+        httpx = _httpx()
+        try:
+            httpx.URL(self.place)
+        except httpx.InvalidURL as error:
+            raise ConfigError(
+                f"`url` must be http(s)://host:port; received {shown(url)}: {error}"
+            ) from None
+        self.batch_size, self.timeout, self.retries = batch_size, timeout, retries
+        self.headers = {"content-type": "application/json"}
+        if api_key is not None:
+            if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
+                raise ConfigError(  # the key itself is not shown
+                    "`api_key` must be a string of ASCII characters without blanks"
+                )
+            self.headers["authorization"] = f"Bearer {api_key}"
+
+    def signatures(self, reply: Any) -> list[_Signature]:
+        """Return the signatures of a model that take strings, the default one first.
+
+        Raises:
+            ServerError: there is none.
+        """
+        try:
+            listed = reply["metadata"]["signature_def"]["signature_def"]
+            found = [_signature(name, listed[name]) for name in sorted(listed)]
+        except (KeyError, TypeError, AttributeError):
+            raise ServerError(f"{self.place}/metadata: lists no signatures") from None
+        texts = [signature for signature in found if signature is not None]
+        if not texts:
+            raise ServerError(f"{self.place}: has no signature that takes strings")
+        return sorted(texts, key=lambda each: each.name != "serving_default")
+
+    def batches(
+        self, texts: Any, signatures: list[_Signature]
+    ) -> tuple[_Signature, list[list[Any]]]:
+        """Return the signature that takes these texts, and its batches of rows.
+
+        Raises:
+            DataError: no signature takes a text of this form.
+        """
+        items = as_items(texts, [list(each.inputs) for each in signatures])
+        chosen = next((s for s in signatures if items and s.fits(items[0])), None)
+        chosen = chosen or signatures[0]
+        for row, item in enumerate(items):
+            if not chosen.fits(item):
+                wanted = ", ".join(
+                    name if rank == 1 else f"a list of {name}"
+                    for name, rank in chosen.inputs.items()
+                )
+                raise DataError(
+                    f"`texts` must hold {wanted} in each place; received at {row}: "
+                    f"{shown(item)} ({type(item).__name__})"
+                )
+        size = self.batch_size
+        return chosen, [items[at : at + size] for at in range(0, len(items), size)]
+
+    def answered(
+        self, signature: _Signature, items: list[Any], reply: Any
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a reply.
+
+        Raises:
+            ServerError: it has another form than that of the signature.
+        """
+        try:
+            return signature.rows(reply["outputs"], len(items))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ServerError(
+                f"{self.place}: answers in another form than `{signature.name}`: "
+                f"{type(error).__name__}: {one_line(error)}"
+            ) from None
+
+    def wait(self, attempt: int, result: Any) -> float | None:
+        """Return the seconds to wait before a request is repeated; `None`: it is done.
+
+        Args:
+            attempt: how often it was repeated already.
+            result: the response, or the error of the transfer.
+
+        Raises:
+            ServerError: it failed for good.
+        """
+        httpx = _httpx()
+        wait = min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT)
+        wait *= random.uniform(0.5, 1)  # so that clients do not come back together
+        if isinstance(result, Exception):
+            passing = (httpx.NetworkError, httpx.RemoteProtocolError)
+            again = isinstance(result, passing + (httpx.ConnectTimeout,))
+            reason = one_line(result) or type(result).__name__
+            if isinstance(result, httpx.TimeoutException):
+                reason = f"no answer within {self.timeout:g} seconds"
+        elif result.is_success:
+            return None
+        else:
+            again = result.status_code in _BUSY
+            reason = f"{result.status_code}: {_reason(result)}"
+            asked = _retry_after(result.headers.get("retry-after"))
+            wait = wait if asked is None else asked
+        if not again or attempt >= self.retries or wait > _LONGEST_WAIT:
+            tries = f" (after {attempt + 1} tries)" if attempt else ""
+            raise ServerError(f"{self.place}: {reason}{tries}")
+        return wait
+
+    def parsed(self, response: Any) -> Any:
+        """Return the JSON of a response.
+
+        Raises:
+            ServerError: it is not JSON, or holds a number that is not finite.
+        """
+        try:
+            return json.loads(response.content, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise ServerError(
+                f"{self.place}: the answer cannot be read: {one_line(error)}"
+            ) from None
+
+
+class Client:
+    """Asks a served model, with the answers of `Predictor.predict`.
+
+    A request that finds the server busy (429, 502, 503) or out of reach is repeated
+    after 0.25, 0.5, 1 … seconds, or after the time that `Retry-After` asks for. Needs
+    httpx: `pip install 'bert_keras[client]'`.
+
+    Args:
+        url: `http://host:8501`; a path before `/v1` may follow.
+        model: name of the model on the server.
+        version: the version to ask; default: the one that the server chooses.
+        label: the label of a version, such as `stable`, in place of its number.
+        api_key: sent as `Authorization: Bearer KEY`.
+        batch_size: texts in a request.
+        timeout: seconds to wait for a connection, and for each part of an answer.
+        retries: how often a request is repeated.
+
+    Raises:
+        ConfigError: an argument is wrong, or httpx is missing.
+
+    Example:
+        >>> with Client("http://localhost:8501", model="emails") as client:
+        ...     client.predict(["You have won!"])[0]["label"]
+        'spam'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        version: int | None = None,
+        label: str | None = None,
+        api_key: str | None = None,
+        batch_size: int = 32,
+        timeout: float = 30.0,
+        retries: int = 5,
+    ) -> None:
+        self._protocol = _Protocol(
+            url,
+            model=model,
+            version=version,
+            label=label,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout=timeout,
+            retries=retries,
+        )
+        self._http = _httpx().Client(headers=self._protocol.headers, timeout=timeout)
+        self._signatures: list[_Signature] = []
+
+    def predict(self, texts: Any) -> list[dict[str, Any]]:
+        """Return one dict a text, as `Predictor.predict` does.
+
+        Answers of a task of your own come as the graph gives them, by output name.
+
+        Args:
+            texts: strings, or tuples, or dicts by input name, where the model reads
+                several texts, or lists of words; any form that `Predictor.predict`
+                takes.
+
+        Raises:
+            DataError: a text is missing or has another form than the model reads.
+            ServerError: the server is out of reach, refuses a request, or answers in
+                another form.
+        """
+        protocol = self._protocol
+        if not self._signatures:
+            reply = self._send("GET", "/metadata")
+            self._signatures = protocol.signatures(reply)
+        signature, batches = protocol.batches(texts, self._signatures)
+        rows: list[dict[str, Any]] = []
+        for batch in batches:
+            reply = self._send("POST", ":predict", signature.body(batch))
+            rows.extend(protocol.answered(signature, batch, reply))
+        return rows
+
+    def _send(self, method: str, place: str, body: bytes | None = None) -> Any:
+        url = self._protocol.place + place
+        for attempt in itertools.count():
+            try:
+                result: Any = self._http.request(method, url, content=body)
+            except _httpx().TransportError as error:
+                result = error
+            wait = self._protocol.wait(attempt, result)
+            if wait is None:
+                return self._protocol.parsed(result)
+            time.sleep(wait)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """Asks a served model as `Client` does, several requests at once.
+
+    Args:
+        url, model, version, label, api_key, batch_size, timeout, retries: of `Client`.
+        concurrency: requests of a `predict` on their way at once.
+
+    Raises:
+        ConfigError: an argument is wrong, or httpx is missing.
+
+    Example:
+        >>> async with AsyncClient("http://localhost:8501", model="emails") as client:
+        ...     rows = await client.predict(texts)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        version: int | None = None,
+        label: str | None = None,
+        api_key: str | None = None,
+        batch_size: int = 32,
+        timeout: float = 30.0,
+        retries: int = 5,
+        concurrency: int = 4,
+    ) -> None:
+        check_whole_number("concurrency", concurrency, least=1)
+        self._protocol = _Protocol(
+            url,
+            model=model,
+            version=version,
+            label=label,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout=timeout,
+            retries=retries,
+        )
+        self._concurrency = concurrency
+        self._http = _httpx().AsyncClient(
+            headers=self._protocol.headers, timeout=timeout
+        )
+        self._signatures: list[_Signature] = []
+
+    async def predict(self, texts: Any) -> list[dict[str, Any]]:
+        """Return one dict a text, see `Client.predict`."""
+        protocol = self._protocol
+        if not self._signatures:
+            reply = await self._send("GET", "/metadata")
+            self._signatures = protocol.signatures(reply)
+        signature, batches = protocol.batches(texts, self._signatures)
+        free = asyncio.Semaphore(self._concurrency)
+
+        async def answer(batch: list[Any]) -> list[dict[str, Any]]:
+            async with free:
+                reply = await self._send("POST", ":predict", signature.body(batch))
+            return protocol.answered(signature, batch, reply)
+
+        tasks = [asyncio.ensure_future(answer(batch)) for batch in batches]
+        try:
+            parts = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:  # after an error the others are not needed
+                task.cancel()
+        return [row for part in parts for row in part]
+
+    async def _send(self, method: str, place: str, body: bytes | None = None) -> Any:
+        url = self._protocol.place + place
+        for attempt in itertools.count():
+            try:
+                result: Any = await self._http.request(method, url, content=body)
+            except _httpx().TransportError as error:
+                result = error
+            wait = self._protocol.wait(attempt, result)
+            if wait is None:
+                return self._protocol.parsed(result)
+            await asyncio.sleep(wait)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise ConfigError(f"a client needs httpx: {_INSTALL}") from None
+    return httpx
+
+
+def _signature(name: str, listed: Any) -> _Signature | None:
+    """Return a signature of the server's metadata; `None` if it takes other types."""
+    kinds = {key: info["dtype"] for key, info in listed.get("inputs", {}).items()}
+    if not kinds or set(kinds.values()) != {"DT_STRING"}:
+        return None
+    names = next((o for o in _ORDERS if set(o) == set(kinds)), tuple(sorted(kinds)))
+    shapes = {key: listed["inputs"][key].get("tensor_shape", {}) for key in names}
+    ranks = {key: len(shape.get("dim", ())) for key, shape in shapes.items()}
+    if not set(ranks.values()) <= {1, 2}:
+        return None
+    return _Signature(name, ranks, tuple(sorted(listed["outputs"])))
+
+
+def _column(column: Sequence[Any], rank: int) -> list[Any]:
+    """Return the values of an input; lists are filled up with empty strings."""
+    if rank == 1:
+        return [_json_string(text) for text in column]
+    width = max(1, *map(len, column))
+    return [
+        [*map(_json_string, texts), *[""] * (width - len(texts))] for texts in column
+    ]
+
+
+def _json_string(text: str) -> Any:
+    """Return a string as the API takes it: half a surrogate pair only as bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        octets = text.encode("utf-8", "surrogatepass")
+        return {"b64": base64.b64encode(octets).decode()}
+    return text
+
+
+def _reason(response: httpx.Response) -> str:
+    """Return why a server refuses a request, as its API or its body tells."""
+    try:
+        told = response.json()["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        told = response.text or response.reason_phrase
+    return one_line(told)
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Return the seconds that a `Retry-After` asks for: a number, or a date."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        then = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return max(0.0, (then - now).total_seconds())
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"it holds the number {constant}")

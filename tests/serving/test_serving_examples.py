@@ -1,0 +1,67 @@
+"""The examples that ask a server run against one of TF Serving's REST API."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from conftest import ROOT
+
+from serving.rest_stub import running, stub_of
+
+FOLDER = ROOT / "examples" / "serving"
+TEXT = (tf.TensorSpec([None], tf.string, name="text"),)
+
+
+def echo(text: Any) -> dict[str, Any]:
+    return {"text": text, "length": tf.strings.length(text)}
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_the_script_asks_by_row_and_by_column() -> None:
+    with running(stub_of({"serving_default": (TEXT, echo)})) as stub:
+        command = ["sh", str(FOLDER / "curl.sh"), stub.url, "m"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert lines[0]["model_version_status"][0]["state"] == "AVAILABLE"
+        assert (
+            "serving_default" in lines[1]["metadata"]["signature_def"]["signature_def"]
+        )
+        rows = [
+            dict(zip(lines[3]["outputs"], row, strict=True))
+            for row in zip(*lines[3]["outputs"].values(), strict=True)
+        ]
+        assert lines[2]["predictions"] == rows
+        assert [row["length"] for row in rows] == [25, 23]
+        stub.failures.append((404, {}, '{"error": "no such model"}'))
+        assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def test_the_page_is_whole_and_short() -> None:
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    assert page.count("\n") < 80
+    named = set(re.findall(r'field\("(\w+)"\)', page))
+    assert named == set(re.findall(r'id="(\w+)"', page))
+    assert "innerHTML" not in page  # what a server answers is shown as text
+    assert not re.search(r"(src|href)=", page)  # nothing comes from elsewhere
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_page_asks_as_the_api_wants() -> None:
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    (function,) = re.findall(r"(async function ask.*?\n}\n)", page, flags=re.S)
+    with running(stub_of({"serving_default": (TEXT, echo)})) as stub:
+        script = f'{function}\nask("{stub.url}", "m", ["é 日", ""]).then((rows) => '
+        script += "console.log(JSON.stringify(rows)));"
+        done = subprocess.run(
+            ["node", "-e", script], capture_output=True, text=True, check=True
+        )
+    assert json.loads(done.stdout) == [
+        {"text": "é 日", "length": 6},
+        {"text": "", "length": 0},
+    ]

@@ -1,0 +1,99 @@
+"""Rows of answers, by hand: from the outputs of a graph for one text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bert_keras.tasks.answer_rows import row_of
+
+CLASSES = {"probabilities": [0.25, 0.75], "classes": ["ham", "spam"]}
+BY_CLASS = {"ham": 0.25, "spam": 0.75}
+PLACES = {"starts": [0, 4, -1], "ends": [3, 8, -1], "scores": [0.5, 0.75, 0.0]}
+FIRST = {"start": 0, "end": 3, "score": 0.5}
+SECOND = {"start": 4, "end": 8, "score": 0.75}
+SPANS = {
+    "n_best_answers": ["six", "at six", ""],
+    "n_best_starts": [0, 4, -1],
+    "n_best_ends": [3, 8, -1],
+    "n_best_scores": [0.5, 0.75, 0.0],
+}
+ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "class": (
+        {"label": "spam", "score": 0.75, "abstained": False, **CLASSES},
+        {"label": "spam", "score": 0.75, "abstained": False, "probabilities": BY_CLASS},
+    ),
+    "labels": (
+        {"labels": ["", "spam"], **CLASSES},
+        {"labels": ["spam"], "probabilities": BY_CLASS},
+    ),
+    "choice": (
+        {"choice": "b", "index": 1, "score": 0.75, "probabilities": [0.25, 0.75, 0.0]},
+        {"choice": "b", "index": 1, "score": 0.75, "probabilities": [0.25, 0.75]},
+    ),
+    "masks": (
+        {
+            "tokens": [["six", "two"], ["", ""]],
+            "probabilities": [[0.5, 0.25], [0.0, 0.0]],
+            "sequences": ["at six", "at two"],
+        },
+        {
+            "masks": [
+                [
+                    {"token": "six", "probability": 0.5},
+                    {"token": "two", "probability": 0.25},
+                ]
+            ],
+            "sequences": ["at six", "at two"],
+        },
+    ),
+    "no mask": (
+        {"tokens": [[""]], "probabilities": [[0.0]], "sequences": [""]},
+        {"masks": [], "sequences": []},
+    ),
+    "entities": (
+        {"entities": ["Ann", "Rome", ""], "types": ["PER", "LOC", ""], **PLACES},
+        {
+            "entities": [
+                {"text": "Ann", "type": "PER", **FIRST},
+                {"text": "Rome", "type": "LOC", **SECOND},
+            ]
+        },
+    ),
+    "words": (
+        {"tags": ["O", "B-PER", ""], "scores": [0.5, 0.75, 0.0]},
+        {"tags": ["O", "B-PER"], "scores": [0.5, 0.75]},
+    ),
+    "span": (
+        {"answer": "six", "null_score": -2.0, **FIRST, **SPANS},
+        {
+            "answer": "six",
+            "null_score": -2.0,
+            **FIRST,
+            "n_best": [{"answer": "six", **FIRST}, {"answer": "at six", **SECOND}],
+        },
+    ),
+    "summary": (
+        {"summary": "A. B.", "sentences": ["A.", "B.", ""], **PLACES},
+        {
+            "summary": "A. B.",
+            "sentences": [{"text": "A.", **FIRST}, {"text": "B.", **SECOND}],
+        },
+    ),
+    "vector": ({"embedding": [0.5, 0.25]}, {"embedding": [0.5, 0.25]}),
+    "others": ({"label": "x", "own": 1}, {"label": "x", "own": 1}),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_row(name: str) -> None:
+    given, wanted = ROWS[name]
+    kept = dict(given)
+    assert row_of(given) == wanted
+    assert given == kept
+
+
+def test_classes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        row_of({"label": "a", "probabilities": [0.5, 0.5], "classes": ["a"]})

@@ -282,7 +282,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--models", type=Path, help="folder to keep the models in")
     parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.write:
+        write_models(options.write)
+        return
     if options.side:
         side, precision, work, folder = options.side
         run_side(side, precision, work, Path(folder))
@@ -297,7 +301,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.models or Path(temporary)
         if not (folder / "base-bfloat16").exists():
-            write_models(folder)
+            # In a process of its own, whose memory is free again.
+            command = [sys.executable, __file__, "--write", str(folder)]
+            subprocess.run(command, check=True)
         results = {
             work: table(work, measure(work, folder, options.rounds))
             for work in options.work

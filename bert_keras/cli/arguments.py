@@ -27,6 +27,7 @@ from bert_keras.corpus.documents import FORMS
 from bert_keras.data.rows import HEADER
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.serving.config import ServeConfig
 from bert_keras.settings import (
     COMBINATIONS,
     GRIDS,
@@ -247,6 +248,18 @@ def _export(parser: argparse.ArgumentParser) -> None:
         parser, "dev", "FILE", f"{_ROWS} to score in float32 and in another precision"
     )
     _add_own_task(parser)
+
+
+def _serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="[NAME=]PATH",
+        type=path,
+        help=f"{_MODEL}, SavedModel, or folder of SavedModel versions; its name is "
+        "that of the folder if none is given",
+    )
+    add_options(parser.add_argument_group("settings of the server"), ServeConfig)
 
 
 def _deploy(parser: argparse.ArgumentParser) -> None:
@@ -548,6 +561,7 @@ _VERBS = {
     "features": ("write vectors of texts or of their tokens to a file", _features),
     "search": ("find the texts nearest in meaning, one JSON object a line", _search),
     "export": ("write the next version of a SavedModel for serving", _export),
+    "serve": ("answer requests over HTTP and gRPC", _serve),
     "deploy": ("write a folder that runs TF Serving with exported models", _deploy),
     "convert": ("turn a checkpoint into one of another format", _convert),
     "info": ("describe a folder, checkpoint or SavedModel", _info),

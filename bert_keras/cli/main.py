@@ -37,6 +37,7 @@ from bert_keras.runs.environment import (
 )
 from bert_keras.runs.progress import report, say, set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
+from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.text.tokenizer_files import read_folder
 from bert_keras.training.config import TrainConfig
@@ -335,6 +336,14 @@ def _tell_of_bfloat16(options: argparse.Namespace, gain: str) -> None:
         )
 
 
+def _serve(options: argparse.Namespace) -> None:
+    config = config_of(options, ServeConfig)
+    load_tensorflow()
+    from bert_keras.serving.server import serve
+
+    serve(options.paths, config=config, is_quiet=options.quiet)
+
+
 def _deploy(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.serving.deployment import write_deployment
@@ -542,6 +551,7 @@ _VERBS = {
     "features": _features,
     "search": _search,
     "export": _export,
+    "serve": _serve,
     "deploy": _deploy,
     "convert": _convert,
     "info": _info,

@@ -158,7 +158,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     archive = keras.export.ExportArchive()
     # Not the model: variables are found by the endpoints, and would be written twice.
     archive.track(model.preprocessor.tokenizer)
-    endpoints = _signatures(model)
+    endpoints = signature_functions(model)
     for name, function in endpoints.items():
         archive.add_endpoint(name, function)
     archive.write_out(os.fspath(folder), verbose=False)
@@ -212,8 +212,10 @@ def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
 
 
-def _signatures(model: TaskModel) -> dict[str, Any]:
-    """Return one tf.function an endpoint."""
+def signature_functions(model: TaskModel) -> dict[str, Any]:
+    """Return the tf.function of each signature, see `export_model`; each is traced with
+    its `input_signature`, and returns the answers by name.
+    """
     task = model.task
     asked = FrozenModel(model) if gains_by_freezing(model) else model
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]

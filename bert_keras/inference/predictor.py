@@ -192,7 +192,7 @@ class Predictor:
         """
         texts = self.model.task.texts(columns, use="score")
         limits = (batch_size, max_batch_tokens)
-        return _joined(list(self._stream("_measure", texts, limits, seen=seen)))
+        return joined(list(self._stream("_measure", texts, limits, seen=seen)))
 
     def stream(
         self,
@@ -264,7 +264,7 @@ class Predictor:
                     parts.append(part)
                     if seen is not None:
                         seen(len(batch))
-                answers = _joined(parts)
+                answers = joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
 
@@ -305,7 +305,7 @@ def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
     return tuple(tensor.shape.rank for tensor in tensors)
 
 
-def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the answers of several batches as one.
 
     Lists of different lengths, such as the names found in each text, are filled up:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
-from bert_keras.inference.predictor import Predictor, _cuts, _joined, load
+from bert_keras.inference.predictor import Predictor, _cuts, joined, load
 from bert_keras.tasks.classification import Classification
 
 TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
@@ -105,7 +105,7 @@ def test_answers_of_different_lengths_are_filled_up() -> None:
         {"name": np.array([[b"a"]], object), "start": np.array([[4]])},
         {"name": np.array([[b"b", b"c"]], object), "start": np.array([[5, 6]])},
     ]
-    joined = _joined(parts)
+    joined = joined(parts)
     assert joined["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
     assert joined["start"].tolist() == [[4, -1], [5, 6]]
 

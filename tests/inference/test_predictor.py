@@ -105,9 +105,9 @@ def test_answers_of_different_lengths_are_filled_up() -> None:
         {"name": np.array([[b"a"]], object), "start": np.array([[4]])},
         {"name": np.array([[b"b", b"c"]], object), "start": np.array([[5, 6]])},
     ]
-    joined = joined(parts)
-    assert joined["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
-    assert joined["start"].tolist() == [[4, -1], [5, 6]]
+    found = joined(parts)
+    assert found["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert found["start"].tolist() == [[4, -1], [5, 6]]
 
 
 def test_no_texts_have_no_answers(predictor: Predictor) -> None:

@@ -42,7 +42,7 @@ def test_a_full_disk_leaves_what_was_finished(tmp_path: Path) -> None:
         run.wait()
         before = files_of(tmp_path / "run")
         run.save(2, no_room, keep=2)  # in the background: told at the next call
-        refused(run.wait, "cannot be written: No space left on device", "stay")
+        refused(run.wait, "cannot be written: No space left on device", "are kept")
         assert files_of(tmp_path / "run") == before
 
 

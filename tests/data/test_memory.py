@@ -193,7 +193,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
         (lambda: {"text": ["a"], "label": [10**5000]}, [":1:", "too many digits"]),
         (lambda: Frame(TABLE, ["text", "text"]), ["one column `text`"]),
         (lambda: Arrow(TABLE, ["text", "text"]), ["one column `text`"]),
-        (lambda: tensors().repeat(), ["finite", "no end"]),
+        (lambda: tensors().repeat(), ["finite", "infinite"]),
         (lambda: tf.data.Dataset.from_tensors((1, 2, 3)), ["tuples of 3"]),
         (lambda: "missing.tsv", ["missing.tsv: no such file"]),
     ],

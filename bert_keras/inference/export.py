@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError, reason_of, shown
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
+from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.warmup import (
     BATCHING,
     WARMUP,
@@ -72,8 +73,11 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     for people and for `load`; the graph does not read them. A server reads the warm-up
     requests in it, and the batching parameters beside the graph; see `warmup`.
 
+    A model in float32 has its weights as variables. One that was loaded in a mixed
+    precision has them as constants of 16 bits, half the size, see `FrozenModel`.
+
     Args:
-        model: a task model with its preprocessor.
+        model: a task model with its preprocessor, in the precision of the export.
         output: folder of the versions; made if absent. The new one appears whole.
 
     Raises:
@@ -163,6 +167,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     facts = {
         "format": FORMAT,
         "task": name_of(type(model.task)),
+        "precision": model.backbone.blocks[0].dtype_policy.name,
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
         "inputs": [spec.name for spec in model.task.signatures()["serving_default"]],
@@ -224,6 +229,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     its `input_signature`, and returns the answers by name.
     """
     task = model.task
+    asked = FrozenModel(model) if gains_by_freezing(model) else model
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
     # One text a row has its own rank: as the Keras inputs, but for the batch.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
@@ -232,14 +238,14 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(one_or_all(texts))
+            return asked.answer(one_or_all(texts))
 
         return answer
 
     @tf.function(input_signature=ids, autograph=False)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
         given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
-        outputs = model(given, training=False)
+        outputs = asked(given, training=False)
         if task.answers_ids:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}

@@ -1,4 +1,4 @@
-"""What a result must carry: the versions and the hardware of a run."""
+"""The versions and the hardware of a run, to report with each result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bert_keras.runs.progress import is_watched
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow and its text ops in silence; an error is raised as ever.
+    """Import TensorFlow and its text ops silently; errors are still raised.
 
-    The notes would drown the one line that tells a user what is wrong, and no setting
-    turns all of them off: some are printed before the libraries read any.
+    Their messages would bury the line that tells a user what is wrong, and no setting
+    disables all of them: some are printed before the libraries read any.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
@@ -47,7 +47,7 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, str]:
-    """Return versions of the packages that compute, and the machine."""
+    """Return the versions of the computing packages, and the machine."""
     facts = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -229,7 +229,7 @@ def train(
         ConfigError: an unfinished run of other settings or rows stands there; the
             strategy's devices are not there.
         TrainingError: a loss is not finite.
-        RunStopped: SIGTERM or SIGINT has come; what was done is saved.
+        RunStopped: SIGTERM or SIGINT has come; the work so far is saved.
         WorkerLostError: another worker has ended.
     """
     config = config or TrainConfig()

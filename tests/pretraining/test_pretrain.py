@@ -316,7 +316,7 @@ def test_a_run_of_other_settings_is_refused(
         "holds a run with another `data[0]",
     )
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="must be a new folder or that of a run"):
+    with pytest.raises(CheckpointError, match="must be a new folder or a run"):
         run(place, tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -410,7 +410,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
         lambda: pretrain(SIZES, place / "dynamic", output, config=CONFIG),
         "`vocab` must be given for a new model",
     )
-    refused(lambda: run(place, output, []), "`data` must name one folder at least")
+    refused(lambda: run(place, output, []), "`data` must name at least one folder")
     refused(
         lambda: run(place, output, held_out="single"),
         "must hold pairs, as the training data does",
@@ -421,7 +421,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
     )
     refused(
         lambda: run(place, output, ["dynamic", "single"]),
-        "`next_sentence` must be none where only some of the data has pairs",
+        "`next_sentence` must be none if only some of the data has pairs",
     )
     for changes, data, held_out, told in (
         ({"vocab_size": 20}, "dynamic", None, "`vocab_size` must be at least 78"),
@@ -521,7 +521,7 @@ def test_masks_of_the_config_stand_above_those_of_the_data(
             refused(
                 lambda d=data, c=change: run(place, tmp_path / "run", d, **c),
                 f"`{next(iter(change))}` must be",
-                "for data whose masks are written out",
+                "for data with stored masks",
             )
     refused(lambda: masking(mask_share=0.7, random_share=0.7), "1 at most together")
     assert not (tmp_path / "run").exists()

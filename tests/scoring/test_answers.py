@@ -99,7 +99,7 @@ def test_a_threshold_that_answers_nothing() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    refused(lambda: squad1_scores([["a"]], []), "one length", "1 and 0")
+    refused(lambda: squad1_scores([["a"]], []), "same length", "1 and 0")
     refused(lambda: squad1_scores([], []), "same length")
     refused(lambda: squad1_scores([[]], ["a"]), "`golds` must hold at least one answer")
     refused(

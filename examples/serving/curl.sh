@@ -1,9 +1,9 @@
 #!/bin/sh
-# Ask a served model with curl: its state, its signatures, two texts by row and by column.
+# Query a served model with curl: its state, its signatures, two texts by row and by column.
 #
 #     sh examples/serving/curl.sh [URL [MODEL]]
 #
-# The server is `bert-keras serve` or TF Serving; the model reads one text.
+# The server is TF Serving; the model reads one text.
 set -eu
 url=${1:-http://localhost:8501}
 model="$url/v1/models/${2:-emails}"

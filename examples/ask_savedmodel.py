@@ -52,9 +52,9 @@ def plain(value):
 
 
 def main(folder: str, texts: list[str]) -> None:
-    tf = load_tensorflow()
     if not (Path(folder) / "saved_model.pb").is_file():
         sys.exit(f"{folder}: must be one version of a SavedModel, such as {folder}/1")
+    tf = load_tensorflow()
     serve = tf.saved_model.load(folder).signatures["serving_default"]
     inputs = serve.structured_input_signature[1]
     described = Path(folder) / "assets.extra" / "answers.json"

@@ -27,6 +27,7 @@ from bert_keras.corpus.documents import FORMS
 from bert_keras.data.rows import HEADER
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.serving.config import ServeConfig
 from bert_keras.settings import (
     COMBINATIONS,
     GRIDS,
@@ -41,6 +42,7 @@ from bert_keras.training.config import TrainConfig
 
 _MODEL = "model folder or hf://owner/name"
 _ASKED = f"{_MODEL}, or an exported SavedModel"
+_EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
 _ROWS = "TSV, CSV or JSONL file"
 _ROLES = ("text", "text_pair", "label")  # those with an option of their own
 _WHERE = "name, or number from 0, of the column"
@@ -241,7 +243,23 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "output", metavar="OUTPUT", type=path, help="folder of versions 1, 2 …"
     )
+    add_option(parser, PRECISION, help=_EXPORT_PRECISION)
+    add_path(
+        parser, "dev", "FILE", f"{_ROWS} to score in float32 and in another precision"
+    )
     _add_own_task(parser)
+
+
+def _serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="[NAME=]PATH",
+        type=path,
+        help=f"{_MODEL}, SavedModel, or folder of SavedModel versions; its name is "
+        "that of the folder if none is given",
+    )
+    add_options(parser.add_argument_group("settings of the server"), ServeConfig)
 
 
 def _deploy(parser: argparse.ArgumentParser) -> None:
@@ -289,7 +307,12 @@ def _convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _info(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", type=path)
+    parser.add_argument("path", metavar="PATH", type=path, nargs="?")
+    parser.add_argument(
+        "--machine",
+        action="store_true",
+        help="describe this machine instead: versions, cores, what the processor has",
+    )
     _add_json(parser)
 
 
@@ -438,6 +461,14 @@ def _add_header(parser: argparse.ArgumentParser) -> None:
 
 def _add_inference(parser: argparse.ArgumentParser) -> None:
     _add_batches(parser)
+    add_count(
+        parser,
+        "max_batch_tokens",
+        None,
+        "most tokens computed at once, with padding",
+        unit="tokens",
+        unset="no limit but --batch-size",
+    )
     _add_own_task(parser)
 
 
@@ -530,6 +561,7 @@ _VERBS = {
     "features": ("write vectors of texts or of their tokens to a file", _features),
     "search": ("find the texts nearest in meaning, one JSON object a line", _search),
     "export": ("write the next version of a SavedModel for serving", _export),
+    "serve": ("answer requests over HTTP and gRPC", _serve),
     "deploy": ("write a folder that runs TF Serving with exported models", _deploy),
     "convert": ("turn a checkpoint into one of another format", _convert),
     "info": ("describe a folder, checkpoint or SavedModel", _info),

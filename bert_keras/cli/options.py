@@ -198,12 +198,14 @@ def options_table(config: type) -> str:
 def options_page() -> str:
     """Return the page of the documentation that lists the options of all configs."""
     from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+    from bert_keras.serving.config import ServeConfig
     from bert_keras.training.config import TrainConfig
 
     verbs = {
         "train": TrainConfig,
         "pretraining-data": PretrainingDataConfig,
         "pretrain": PretrainConfig,
+        "serve": ServeConfig,
     }
     parts = ["# Options", "Written by `python -m bert_keras.cli.options`."]
     for verb, config in verbs.items():

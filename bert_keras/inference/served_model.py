@@ -135,6 +135,10 @@ class ServedModel:
                 return self._signature(name)(**given)
         raise CheckpointError(f"{self._folder}: no signature takes ranks {ranks}")
 
+    def functions(self) -> dict[str, Any]:
+        """Return the function of each signature; it takes its inputs by name."""
+        return dict(self._served.signatures)
+
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
         if not self._task.answers_ids:

@@ -59,10 +59,31 @@ def environment() -> dict[str, str]:
     return facts
 
 
+# Of a processor, what decides the speed of matrix products; Linux's names.
+FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+
+
+def processor_features() -> dict[str, bool]:
+    """Return which of `FEATURES` the processor has; all `False` where unknown."""
+    flags = set(_cpuinfo("flags").split())
+    return {name: name in flags for name in FEATURES}
+
+
+def computes_bfloat16() -> bool:
+    """Return whether the processor has instructions for products in bfloat16."""
+    features = processor_features()
+    return features["avx512_bf16"] or features["amx_bf16"]
+
+
 def _processor() -> str:
+    return _cpuinfo("model name") or platform.processor() or "unknown"
+
+
+def _cpuinfo(name: str) -> str:
+    """Return an entry of the first processor in /proc/cpuinfo; empty if absent."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or "unknown"
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or "unknown"
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")

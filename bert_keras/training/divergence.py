@@ -29,9 +29,7 @@ from bert_keras.data.table import Columns
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.tasks.task_model import TaskModel, is_one_vector
 
-LEAST_UPDATES = (
-    100  # with fewer, a diverged run cannot be distinguished from an early one
-)
+LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
 _MARGIN = 0.003
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")  # reductions
 # Descent ends if the loss has not fallen by this share in this many steps.

@@ -186,7 +186,7 @@ class FineTuningLoop(TrainingLoop):
         self._state = TrainingState(model, optimizer, weights=model.weights)
         # Text ops do not run on a TPU: there, a copy on the host is scored.
         self._scored = _plain_copy(model) if fixed else model
-        self._predictor = Predictor(self._scored)
+        self._predictor = Predictor(self._scored, freeze=False)
         self._held_out_loss: HeldOutLoss | None = None
         self.ending = ""
         self.progress: TrainingProgress = TrainingProgress(
@@ -277,7 +277,7 @@ class FineTuningLoop(TrainingLoop):
             take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None:
             with self.progress.scoring("dev", len(self.dev)) as bar:
-                answers = Predictor(model).answers(self.dev, seen=bar.add)
+                answers = Predictor(model, freeze=False).answers(self.dev, seen=bar.add)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
         return model

@@ -429,6 +429,7 @@ def evaluate(
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
     batch_size: int = 32,
+    max_batch_tokens: int | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a model on labelled rows.
 
@@ -437,7 +438,8 @@ def evaluate(
         data: the rows, as in `train`.
         columns: role to the name of its column, as in `train`.
         header: header of a file, as in `train`.
-        batch_size: texts computed at once.
+        batch_size, max_batch_tokens: most texts and tokens computed at once, as in
+            `Predictor.predict`.
 
     Raises:
         ConfigError: `data` is not data.
@@ -450,6 +452,8 @@ def evaluate(
     task = predictor.model.task
     rows = labelled_rows(task, data, columns=columns, header=header)
     task.targets(rows)  # before the model runs
-    answers = predictor.answers(rows, batch_size=batch_size)
+    answers = predictor.answers(
+        rows, batch_size=batch_size, max_batch_tokens=max_batch_tokens
+    )
     more = task.further_scores(predictor.model, rows, batch_size)
     return {**task.score(rows, answers), **more}

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
 
-_LONG = (
-    "token_ids",
-    "segment_ids",
-    "padding_mask",
-)  # their last axis is the token axis
+_LONG = ("token_ids", "segment_ids", "padding_mask")  # their last axis is tokens
 
 
 def fixed_shapes(

@@ -3,7 +3,7 @@
 #
 #     sh examples/serving/curl.sh [URL [MODEL]]
 #
-# The server is TF Serving; the model reads one text.
+# The server is `bert-keras serve` or TF Serving; the model reads one text.
 set -eu
 url=${1:-http://localhost:8501}
 model="$url/v1/models/${2:-emails}"

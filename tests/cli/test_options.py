@@ -18,6 +18,7 @@ from bert_keras.cli.options import (
     options_table,
 )
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.serving.config import ServeConfig
 from bert_keras.settings import option, options_of, with_options_documented
 from bert_keras.training.config import TrainConfig
 
@@ -25,6 +26,7 @@ VERBS = {
     "train": TrainConfig,
     "pretrain": PretrainConfig,
     "pretraining-data": PretrainingDataConfig,
+    "serve": ServeConfig,
 }
 
 

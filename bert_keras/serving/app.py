@@ -1,0 +1,133 @@
+"""The routes of a server, and what holds for all of them: `App`.
+
+Each request is counted, must have a key where one is asked for, ends in time, and is
+answered with `{"error": …}` where it is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.logs import LOG, log_error
+from bert_keras.serving.open_inference import OpenInference
+from bert_keras.serving.openapi import openapi
+from bert_keras.serving.rest import Rest, json_response
+from bert_keras.serving.service import Service, Told
+
+STATIC = Path(__file__).parent / "static"
+_FREE_OF_KEYS = ("/v2/health/live", "/v2/health/ready")  # probes have none
+_SENDING_SECONDS = 30.0  # for the client to read its answer
+# A browser must not guess a type, nor show a page of ours inside another one.
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+
+
+class App:
+    """An ASGI application.
+
+    Args:
+        service: answers.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._routes = Starlette(
+            routes=self._all_routes(),
+            exception_handlers={
+                RequestError: _refused,  # type: ignore[dict-item]
+                HTTPException: _not_routed,  # type: ignore[dict-item]
+            },
+        )
+
+    def _all_routes(self) -> list[BaseRoute]:
+        return [
+            *Rest(self._service).routes(),
+            *OpenInference(self._service).routes(),
+            Route("/monitoring/prometheus/metrics", self._metrics),
+            Route("/openapi.json", self._openapi),
+            Mount("/", StaticFiles(directory=STATIC, html=True)),
+        ]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await self._routes(scope, receive, send)
+        protocol = "v2" if scope["path"].startswith("/v2") else "rest"
+        told = Told(protocol)
+        scope.setdefault("state", {})["told"] = told
+        code = 0
+
+        async def counting(message: Any) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            await send(message)
+
+        try:
+            seconds = self._service.config.request_timeout + _SENDING_SECONDS
+            with anyio.fail_after(seconds):
+                await self._answer(scope, receive, counting)
+        except TimeoutError:
+            LOG.warning("a client does not read its answer")
+            raise
+        except Exception as error:
+            log_error("an error of the server", error)
+            if code:
+                raise
+            told_error = RequestError("an error of the server", status=500)
+            await _error_response(told_error)(scope, receive, counting)
+        finally:
+            self._service.count(told, code or 500)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] not in _FREE_OF_KEYS:
+            given = dict(scope["headers"]).get(b"authorization")
+            try:
+                self._service.check_key(given)
+            except RequestError as error:
+                return await _error_response(error)(scope, receive, send)
+        await self._routes(scope, receive, send)
+
+    async def _metrics(self, request: Request) -> Response:
+        metrics = self._service.metrics
+        return Response(metrics.text(), media_type=metrics.content_type)
+
+    async def _openapi(self, request: Request) -> Response:
+        return json_response(openapi(self._service))
+
+
+def _error_response(error: RequestError) -> Response:
+    found = json_response({"error": str(error)}, status=error.status)
+    if error.retry_after is not None:
+        found.headers["retry-after"] = str(error.retry_after)
+    if error.status == 401:
+        found.headers["www-authenticate"] = "Bearer"
+    if error.status in (408, 413):
+        found.headers["connection"] = "close"  # some of the body may be on its way
+    return found
+
+
+async def _refused(request: Request, error: RequestError) -> Response:
+    return _error_response(error)
+
+
+async def _not_routed(request: Request, error: HTTPException) -> Response:
+    """Answer a wrong path or method."""
+    line = f"{request.method} {request.url.path}"[:200]
+    message = f"{error.detail}: {line}"
+    found = json_response({"error": message}, status=error.status_code)
+    for name, value in (error.headers or {}).items():
+        found.headers[name] = value
+    return found

@@ -1,0 +1,291 @@
+"""Requests that come together are computed together: `Batcher`.
+
+Threads take what has come in: they tokenize all new texts in one call, then compute
+batches of rows that fit together. While all threads compute, requests gather, so that
+batches grow with the load and a request that comes alone does not wait.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import itertools
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.inference.predictor import joined
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.signatures import Answers, Parts, Row, Signature
+
+_THREADS = 2  # one prepares what the other one computes next
+_BYTES_AT_ONCE = 256 * 1024  # of texts that are tokenized in one call
+_WINDOW = 1024  # of the rows that wait, those compared by length
+
+Seen = Callable[[Sequence[Row], int], object]
+
+
+class Batcher:
+    """Computes the rows of requests to one model.
+
+    Args:
+        max_batch_tokens: most tokens of a batch; a longer row is computed alone.
+        timeout_ms: how long a row waits for others while another batch is computed.
+        seen: called with the rows of each batch and its tokens, padding included.
+        name: of the threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_batch_tokens: int,
+        timeout_ms: float,
+        seen: Seen = lambda rows, tokens: None,
+        name: str = "batcher",
+    ) -> None:
+        self._max_tokens = max_batch_tokens
+        self._seconds = timeout_ms / 1000
+        self._seen = seen
+        self._changed = threading.Condition()
+        self._new: collections.deque[_Job] = collections.deque()
+        self._waiting: dict[Hashable, collections.deque[_Place]] = {}
+        self._computing = 0
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
+            for i in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self, signature: Signature, parts: Parts
+    ) -> concurrent.futures.Future[Answers]:
+        """Return the answers to N texts, given as a list of N values for each input.
+
+        The result raises a RequestError where the model rejects ids, or answers with a
+        number that is not finite. A cancelled future is not computed.
+        """
+        job = _Job(signature, parts)
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("the batcher is closed")
+            self._new.append(job)
+            self._changed.notify()
+        return job.future
+
+    @property
+    def queued(self) -> int:
+        """Rows, and requests not yet tokenized, that wait."""
+        with self._changed:
+            return len(self._new) + sum(map(len, self._waiting.values()))
+
+    def close(self) -> None:
+        """Compute what was submitted, then end the threads."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    # The threads.
+
+    def _work(self) -> None:
+        while True:
+            jobs, places = self._next()
+            if not jobs and not places:
+                return
+            try:
+                if jobs:
+                    self._prepare(jobs)
+                else:
+                    self._compute(places)
+            except Exception as error:  # the thread must go on
+                for job in jobs or [place.job for place in places]:
+                    job.fail(error)
+            if places:
+                with self._changed:
+                    self._computing -= 1
+                    self._changed.notify_all()
+
+    def _next(self) -> tuple[list[_Job], list[_Place]]:
+        """Return requests to tokenize, or else rows to compute; none at the end."""
+        with self._changed:
+            while True:
+                if self._new:
+                    jobs, size = [], 0
+                    while self._new and size < _BYTES_AT_ONCE:
+                        jobs.append(self._new.popleft())
+                        size += jobs[-1].size
+                    return jobs, []
+                oldest = self._oldest()
+                if oldest is None:
+                    if self._is_closed:
+                        return [], []
+                    self._changed.wait()
+                    continue
+                key, arrived = oldest
+                seconds = arrived + self._seconds - time.monotonic()
+                if seconds <= 0 or not self._computing or self._fills(key):
+                    self._computing += 1
+                    return [], self._cut(key)
+                self._changed.wait(seconds)
+
+    def _oldest(self) -> tuple[Hashable, float] | None:
+        """Return the key and the arrival of the row that waits longest."""
+        for key in list(self._waiting):
+            places = self._waiting[key]
+            while places and places[0].job.future.done():  # was cancelled, or failed
+                places.popleft()
+            if not places:
+                del self._waiting[key]
+        heads = [(places[0].job.arrived, k) for k, places in self._waiting.items()]
+        if not heads:
+            return None
+        arrived, key = min(heads, key=lambda head: head[0])
+        return key, arrived
+
+    def _fills(self, key: Hashable) -> bool:
+        """Say whether the rows of a key fill a batch."""
+        places = itertools.islice(self._waiting[key], _WINDOW)
+        tokens = sum(place.row.length for place in places)
+        return self._is_closed or tokens >= self._max_tokens
+
+    def _cut(self, key: Hashable) -> list[_Place]:
+        """Take the oldest row and those that fit to it."""
+        waiting = self._waiting.pop(key)
+        window = [waiting.popleft() for _ in range(min(len(waiting), _WINDOW))]
+        window = [place for place in window if not place.job.future.done()]
+        lengths = [place.row.length for place in window]
+        signature = window[0].job.signature
+        chosen = set(signature.choose(lengths, self._max_tokens))
+        left = [place for i, place in enumerate(window) if i not in chosen]
+        waiting.extendleft(reversed(left))
+        if waiting:
+            self._waiting[key] = waiting
+        return [place for i, place in enumerate(window) if i in chosen]
+
+    def _prepare(self, jobs: list[_Job]) -> None:
+        """Tokenize or measure texts, and let their rows wait."""
+        by_signature: dict[int, list[_Job]] = {}
+        for job in jobs:
+            by_signature.setdefault(id(job.signature), []).append(job)
+        for group in by_signature.values():
+            parts = [
+                list(itertools.chain.from_iterable(each))
+                for each in zip(*(job.parts for job in group), strict=True)
+            ]
+            try:
+                rows = group[0].signature.rows_of(parts)
+            except Exception as error:
+                self._retry(group, error, lambda job: self._prepare([job]))
+                continue
+            with self._changed:
+                for job in group:
+                    for number, row in enumerate(rows[: job.count]):
+                        key = (id(job.signature), row.group)
+                        place = _Place(job, number, row)
+                        self._waiting.setdefault(key, collections.deque()).append(place)
+                    del rows[: job.count]
+                self._changed.notify_all()
+
+    def _compute(self, places: list[_Place]) -> None:
+        """Answer rows, and finish the requests whose last rows they are."""
+        rows = [place.row for place in places]
+        by_job: dict[int, list[int]] = {}
+        for index, place in enumerate(places):
+            by_job.setdefault(id(place.job), []).append(index)
+        jobs = {id(place.job): place.job for place in places}
+        try:
+            answers, tokens = places[0].job.signature.compute(rows)
+        except Exception as error:
+            by_place = {
+                key: [places[index] for index in indices]
+                for key, indices in by_job.items()
+            }
+            self._retry(
+                list(jobs.values()), error, lambda job: self._compute(by_place[id(job)])
+            )
+            return
+        self._seen(rows, tokens)
+        for key, indices in by_job.items():
+            numbers = [places[index].number for index in indices]
+            jobs[key].add(numbers, {k: v[indices] for k, v in answers.items()})
+
+    def _retry(
+        self, jobs: list[_Job], error: Exception, one: Callable[[_Job], None]
+    ) -> None:
+        """Do again for each request alone what failed for several at once."""
+        if len(jobs) == 1:
+            jobs[0].fail(error)
+            return
+        for job in jobs:
+            one(job)
+
+
+class _Job:
+    """A request: its texts, and the answers that are there so far."""
+
+    def __init__(self, signature: Signature, parts: Parts) -> None:
+        self.signature = signature
+        self.parts = parts
+        self.count = len(parts[0])
+        self.size = sum(len(value) for part in parts for value in part)
+        self.arrived = time.monotonic()
+        self.future: concurrent.futures.Future[Answers] = concurrent.futures.Future()
+        self._lock = threading.Lock()
+        self._numbers: list[int] = []
+        self._answers: list[Answers] = []
+
+    def add(self, numbers: list[int], answers: Answers) -> None:
+        """Take the answers of some rows; the last ones finish the request."""
+        with self._lock:
+            self._numbers += numbers
+            self._answers.append(answers)
+            if len(self._numbers) < self.count:
+                return
+        try:
+            whole = joined(self._answers)
+            order = np.argsort(self._numbers)
+            whole = {name: values[order] for name, values in whole.items()}
+            _check_finite(whole)
+            found = self.signature.trimmed(whole, self.parts)
+        except Exception as error:
+            self.fail(error)
+            return
+        self._finish(lambda: self.future.set_result(found))
+
+    def fail(self, error: Exception) -> None:
+        """Finish the request with an error."""
+        if isinstance(error, tf.errors.InvalidArgumentError):
+            error = RequestError("the model rejects these ids")
+        self._finish(lambda: self.future.set_exception(error))
+
+    def _finish(self, end: Callable[[], Any]) -> None:
+        with self._lock:
+            if not self.future.done() and self.future.set_running_or_notify_cancel():
+                end()
+
+
+class _Place:
+    """A row of a request."""
+
+    __slots__ = ("job", "number", "row")
+
+    def __init__(self, job: _Job, number: int, row: Row) -> None:
+        self.job = job
+        self.number = number
+        self.row = row
+
+
+def _check_finite(answers: Answers) -> None:
+    for name, values in answers.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise RequestError(
+                f"the model answers `{name}` with a number that is not finite",
+                status=500,
+            )

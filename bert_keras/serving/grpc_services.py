@@ -1,0 +1,201 @@
+"""The gRPC interface of TF Serving: `PredictionService` and `ModelService`.
+
+Needs tensorflow-serving-api. Source: `tensorflow_serving/apis/*.proto`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import grpc
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.logs import log_error
+from bert_keras.serving.service import Service, Told
+from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
+
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.INVALID_ARGUMENT,
+    500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+_ENUM = {name: tf.dtypes.as_dtype(name).as_datatype_enum for name in DTYPES}
+
+
+def grpc_server(service: Service, address: str) -> tuple[Any, int]:
+    """Return a server of `grpc.aio` that is not started, and its port.
+
+    Raises:
+        RuntimeError: the address is taken.
+    """
+    most = service.config.max_body_bytes
+    server = grpc.aio.server(
+        options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)],
+        maximum_concurrent_rpcs=4 * service.config.max_requests,
+    )
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        _Prediction(service), server
+    )
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Model(service), server)
+    return server, server.add_insecure_port(address)
+
+
+class _Answering:
+    """A request within the limits, counted and logged, with errors as gRPC has them."""
+
+    def __init__(self, service: Service, context: Any) -> None:
+        self._service = service
+        self._context = context
+        self.told = Told("grpc")
+        self._code = 200
+
+    async def __aenter__(self) -> Told:
+        metadata = dict(self._context.invocation_metadata())
+        try:
+            self._service.check_key(metadata.get("authorization", "").encode())
+        except RequestError as error:
+            self._code = error.status
+            self._service.count(self.told, self._code)
+            await self._context.abort(_CODES[error.status], str(error))
+        return self.told
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is None or not isinstance(error, Exception):
+            self._service.count(self.told, self._code if error is None else 499)
+            return
+        if not isinstance(error, RequestError):
+            log_error("an error of the server", error)
+            error = RequestError("an error of the server", status=500)
+        self._service.count(self.told, error.status)
+        code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+        await self._context.abort(code, str(error))
+
+
+class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def Predict(self, request: Any, context: Any) -> Any:
+        async with _Answering(self._service, context) as told:
+            answered = await self._service.predict(
+                told,
+                model=request.model_spec.name,
+                version=_version(request.model_spec),
+                signature=request.model_spec.signature_name,
+                decode=lambda signature: self._decoded(signature, request),
+                size=request.ByteSize(),
+                outputs=list(request.output_filter),
+            )
+            response = predict_pb2.PredictResponse()
+            _fill(response.model_spec, answered.model, answered.version)
+            response.model_spec.signature_name = answered.signature.name
+            for name, values in answered.answers.items():
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(values))
+            return response
+
+    async def GetModelMetadata(self, request: Any, context: Any) -> Any:
+        async with _Answering(self._service, context) as told:
+            if list(request.metadata_field) != ["signature_def"]:
+                raise RequestError("`metadata_field` must be signature_def")
+            spec = request.model_spec
+            with self._service.models.lease(spec.name, _version(spec)) as leased:
+                told.model, told.version = spec.name, leased.number
+                signatures = get_model_metadata_pb2.SignatureDefMap()
+                for each in leased.signatures.values():
+                    _describe(signatures.signature_def[each.name], each)
+            response = get_model_metadata_pb2.GetModelMetadataResponse()
+            _fill(response.model_spec, spec.name, leased.number)
+            response.metadata["signature_def"].Pack(signatures)
+            return response
+
+    def _decoded(self, signature: Signature, request: Any) -> Parts:
+        given = {}
+        for name, proto in request.inputs.items():
+            info = next((i for i in signature.inputs if i.name == name), None)
+            given[name] = [] if info is None else _values(info, proto, self._service)
+        return self._service.decoder.columns(given)(signature)
+
+
+class _Model(model_service_pb2_grpc.ModelServiceServicer):
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def GetModelStatus(self, request: Any, context: Any) -> Any:
+        async with _Answering(self._service, context) as told:
+            spec = request.model_spec
+            found = self._service.models.states(spec.name, _version(spec))
+            told.model = spec.name
+            response = get_model_status_pb2.GetModelStatusResponse()
+            for number, state in found:
+                status = response.model_version_status.add()
+                status.version = number
+                status.state = get_model_status_pb2.ModelVersionStatus.State.Value(
+                    state
+                )
+            return response
+
+
+def _version(spec: Any) -> str | None:
+    if spec.version_label:
+        raise RequestError("`version_label` is not served; use `version`")
+    return str(spec.version.value) if spec.HasField("version") else None
+
+
+def _fill(spec: Any, name: str, number: int) -> None:
+    spec.name = name
+    spec.version.value = number
+
+
+def _values(info: TensorInfo, proto: Any, service: Service) -> list[Any]:
+    """Return a TensorProto as nested lists.
+
+    Raises:
+        RequestError: it is of another dtype or shape, or its values do not fill it.
+    """
+    name, sizes = info.name, [each.size for each in proto.tensor_shape.dim]
+    if proto.dtype != _ENUM[info.dtype]:
+        raise RequestError(f"`{name}` must be {DTYPES[info.dtype][0]}")
+    fits = len(sizes) == len(info.shape) and not proto.tensor_shape.unknown_rank
+    # One value may stand for many in a TensorProto: its size alone limits nothing.
+    most = service.config.max_body_bytes
+    if not fits or min(sizes) < 1 or math.prod(sizes) > most:
+        raise RequestError(
+            f"`{name}` must have {len(info.shape)} dimensions of at least 1, with at "
+            f"most {most} values; received {sizes[:9]}"
+        )
+    try:
+        return tf.make_ndarray(proto).tolist()
+    except (ValueError, TypeError):
+        raise RequestError(
+            f"`{name}` must have values for the shape {sizes[:9]}"
+        ) from None
+
+
+def _describe(found: Any, signature: Signature) -> None:
+    """Fill a SignatureDef."""
+    found.method_name = "tensorflow/serving/predict"
+    for infos, told in (
+        (signature.inputs, found.inputs),
+        (signature.outputs, found.outputs),
+    ):
+        for place, info in enumerate(infos):
+            entry = told[info.name]
+            entry.name = f"{signature.name}_{info.name}:0"
+            if told is found.outputs:
+                entry.name = f"StatefulPartitionedCall:{place}"
+            entry.dtype = _ENUM[info.dtype]
+            for size in info.shape:
+                entry.tensor_shape.dim.add().size = -1 if size is None else size

@@ -1,0 +1,56 @@
+"""Logs of a server as JSON, one object a line on stderr, without the texts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import sys
+import traceback
+from typing import Any
+
+LOG = logging.getLogger("bert_keras.serving")
+_LOGS = ("bert_keras.serving", "uvicorn.error")
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one JSON object; `extra={"told": {…}}` adds its keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
+        told: dict[str, Any] = {
+            "time": when.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "told", {}),
+        }
+        if record.exc_info and record.exc_info[1]:
+            told |= _places(record.exc_info[1])
+        return json.dumps(told, ensure_ascii=False)
+
+
+def log_error(event: str, error: BaseException) -> None:
+    """Log an error that nobody expects, by its type and where it was raised.
+
+    Its message is left out: TensorFlow writes the texts into some.
+    """
+    LOG.error(event, extra={"told": _places(error)})
+
+
+def _places(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return {
+        "error": type(error).__name__,
+        "places": [f"{each.filename}:{each.lineno}" for each in frames],
+    }
+
+
+def log_to_stderr(*, is_quiet: bool = False) -> None:
+    """Let a server's logs go to stderr; with `is_quiet` only warnings and errors."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in _LOGS:
+        log = logging.getLogger(name)
+        log.handlers = [handler]
+        log.propagate = False
+        log.setLevel(logging.WARNING if is_quiet or name != _LOGS[0] else logging.INFO)

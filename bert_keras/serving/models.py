@@ -1,0 +1,276 @@
+"""The models in service, by name and version: `Models`.
+
+A folder of SavedModel versions is looked at again and again. A new version is loaded
+beside the old one; then it takes the requests, and the old one is drained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras.errors import ConfigError, one_line
+from bert_keras.inference.export import versions
+from bert_keras.serving.batcher import Seen
+from bert_keras.serving.config import ServeConfig
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.logs import LOG, log_error
+from bert_keras.serving.version import Version
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_REMEMBERED = 10  # states of former versions that a status tells
+SeenOf = Callable[[str], Seen]
+
+
+def named_paths(paths: Sequence[str]) -> dict[str, str]:
+    """Return the models to serve by name, from words that are PATH or NAME=PATH.
+
+    Raises:
+        ConfigError: a name is missing, given twice, or has characters that would need
+            escaping in a URL.
+    """
+    found: dict[str, str] = {}
+    for given in paths:
+        name, equals, path = given.partition("=")
+        if not equals or os.path.exists(given):
+            path = given
+            plain = os.path.normpath(given)
+            name = os.path.basename(plain)
+            # `emails/1` is version 1 of `emails`.
+            if name.isdigit() and (Path(plain) / "saved_model.pb").is_file():
+                name = os.path.basename(os.path.dirname(os.path.abspath(plain)))
+        if not path or not _NAME.fullmatch(name):
+            raise ConfigError(
+                "a model must be PATH or NAME=PATH, with a name of letters, digits, "
+                f"`_`, `-` and `.`; received {given!r}"
+            )
+        if name in found:
+            raise ConfigError(
+                f"models must have different names; received {name!r} twice: name one "
+                "by NAME=PATH"
+            )
+        found[name] = path
+    return found
+
+
+class Models:
+    """The models in service.
+
+    Args:
+        paths: model folders, SavedModels or folders of versions, by name.
+        config: limits, and how often new versions are looked for.
+        seen_of: returns for a name what is called with each batch, see `Batcher`.
+
+    Raises:
+        CheckpointError: one of the models cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        paths: dict[str, str],
+        config: ServeConfig,
+        *,
+        seen_of: SeenOf = lambda name: lambda rows, tokens: None,
+    ) -> None:
+        self._models = {
+            name: _Model(name, path, config, seen_of(name))
+            for name, path in paths.items()
+        }
+        for model in self._models.values():
+            model.load_first()
+        self._seconds = config.poll_interval
+        self._end = threading.Event()
+        self._watcher = threading.Thread(
+            target=self._watch, name="new versions", daemon=True
+        )
+        self._watcher.start()
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in the order given."""
+        return list(self._models)
+
+    @contextlib.contextmanager
+    def lease(self, name: str, version: str | None = None) -> Iterator[Version]:
+        """Return a version in a context within which it stays in memory.
+
+        Args:
+            name: of the model.
+            version: its number; `None` for the newest.
+
+        Raises:
+            RequestError: there is no such model or version, status 404.
+        """
+        model = self._models.get(name)
+        if model is None:
+            raise _not_found(name, version)
+        found = model.enter(version)
+        try:
+            yield found
+        finally:
+            found.leave()
+
+    def states(self, name: str, version: str | None = None) -> list[tuple[int, str]]:
+        """Return number and state of the versions of a model, the newest first.
+
+        The states are TF Serving's: LOADING, AVAILABLE, UNLOADING, END.
+
+        Raises:
+            RequestError: there is no such model or version, status 404.
+        """
+        model = self._models.get(name)
+        found = model.states() if model else []
+        if version is not None:
+            found = [each for each in found if str(each[0]) == version]
+        if not found:
+            which = "any versions" if version is None else f"version {version[:20]}"
+            raise RequestError(
+                f"Could not find {which} of model {name[:100]}", status=404
+            )
+        return found
+
+    def queued(self) -> dict[str, int]:
+        """Return the rows that wait, by model."""
+        return {name: model.current.queued for name, model in self._models.items()}
+
+    def look(self) -> None:
+        """Load new versions, if there are any, and drain the old ones."""
+        for model in self._models.values():
+            model.look()
+
+    def close(self) -> None:
+        """Answer what was submitted, and stop looking for new versions."""
+        self._end.set()
+        self._watcher.join()
+        for model in self._models.values():
+            model.current.drain()
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._seconds):
+            try:
+                self.look()
+            except Exception as error:  # such as a folder that cannot be read now
+                log_error("no new versions can be looked for", error)
+
+
+class _Model:
+    """A name, and the version that answers for it."""
+
+    current: Version
+
+    def __init__(self, name: str, path: str, config: ServeConfig, seen: Seen) -> None:
+        self.name = name
+        self._given = path  # may be hf://owner/name
+        self._path = Path(path)
+        self._config = config
+        self._seen = seen
+        self._lock = threading.Lock()
+        self._states: dict[int, str] = {}
+        self._failed: dict[int, Any] = {}  # what stood there when it could not be read
+
+    def load_first(self) -> None:
+        """Load the newest version, or the model folder.
+
+        Raises:
+            CheckpointError: it cannot be loaded.
+        """
+        numbers = self._numbers()
+        self.current = self._load(numbers[-1] if numbers else None)
+
+    def enter(self, version: str | None) -> Version:
+        """Return the version that answers, counted as in use."""
+        while True:
+            current = self.current
+            if version not in (None, str(current.number)):
+                raise _not_found(self.name, version)
+            if current.enter():
+                return current
+
+    def states(self) -> list[tuple[int, str]]:
+        with self._lock:
+            return sorted(self._states.items(), reverse=True)
+
+    def look(self) -> None:
+        """Load the newest version where another one answers, and drain that."""
+        for number in reversed(self._numbers()):
+            if number == self.current.number:
+                return
+            stands = self._stands(number)
+            if self._failed.get(number) == stands:
+                continue  # the one before it
+            try:
+                new = self._load(number)
+            except Exception as error:  # a broken export must not end the service
+                self._failed[number] = stands
+                self._set(number, None)
+                LOG.error(
+                    "a new version cannot be loaded",
+                    extra={
+                        "told": {
+                            "model": self.name,
+                            "version": number,
+                            "error": one_line(error),
+                        }
+                    },
+                )
+                continue
+            old, self.current = self.current, new
+            self._set(old.number, "UNLOADING")
+            old.drain()
+            self._set(old.number, "END")
+            del old
+            gc.collect()  # its graphs hold each other
+            return
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of the SavedModels in the folder, in order."""
+        if not self._path.is_dir():
+            return []
+        found = versions(self._path)
+        return [n for n in found if (self._path / str(n) / "saved_model.pb").is_file()]
+
+    def _stands(self, number: int) -> Any:
+        """Return what changes when another SavedModel takes the place of a version."""
+        with contextlib.suppress(OSError):
+            file = os.stat(self._path / str(number) / "saved_model.pb")
+            return file.st_ino, file.st_mtime_ns, file.st_size
+        return None
+
+    def _load(self, number: int | None) -> Version:
+        path = self._given if number is None else str(self._path / str(number))
+        if number is None:  # a model folder, or one SavedModel
+            is_version = (self._path / "saved_model.pb").is_file()
+            is_version &= bool(re.fullmatch(r"[1-9]\d{0,17}", self._path.name))
+            number = int(self._path.name) if is_version else 1
+        self._set(number, "LOADING")
+        version = Version(path, number, config=self._config, seen=self._seen)
+        self._set(number, "AVAILABLE")
+        LOG.info(
+            "model loaded",
+            extra={
+                "told": {"model": self.name, "version": number, "task": version.task}
+            },
+        )
+        return version
+
+    def _set(self, number: int, state: str | None) -> None:
+        with self._lock:
+            self._states.pop(number, None)
+            if state is not None:
+                self._states[number] = state
+            ended = [n for n, told in self._states.items() if told == "END"]
+            for old in ended[:-_REMEMBERED]:
+                del self._states[old]
+
+
+def _not_found(name: str, version: str | None) -> RequestError:
+    which = f"Latest({name[:100]})"
+    if version is not None:
+        which = f"Specific({name[:100]}, {version[:20]})"
+    return RequestError(f"Servable not found for request: {which}", status=404)

@@ -1,0 +1,170 @@
+"""The description of the HTTP interface, of the models in service: `openapi`.
+
+Source: OpenAPI 3.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bert_keras import __version__
+from bert_keras.serving.rest import model_list
+from bert_keras.serving.service import Service
+
+_KINDS = {"string": "string", "bool": "boolean", "int32": "integer", "int64": "integer"}
+
+
+def openapi(service: Service) -> dict[str, Any]:
+    """Return the OpenAPI document of a server."""
+    paths: dict[str, Any] = {
+        "/v1/models": _get("The models, each with its task and signatures"),
+        "/v2": _get("Name and version of the server"),
+        "/v2/health/live": _get("Whether the server runs"),
+        "/v2/health/ready": _get("Whether all models are loaded"),
+        "/monitoring/prometheus/metrics": _get("Metrics", kind="text/plain"),
+    }
+    for model in model_list(service):
+        name = model["name"]
+        default = model["signatures"][model["default_signature"]]
+        paths |= {
+            f"/v1/models/{name}": _get(f"State of {name} ({model['task']})"),
+            f"/v1/models/{name}/metadata": _get(f"Signatures of {name}"),
+            f"/v1/models/{name}:predict": _predict(model, default),
+            f"/v2/models/{name}": _get(f"Inputs and outputs of {name}"),
+            f"/v2/models/{name}/ready": _get(f"Whether {name} answers"),
+            f"/v2/models/{name}/infer": _infer(model, default),
+        }
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "bert_keras", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {
+                "Error": {
+                    "type": "object",
+                    "properties": {"error": {"type": "string"}},
+                    "required": ["error"],
+                }
+            },
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    if service.asks_for_key:
+        document["security"] = [{"key": []}]
+    return document
+
+
+def _get(summary: str, *, kind: str = "application/json") -> dict[str, Any]:
+    return {"get": {"summary": summary, "responses": _responses({}, kind)}}
+
+
+def _responses(schema: dict[str, Any], kind: str = "application/json") -> Any:
+    error = {"schema": {"$ref": "#/components/schemas/Error"}}
+    return {
+        "200": {"description": "the answer", "content": {kind: {"schema": schema}}},
+        "default": {
+            "description": "an error",
+            "content": {"application/json": error},
+        },
+    }
+
+
+def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+    row = _object(default["inputs"], drop_batch=True)
+    columns = _object(default["inputs"], drop_batch=False)
+    if len(default["inputs"]) == 1:  # may be given without its name
+        (info,) = default["inputs"]
+        row = {"anyOf": [_values(info, drop_batch=True), row]}
+        columns = {"anyOf": [_values(info, drop_batch=False), columns]}
+    names = {"type": "string", "enum": sorted(model["signatures"])}
+    answer = _object(default["outputs"], drop_batch=True)
+    if len(default["outputs"]) == 1:
+        answer = _values(default["outputs"][0], drop_batch=True)
+    body = {
+        "oneOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "signature_name": names,
+                    word: {"type": "array", "items": row} if rows else columns,
+                },
+                "required": [word],
+                "additionalProperties": False,
+            }
+            for word, rows in (("instances", True), ("inputs", False))
+        ]
+    }
+    answers = {
+        "type": "object",
+        "properties": {
+            "predictions": {"type": "array", "items": answer},
+            "outputs": {},
+        },
+    }
+    return _post(f"Answers of {model['name']} ({model['task']})", body, answers)
+
+
+def _infer(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+    def tensor(names: list[str]) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {
+                "name": {"enum": names},
+                "shape": {"type": "array", "items": {"type": "integer"}},
+                "datatype": {"type": "string"},
+                "data": {"type": "array"},
+            },
+            "required": ["name", "shape", "datatype", "data"],
+        }
+
+    def message(word: str, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string"},
+                word: {
+                    "type": "array",
+                    "items": tensor([info["name"] for info in infos]),
+                },
+            },
+            "required": [word],
+        }
+
+    return _post(
+        f"Answers of {model['name']} ({model['task']})",
+        message("inputs", default["inputs"]),
+        message("outputs", default["outputs"]),
+    )
+
+
+def _post(summary: str, body: Any, answer: Any) -> dict[str, Any]:
+    return {
+        "post": {
+            "summary": summary,
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": body}},
+            },
+            "responses": _responses(answer),
+        }
+    }
+
+
+def _object(infos: list[dict[str, Any]], *, drop_batch: bool) -> dict[str, Any]:
+    names = [info["name"] for info in infos]
+    schemas = [_values(info, drop_batch=drop_batch) for info in infos]
+    return {
+        "type": "object",
+        "properties": dict(zip(names, schemas, strict=True)),
+        "required": names,
+    }
+
+
+def _values(info: dict[str, Any], *, drop_batch: bool) -> dict[str, Any]:
+    """Return the schema of a tensor, or of one row of it."""
+    schema: dict[str, Any] = {"type": _KINDS.get(info["dtype"], "number")}
+    for size in reversed(info["shape"][1:] if drop_batch else info["shape"]):
+        schema = {"type": "array", "items": schema}
+        if size > 0:
+            schema |= {"minItems": size, "maxItems": size}
+    return schema

@@ -1,0 +1,219 @@
+"""The REST API of TF Serving: predict, status and metadata.
+
+Source: TensorFlow Serving's "RESTful API".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from bert_keras.errors import shown
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.service import Service, Told
+from bert_keras.serving.signatures import DTYPES, Signature, TensorInfo
+from bert_keras.serving.tensors import column_form, dump_json, parse_json, row_form
+from bert_keras.serving.version import DEFAULT, Version
+
+_DISCARDED = 8  # times the largest body is read, so that the client reads our answer
+_BODY_SECONDS = 10.0  # for the whole of a body
+
+
+class Rest:
+    """The routes of TF Serving's REST API.
+
+    Args:
+        service: answers.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes; `/v1/models`, the list of all, is ours."""
+        one = "/v1/models/{name}"
+        version = one + "/versions/{version}"
+        found: list[BaseRoute] = [Route("/v1/models", self.listing)]
+        for place in (version, one):  # the longer path first
+            found += [
+                Route(f"{place}:predict", self.predict, methods=["POST"]),
+                Route(f"{place}/metadata", self.metadata),
+                Route(place, self.status),
+            ]
+        return found
+
+    async def predict(self, request: Request) -> Response:
+        """Answer `instances` by `predictions`, and `inputs` by `outputs`."""
+        service = self._service
+        told: Told = request.state.told
+        body = await read_body(request, service.config.max_body_bytes)
+        given = await service.work(len(body), lambda: parse_json(body))
+        unknown = sorted(set(given) - {"signature_name", "instances", "inputs"})
+        if unknown:
+            raise RequestError(
+                "the body must have `instances` or `inputs`, and may have "
+                f"`signature_name`; received {shown(unknown[0])}"
+            )
+        if ("instances" in given) == ("inputs" in given):
+            raise RequestError("the body must have either `instances` or `inputs`")
+        signature = given.get("signature_name", "")
+        if not isinstance(signature, str):
+            raise RequestError(
+                f"`signature_name` must be a string; received {shown(signature)}"
+            )
+        in_rows = "instances" in given
+        decoder = service.decoder
+        answered = await service.predict(
+            told,
+            model=request.path_params["name"],
+            version=request.path_params.get("version"),
+            signature=signature,
+            decode=decoder.rows(given["instances"])
+            if in_rows
+            else decoder.columns(given["inputs"]),
+            size=len(body),
+        )
+        answers = answered.answers
+        size = sum(values.nbytes for values in answers.values())
+        if in_rows:
+            return await service.work(
+                size, lambda: json_response({"predictions": row_form(answers)})
+            )
+        return await service.work(
+            size, lambda: json_response({"outputs": column_form(answers)})
+        )
+
+    async def status(self, request: Request) -> Response:
+        """Tell the state of the versions of a model."""
+        name = request.path_params["name"]
+        found = self._service.models.states(name, request.path_params.get("version"))
+        request.state.told.model = name
+        return json_response(
+            {
+                "model_version_status": [
+                    {
+                        "version": str(number),
+                        "state": state,
+                        "status": {"error_code": "OK", "error_message": ""},
+                    }
+                    for number, state in found
+                ]
+            }
+        )
+
+    async def metadata(self, request: Request) -> Response:
+        """Tell the signatures of a model."""
+        name = request.path_params["name"]
+        version = request.path_params.get("version")
+        with self._service.models.lease(name, version) as leased:
+            request.state.told.model = name
+            signatures = {
+                each.name: _signature_def(each) for each in leased.signatures.values()
+            }
+            number = str(leased.number)
+        return json_response(
+            {
+                "model_spec": {"name": name, "signature_name": "", "version": number},
+                "metadata": {"signature_def": {"signature_def": signatures}},
+            }
+        )
+
+    async def listing(self, request: Request) -> Response:
+        """Tell all models, each with its task and signatures."""
+        return json_response({"models": model_list(self._service)})
+
+
+def model_list(service: Service) -> list[dict[str, Any]]:
+    """Return name, version, task and signatures of each model."""
+    found = []
+    for name in service.models.names:
+        with service.models.lease(name) as leased:
+            found.append({"name": name, **_described(leased)})
+    return found
+
+
+def _described(version: Version) -> dict[str, Any]:
+    def told(info: TensorInfo) -> dict[str, Any]:
+        shape = [-1 if size is None else size for size in info.shape]
+        return {"name": info.name, "dtype": info.dtype, "shape": shape}
+
+    return {
+        "version": str(version.number),
+        "task": version.task,
+        "default_signature": DEFAULT,
+        "signatures": {
+            each.name: {
+                "inputs": [told(info) for info in each.inputs],
+                "outputs": [told(info) for info in each.outputs],
+            }
+            for each in version.signatures.values()
+        },
+    }
+
+
+def _signature_def(signature: Signature) -> dict[str, Any]:
+    """Return a SignatureDef as TF Serving writes it in JSON."""
+
+    def told(info: TensorInfo, tensor: str) -> dict[str, Any]:
+        sizes = [str(-1 if size is None else size) for size in info.shape]
+        return {
+            "dtype": DTYPES[info.dtype][0],
+            "tensor_shape": {
+                "dim": [{"size": size, "name": ""} for size in sizes],
+                "unknown_rank": False,
+            },
+            "name": tensor,
+        }
+
+    return {
+        "inputs": {
+            info.name: told(info, f"{signature.name}_{info.name}:0")
+            for info in signature.inputs
+        },
+        "outputs": {
+            info.name: told(info, f"StatefulPartitionedCall:{place}")
+            for place, info in enumerate(signature.outputs)
+        },
+        "method_name": "tensorflow/serving/predict",
+        "defaults": {},
+    }
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        RequestError: it is larger than `most` bytes (413), or does not come (408).
+    """
+    declared = request.headers.get("content-length", "0")
+    too_large = RequestError(
+        f"the body must have at most {most} bytes; received more", status=413
+    )
+    waits = request.headers.get("expect", "").lower() == "100-continue"
+    if len(declared) > 18 or int(declared) > most * (1 if waits else _DISCARDED):
+        raise too_large
+    chunks, size = [], 0
+    try:
+        with anyio.fail_after(_BODY_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= most:
+                    chunks.append(chunk)
+                elif size > most * _DISCARDED:
+                    break
+    except TimeoutError:
+        raise RequestError("the body did not come", status=408) from None
+    except ClientDisconnect:
+        raise RequestError("the body ended early") from None
+    if size > most:
+        raise too_large
+    return b"".join(chunks)
+
+
+def json_response(value: Any, *, status: int = 200) -> Response:
+    """Return a value as an HTTP response."""
+    return Response(dump_json(value), status, media_type="application/json")

@@ -1,0 +1,216 @@
+"""What all protocols share: a request's way to a model and back, `Service`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hmac
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from bert_keras.errors import ConfigError, reason_of
+from bert_keras.serving.config import ServeConfig
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.logs import LOG
+from bert_keras.serving.metrics import Metrics
+from bert_keras.serving.models import Models
+from bert_keras.serving.signatures import Answers, Signature
+from bert_keras.serving.tensors import Decode, Decoder
+
+_T = TypeVar("_T")
+_SMALL_BYTES = 64 * 1024  # worked on between two other requests; more in a thread
+_RETRY_SECONDS = 1
+
+
+@dataclasses.dataclass
+class Told:
+    """What is logged and counted of a request, as far as it is known.
+
+    Args:
+        protocol: `rest`, `v2` or `grpc`.
+        model: the name of a model in service, or nothing.
+        version: its number.
+        texts: of the request.
+    """
+
+    protocol: str
+    model: str = ""
+    version: int | None = None
+    texts: int | None = None
+    started: float = dataclasses.field(default_factory=time.perf_counter)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """The answers to a request, and who gave them."""
+
+    model: str
+    version: int
+    signature: Signature
+    answers: Answers
+
+
+class Service:
+    """Answers requests of all protocols, within limits.
+
+    Args:
+        models: those in service.
+        config: the limits.
+        metrics: where requests are counted.
+        keys: accepted keys; empty if none is asked for.
+    """
+
+    def __init__(
+        self, models: Models, config: ServeConfig, metrics: Metrics, keys: list[bytes]
+    ) -> None:
+        self.models = models
+        self.config = config
+        self.metrics = metrics
+        self.decoder = Decoder(config)
+        self._keys = keys
+        self._in_progress = 0
+
+    @property
+    def asks_for_key(self) -> bool:
+        """Whether requests must have a key."""
+        return bool(self._keys)
+
+    def check_key(self, authorization: bytes | None) -> None:
+        """Raise unless a key is accepted.
+
+        Args:
+            authorization: `Bearer KEY`, or `None` where nothing was sent.
+
+        Raises:
+            RequestError: the key is missing or unknown, status 401.
+        """
+        if not self._keys:
+            return
+        kind, _, key = (authorization or b"").partition(b" ")
+        matches = [hmac.compare_digest(key.strip(), known) for known in self._keys]
+        if kind.lower() != b"bearer" or not any(matches):
+            raise RequestError(
+                "`Authorization` must be `Bearer KEY` with an accepted key", status=401
+            )
+
+    async def predict(
+        self,
+        told: Told,
+        *,
+        model: str,
+        version: str | None,
+        signature: str,
+        decode: Decode,
+        size: int,
+        outputs: list[str] | None = None,
+    ) -> Answered:
+        """Return the answers to a request.
+
+        Args:
+            told: takes what is known of the request.
+            model, version: as in `Models.lease`.
+            signature: its name; an empty one means the default.
+            decode: returns the values of the request, for a signature.
+            size: bytes of the request.
+            outputs: names of the outputs wanted; `None` or none: all.
+
+        Raises:
+            RequestError: the request is wrong, comes when too many are in progress
+                (503), or takes too long (504).
+        """
+        with self.models.lease(model, version) as leased, self._progress():
+            told.model, told.version = model, leased.number
+            found = leased.signature(signature)
+            names = [each.name for each in found.outputs]
+            unknown = sorted(set(outputs or ()) - set(names))
+            if unknown:
+                raise RequestError(
+                    f"`outputs` must be of {', '.join(names)}; received "
+                    f"{unknown[0][:80]!r}"
+                )
+            parts = await self.work(size, lambda: decode(found))
+            told.texts = len(parts[0])
+            future = leased.submit(found, parts)
+            try:
+                with anyio.fail_after(self._seconds_left(told)):
+                    answers = await asyncio.wrap_future(future)
+            except TimeoutError:
+                raise RequestError(
+                    f"the request took longer than {self.config.request_timeout:g} s",
+                    status=504,
+                ) from None
+            if outputs:
+                answers = {name: answers[name] for name in outputs}
+            return Answered(model, leased.number, found, answers)
+
+    async def work(self, size: int, function: Callable[[], _T]) -> _T:
+        """Return what a function returns; for many bytes it runs in a thread."""
+        if size <= _SMALL_BYTES:
+            return function()
+        return await anyio.to_thread.run_sync(function)
+
+    def count(self, told: Told, code: int) -> None:
+        """Count and log a request that is over; `code` is that of HTTP."""
+        seconds = time.perf_counter() - told.started
+        self.metrics.count(told.protocol, told.model, code, seconds)
+        if LOG.isEnabledFor(logging.INFO):
+            facts: dict[str, Any] = {
+                "protocol": told.protocol,
+                "model": told.model,
+                "version": told.version,
+                "code": code,
+                "texts": told.texts,
+                "milliseconds": round(seconds * 1000, 2),
+            }
+            LOG.info("request", extra={"told": facts})
+
+    @contextlib.contextmanager
+    def _progress(self) -> Iterator[None]:
+        """Count a request as in progress.
+
+        Raises:
+            RequestError: there are too many, status 503.
+        """
+        if self._in_progress >= self.config.max_requests:
+            raise RequestError(
+                f"{self._in_progress} requests are in progress, the most there may be",
+                status=503,
+                retry_after=_RETRY_SECONDS,
+            )
+        self._in_progress += 1
+        self.metrics.set_in_progress(self._in_progress)
+        try:
+            yield
+        finally:
+            self._in_progress -= 1
+            self.metrics.set_in_progress(self._in_progress)
+
+    def _seconds_left(self, told: Told) -> float:
+        passed = time.perf_counter() - told.started
+        return max(self.config.request_timeout - passed, 0.0)
+
+
+def read_keys(path: str | None) -> list[bytes]:
+    """Return the keys of a file, one a line; lines that start with # are comments.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no key.
+    """
+    if path is None:
+        return []
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"`api_key_file` must be a file of keys; {path}: {reason_of(error)}"
+        ) from None
+    keys = [line.strip() for line in lines if line.strip()[:1] not in (b"", b"#")]
+    if not keys:
+        raise ConfigError(f"`api_key_file` must hold a key; {path} holds none")
+    return keys

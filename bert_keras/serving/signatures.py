@@ -1,0 +1,411 @@
+"""A signature of a model in service: how its texts are measured and computed.
+
+`Signature.rows_of` tokenizes or measures the texts of a request, `Signature.compute`
+answers the rows of several requests at once. `TokenSignature`
+tokenizes once and computes ids; `TextSignature` gives texts to the graph, which
+tokenizes them itself; `IdsSignature` takes ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.inference.export import signature_functions
+from bert_keras.inference.served_model import ServedModel
+from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.serving.batch_choice import (
+    about_as_long,
+    of_one_shape,
+    rows_of,
+    that_fit,
+)
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import TaskModel, one_or_all
+from bert_keras.text.preprocessor import Preprocessor
+
+# The name of a dtype in TF Serving's API and in the Open Inference Protocol.
+DTYPES = {
+    "string": ("DT_STRING", "BYTES"),
+    "int32": ("DT_INT32", "INT32"),
+    "int64": ("DT_INT64", "INT64"),
+    "float32": ("DT_FLOAT", "FP32"),
+    "float64": ("DT_DOUBLE", "FP64"),
+    "bool": ("DT_BOOL", "BOOL"),
+}
+_IDS = ("token_ids", "segment_ids", "padding_mask")
+_LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
+Answers = dict[str, np.ndarray]  # [B, …] each, by name
+Parts = Sequence[Sequence[Any]]  # N values for each input
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """Name, dtype and shape of an input or output; `None` for any size."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, name: str, spec: Any) -> TensorInfo:
+        """Return the facts of a `tf.TensorSpec`."""
+        return cls(name, spec.dtype.name, tuple(spec.shape))
+
+
+@dataclasses.dataclass
+class Row:
+    """A text of a request, or a row of its ids.
+
+    Args:
+        length: tokens that are computed for it.
+        values: what `compute` takes.
+        group: rows of another group are not computed together with it.
+    """
+
+    length: int
+    values: Any
+    group: Hashable = None
+
+
+class Signature:
+    """Inputs and outputs of a function of a model.
+
+    Args:
+        name: such as `serving_default`.
+        inputs: in the order of the texts; the first dimension is the batch.
+        outputs: the answers; the first dimension is the batch.
+        function: takes a tensor for each input by its name, returns the answers.
+
+    Attributes:
+        longest_row: most values of an input in a row; `None` for texts.
+    """
+
+    longest_row: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        function: Callable[..., Mapping[str, Any]],
+    ) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.function = function
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        """Return the rows of N texts, given as a list of N values for each input."""
+        raise NotImplementedError
+
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        """Return the places of rows to compute with the first, see `batch_choice`."""
+        return about_as_long(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        """Return the answers of rows, [B, …] each, and the tokens, padding included."""
+        raise NotImplementedError
+
+    def trimmed(self, answers: Answers, parts: Parts) -> Answers:
+        """Return the answers of a request no wider than its own texts need.
+
+        Those of other requests that were computed together may have been wider.
+        """
+        return answers
+
+    def _call(self, tensors: Sequence[Any]) -> Answers:
+        names = [each.name for each in self.inputs]
+        return _arrays(self.function(**dict(zip(names, tensors, strict=True))))
+
+
+class TextSignature(Signature):
+    """Texts that the graph tokenizes; they are tokenized before to be measured.
+
+    Args:
+        lengths: returns the tokens of each text, int32 [B].
+        packs: whether the graph lays several texts in a row.
+    """
+
+    def __init__(self, *given: Any, lengths: Callable[..., Any], packs: bool) -> None:
+        super().__init__(*given)
+        self._lengths = lengths
+        self._packs = packs
+        self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
+        ranks = [len(each.shape) for each in self.inputs]
+        self._listed = ranks.index(2) if 2 in ranks else None
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        lengths = self._lengths(*_tensors(parts)).numpy().tolist()
+        rows = [
+            Row(size, values)
+            for size, values in zip(lengths, zip(*parts, strict=True), strict=True)
+        ]
+        if self._listed is not None and len(parts) > 1:
+            for row in rows:  # each choice is computed with its context
+                row.length *= len(row.values[self._listed])
+        return rows
+
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        return (that_fit if self._packs else about_as_long)(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        parts = list(zip(*(row.values for row in rows), strict=True))
+        lengths = [row.length for row in rows]
+        size = sum(lengths) if self._packs else len(lengths) * max(lengths)
+        return self._call(_tensors(parts)), size
+
+    def trimmed(self, answers: Answers, parts: Parts) -> Answers:
+        if not self._wide:
+            return answers
+        if self._listed is not None:  # an answer for each word, or for each choice
+            width = max(len(row) for row in parts[self._listed])
+        else:
+            found = [answers[name] for name in self._wide]
+            width = max(_filled_width(a) for a in found if a.dtype.kind in "Oi")
+        return {
+            name: values[:, :width] if name in self._wide else values
+            for name, values in answers.items()
+        }
+
+
+class TokenSignature(Signature):
+    """Texts that are tokenized once; batches are packed rows of their ids.
+
+    Args:
+        tokenize: returns ids and segments of all texts, int32 [N], and the length of
+            each text, int [B].
+        packed: returns the answers to a batch dict of packed rows.
+        pad_id: fills the rows.
+        multiple: row lengths are rounded up to it.
+
+    `function` is that of the signature `ids`, for one text.
+    """
+
+    def __init__(
+        self,
+        *given: Any,
+        tokenize: Callable[..., Any],
+        packed: Callable[[dict[str, Any]], Mapping[str, Any]],
+        pad_id: int,
+        multiple: int,
+    ) -> None:
+        super().__init__(*given)
+        self._tokenize = tokenize
+        self._packed = packed
+        self._pad_id = pad_id
+        self._multiple = multiple
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        ids, segments, lengths = (t.numpy() for t in self._tokenize(*_tensors(parts)))
+        ends = np.cumsum(lengths)
+        return [
+            Row(int(size), (ids[end - size : end], segments[end - size : end]))
+            for size, end in zip(lengths, ends, strict=True)
+        ]
+
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        return that_fit(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        where = rows_of([row.length for row in rows])
+        longest = where[2]
+        width = -(-longest // self._multiple) * self._multiple
+        shape = (max(where[0]) + 1, width)
+        ids = np.full(shape, self._pad_id, np.int32)
+        segments, positions, texts = (np.zeros(shape, np.int32) for _ in range(3))
+        starts = np.zeros(len(rows), np.int32)
+        for place, (row, line, column) in enumerate(zip(rows, *where[:2], strict=True)):
+            span = (line, slice(column, column + row.length))
+            ids[span], segments[span] = row.values
+            positions[span] = np.arange(row.length)
+            texts[span] = place + 1  # any number that differs within a row
+            starts[place] = line * width + column
+        batch = {
+            "token_ids": ids,
+            "segment_ids": segments,
+            "padding_mask": (texts > 0).astype(np.int32),
+        }
+        if len(rows) > 1:
+            batch["position_ids"], batch["sequence_ids"] = positions, texts
+            batch["cls_positions"] = starts
+        tensors = {name: tf.constant(values) for name, values in batch.items()}
+        if len(rows) > 1:
+            return _arrays(self._packed(tensors)), ids.size
+        return _arrays(self.function(**tensors)), ids.size
+
+
+class IdsSignature(Signature):
+    """Rows of ids; only those of one shape are computed together.
+
+    Args:
+        longest_row: see `Signature`.
+    """
+
+    def __init__(self, *given: Any, longest_row: int) -> None:
+        super().__init__(*given)
+        self.longest_row = longest_row
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        rows = []
+        for values in zip(*parts, strict=True):
+            arrays = tuple(np.asarray(value, np.int32) for value in values)
+            shapes = tuple(array.shape for array in arrays)
+            rows.append(Row(max(array.size for array in arrays), arrays, shapes))
+        return rows
+
+    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
+        return of_one_shape(lengths, max_tokens)
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        parts = zip(*(row.values for row in rows), strict=True)
+        size = sum(row.length for row in rows)
+        return self._call([tf.constant(np.stack(part)) for part in parts]), size
+
+
+@dataclasses.dataclass(frozen=True)
+class _Function:
+    """A function of a model, with the specs of its inputs and outputs by name.
+
+    The outputs are known once it is traced, which takes a second.
+    """
+
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: Callable[[], Mapping[str, tf.TensorSpec]]
+    call: Callable[..., Mapping[str, Any]]
+
+
+def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
+    """Return the signatures of a model: `serving_default`, the task's others, `ids`.
+
+    A model folder tokenizes each text once where its task needs no more than ids. A
+    SavedModel is asked by its signatures alone.
+    """
+    task = model.task
+    padded = model.preprocessor.replace(layout="padded")
+    packed = None
+    if isinstance(model, ServedModel):
+        functions = _functions_of_saved(model)
+    else:
+        model.preprocessor = padded  # attention costs least with one text a row
+        functions = _functions_of(model)
+        is_plain = task.answers_ids and type(task).respond is Task.respond
+        if is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
+            packed = _packed(model)
+    texts = {name: list(specs) for name, specs in task.signatures().items()}
+    found: dict[str, Signature] = {}
+    for name, function in functions.items():
+        specs = texts.get(name)
+        # The order of the texts is the task's.
+        names = [s.name for s in specs] if specs else sorted(function.inputs)
+        inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
+        traced = functions["ids"] if packed else function  # has the same answers
+        outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
+        given = (name, inputs, outputs)
+        if specs is None:
+            longest = max(padded.max_length, _LONGEST_IDS)
+            found[name] = IdsSignature(*given, function.call, longest_row=longest)
+        elif packed and all(len(each.shape) == 1 for each in inputs):
+            found[name] = TokenSignature(
+                *given,
+                functions["ids"].call,
+                tokenize=_graph(_tokenized(padded), specs),
+                packed=packed,
+                pad_id=padded.tokenizer.pad_id,
+                multiple=padded.length_multiple,
+            )
+        else:
+            lengths = _graph(_measured(task, padded), specs)
+            packs = model.preprocessor.layout == "packed"
+            found[name] = TextSignature(
+                *given, function.call, lengths=lengths, packs=packs
+            )
+    return found
+
+
+def _functions_of(model: TaskModel) -> dict[str, _Function]:
+    found = {}
+    for name, function in signature_functions(model).items():
+        inputs = {spec.name: spec for spec in function.input_signature}
+        call = _taking_names(function, list(inputs))
+        found[name] = _Function(inputs, _outputs_of(function), call)
+    return found
+
+
+def _functions_of_saved(model: ServedModel) -> dict[str, _Function]:
+    return {
+        name: _Function(
+            function.structured_input_signature[1],
+            functools.partial(getattr, function, "structured_outputs"),
+            function,
+        )
+        for name, function in model.functions().items()
+    }
+
+
+def _outputs_of(function: Any) -> Callable[[], Any]:
+    return lambda: function.get_concrete_function().structured_outputs
+
+
+def _taking_names(function: Any, names: Sequence[str]) -> Callable[..., Any]:
+    """Return a function that takes by name what the given one takes in order."""
+    return lambda **given: function(*(given[name] for name in names))
+
+
+def _tokenized(preprocessor: Preprocessor) -> Callable[..., Any]:
+    def tokenize(*texts: Any) -> tuple[Any, Any, Any]:
+        ids, segments = preprocessor.join(one_or_all(texts))
+        return ids.values, segments.values, ids.row_lengths()
+
+    return tokenize
+
+
+def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
+    """Return a function of packed rows, see `pack_rows`."""
+
+    def answer(batch: dict[str, Any]) -> dict[str, tf.Tensor]:
+        return model.task.answer(model(batch, training=False), batch)
+
+    specs = {
+        name: tf.TensorSpec(each.shape, each.dtype, name=name)
+        for name, each in model.task.inputs().items()
+    }
+    return tf.function(answer, input_signature=[specs], autograph=False)
+
+
+def _measured(task: Task, preprocessor: Preprocessor) -> Callable[..., Any]:
+    def lengths(*texts: Any) -> Any:
+        return task.lengths(preprocessor, one_or_all(texts))[0]
+
+    return lengths
+
+
+def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
+def _tensors(parts: Parts) -> list[tf.Tensor]:
+    """Return bytes [N], or lists of bytes [N, M] filled up with b"", as tf.string."""
+    found = []
+    for part in parts:
+        if not isinstance(part[0], bytes):
+            width = max(map(len, part))
+            part = [[*row, *[b""] * (width - len(row))] for row in part]
+        found.append(tf.constant(part, tf.string))
+    return found
+
+
+def _arrays(answers: Mapping[str, Any]) -> Answers:
+    return {name: value.numpy() for name, value in answers.items()}
+
+
+def _filled_width(values: np.ndarray) -> int:
+    """Return the columns of [B, M, …] up to the last that is filled in some row."""
+    filled = values != b"" if values.dtype == object else values != -1
+    columns = filled.reshape(*filled.shape[:2], -1).any(axis=(0, 2))
+    return int(columns.nonzero()[0].max(initial=-1)) + 1

@@ -1,0 +1,290 @@
+"""The values of a request, checked against a signature and the limits: `Decoder`.
+
+What JSON gives becomes a list of values for each input: bytes, lists of bytes, or lists
+of integers. The answers become JSON again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_keras.errors import shown
+from bert_keras.serving.config import ServeConfig
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.signatures import Answers, Parts, Signature, TensorInfo
+from bert_keras.settings import INT32
+
+Decode = Callable[[Signature], Parts]
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Return the object that a request's body holds.
+
+    Raises:
+        RequestError: it is not UTF-8, not JSON, or no object.
+    """
+    try:
+        found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"JSON Parse error: invalid UTF-8 at offset {error.start}"
+        ) from None
+    except RecursionError:
+        raise RequestError("JSON Parse error: nested too deeply") from None
+    except ValueError as error:
+        raise RequestError(f"JSON Parse error: {str(error)[:200]}") from None
+    if not isinstance(found, dict):
+        raise RequestError(f"the body must be a JSON object; received {shown(found)}")
+    return found
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")
+
+
+class Decoder:
+    """Turns the values of requests into those that a signature takes.
+
+    Args:
+        config: the limits.
+    """
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._max_texts = config.max_texts
+        self._max_characters = config.max_characters
+
+    def rows(self, instances: Any) -> Decode:
+        """Return a function of a signature for TF Serving's row form, `instances`."""
+
+        def decode(signature: Signature) -> Parts:
+            if not isinstance(instances, list):
+                raise RequestError(
+                    f"`instances` must be a list; received {shown(instances)}"
+                )
+            self._check_count("instances", len(instances))
+            names = [each.name for each in signature.inputs]
+            columns: dict[str, list[Any]] = {name: [] for name in names}
+            for place, row in enumerate(instances):
+                where = f"instances[{place}]"
+                if not _is_object(row):
+                    if len(names) > 1:
+                        raise RequestError(
+                            f"`{where}` must be an object with {', '.join(names)}; "
+                            f"received {shown(row)}"
+                        )
+                    row = {names[0]: row}
+                _check_names(where, row, names)
+                for name in names:
+                    columns[name].append(row[name])
+            return self.columns(columns, "instances")(signature)
+
+        return decode
+
+    def columns(self, inputs: Any, word: str = "inputs") -> Decode:
+        """Return a function of a signature for TF Serving's column form, `inputs`."""
+
+        def decode(signature: Signature) -> Parts:
+            names = [each.name for each in signature.inputs]
+            given = inputs
+            if not _is_object(given):
+                if len(names) > 1:
+                    raise RequestError(
+                        f"`{word}` must be an object with {', '.join(names)}; "
+                        f"received {shown(given)}"
+                    )
+                given = {names[0]: given}
+            _check_names(word, given, names)
+            counts = set()
+            for name in names:
+                if not isinstance(given[name], list):
+                    raise RequestError(
+                        f"`{name}` must be a list of values, one a row; received "
+                        f"{shown(given[name])}"
+                    )
+                counts.add(len(given[name]))
+            if len(counts) > 1:
+                raise RequestError(
+                    "the inputs must have equally many rows; received "
+                    f"{', '.join(map(str, sorted(counts)))}"
+                )
+            self._check_count(word, counts.pop())
+            return [
+                self._values(each, given[each.name], signature.longest_row)
+                for each in signature.inputs
+            ]
+
+        return decode
+
+    def _check_count(self, word: str, count: int) -> None:
+        if not 1 <= count <= self._max_texts:
+            raise RequestError(
+                f"`{word}` must hold 1 to {self._max_texts} rows; received {count}",
+                status=400 if not count else 413,
+            )
+
+    def _values(
+        self, info: TensorInfo, values: list[Any], longest: int | None
+    ) -> list[Any]:
+        """Return the values of an input, one a row, all of one shape."""
+        of_one = self._text if info.dtype == "string" else _integer
+        rank = len(info.shape) - 1
+        if not rank:
+            return [of_one(info.name, value) for value in values]
+        shapes = set()
+        for value in values:
+            shape = _shape(info.name, value, rank)
+            shapes.add(shape)
+            if math.prod(shape) > (longest or self._max_texts):
+                raise RequestError(
+                    f"`{info.name}` must have at most {longest or self._max_texts} "
+                    f"values in a row; received {math.prod(shape)}",
+                    status=413,
+                )
+        if len(shapes) > 1:
+            raise RequestError(
+                f"`{info.name}` must have rows of one length; received "
+                f"{shown(sorted(shapes))}"
+            )
+        if not all(shapes.pop()):
+            raise RequestError(f"`{info.name}` must not hold empty lists")
+
+        def nested(value: Any, depth: int) -> Any:
+            if not depth:
+                return of_one(info.name, value)
+            return [nested(each, depth - 1) for each in value]
+
+        return [nested(value, rank) for value in values]
+
+    def _text(self, name: str, value: Any) -> bytes:
+        if isinstance(value, str):
+            if len(value) <= self._max_characters:
+                try:
+                    return value.encode("utf-8")
+                except UnicodeEncodeError:
+                    raise RequestError(
+                        f"`{name}` must not hold half a surrogate pair"
+                    ) from None
+            size = len(value)
+        elif isinstance(value, dict) and set(value) == {"b64"}:
+            encoded = value["b64"]
+            try:
+                found = base64.b64decode(encoded, validate=True)
+            except (binascii.Error, ValueError, TypeError):
+                raise RequestError(
+                    f"`{name}`: `b64` must be base64; received {shown(encoded)}"
+                ) from None
+            return self.text_bytes(name, found)
+        elif isinstance(value, bytes):
+            return self.text_bytes(name, value)
+        else:
+            raise RequestError(
+                f"`{name}` must hold strings; received {shown(value)} "
+                f"({type(value).__name__})"
+            )
+        raise self._too_long(name, size)
+
+    def text_bytes(self, name: str, value: bytes) -> bytes:
+        """Return a text given as bytes, if it is not too long."""
+        if len(value) > self._max_characters:
+            raise self._too_long(name, len(value))
+        return value
+
+    def _too_long(self, name: str, size: int) -> RequestError:
+        return RequestError(
+            f"`{name}` must have at most {self._max_characters} characters; received "
+            f"{size}",
+            status=413,
+        )
+
+
+def _is_object(value: Any) -> bool:
+    """Say whether a value names inputs; `{"b64": …}` is a string."""
+    return isinstance(value, dict) and set(value) != {"b64"}
+
+
+def _check_names(where: str, given: Mapping[str, Any], names: list[str]) -> None:
+    if set(given) != set(names):
+        raise RequestError(
+            f"`{where}` must have the inputs {', '.join(names)}; received "
+            f"{shown(', '.join(sorted(map(str, given))))}"
+        )
+
+
+def _shape(name: str, value: Any, rank: int) -> tuple[int, ...]:
+    """Return the shape of nested lists that make a rectangle.
+
+    Raises:
+        RequestError: they do not, or are nested less or deeper than `rank`.
+    """
+    if not isinstance(value, list):
+        raise RequestError(
+            f"`{name}` must hold lists nested {rank + 1} deep; received {shown(value)}"
+        )
+    if rank == 1:
+        if any(isinstance(each, list) for each in value):
+            raise RequestError(f"`{name}` must hold lists nested 2 deep")
+        return (len(value),)
+    inner = {_shape(name, each, rank - 1) for each in value}
+    if len(inner) > 1:
+        raise RequestError(f"`{name}` must have rows of one length")
+    return (len(value), *(inner.pop() if inner else (0,) * (rank - 1)))
+
+
+def _integer(name: str, value: Any) -> int:
+    if type(value) is not int or not -INT32 - 1 <= value <= INT32:
+        raise RequestError(f"`{name}` must hold int32; received {shown(value)}")
+    return value
+
+
+def plain_answers(answers: Answers) -> dict[str, Any]:
+    """Return answers as JSON values; an output named `…_bytes` as base64."""
+    found = {}
+    for name, values in answers.items():
+        if values.dtype == object:
+            convert = _base64 if name.endswith("_bytes") else _decoded
+            found[name] = _mapped(values.tolist(), convert)
+        else:
+            found[name] = values.tolist()
+    return found
+
+
+def _mapped(value: Any, convert: Callable[[bytes], Any]) -> Any:
+    if isinstance(value, list):
+        return [_mapped(each, convert) for each in value]
+    return convert(value)
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _base64(text: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(text).decode("ascii")}
+
+
+def row_form(answers: Answers) -> list[Any]:
+    """Return answers in TF Serving's row form: an object a row, or the only output."""
+    plain = plain_answers(answers)
+    if len(plain) == 1:
+        return next(iter(plain.values()))
+    return [
+        dict(zip(plain, values, strict=True))
+        for values in zip(*plain.values(), strict=True)
+    ]
+
+
+def column_form(answers: Answers) -> Any:
+    """Return answers in TF Serving's column form: by name, or the only output."""
+    plain = plain_answers(answers)
+    return next(iter(plain.values())) if len(plain) == 1 else plain
+
+
+def dump_json(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8, without NaN and Infinity."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8")

@@ -1,0 +1,116 @@
+"""A loaded version of a model: `Version`, which answers until it is drained."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from bert_keras.inference.predictor import load
+from bert_keras.serving.batcher import Batcher, Seen
+from bert_keras.serving.config import ServeConfig
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.signatures import (
+    Answers,
+    Parts,
+    Signature,
+    TensorInfo,
+    signatures_of,
+)
+
+# Texts of these numbers of words are computed before the first request: a graph is
+# optimized when it is first called.
+_WARM_UP_WORDS = (1, 60)
+DEFAULT = "serving_default"
+
+
+class Version:
+    """A model in memory, with the threads that compute it.
+
+    Args:
+        path: a model folder or SavedModel.
+        number: of the version.
+        config: the limits of a batch.
+        seen: see `Batcher`.
+
+    Raises:
+        CheckpointError: there is no such model, or it is broken.
+    """
+
+    def __init__(
+        self, path: str, number: int, *, config: ServeConfig, seen: Seen
+    ) -> None:
+        model = load(path).model
+        self.number = number
+        self.task = model.task.name
+        self.signatures: dict[str, Signature] = signatures_of(model)
+        self._in_use = 0
+        self._changed = threading.Condition()
+        self._is_draining = False
+        self._batcher = Batcher(
+            max_batch_tokens=config.max_batch_tokens,
+            timeout_ms=config.batch_timeout_ms,
+            seen=seen,
+        )
+        try:
+            self._warm_up()
+        except BaseException:
+            self._batcher.close()
+            raise
+
+    def signature(self, name: str) -> Signature:
+        """Return a signature; an empty name means the default one.
+
+        Raises:
+            RequestError: there is none of this name.
+        """
+        found = self.signatures.get(name or DEFAULT)
+        if found is None:
+            names = ", ".join(self.signatures)
+            raise RequestError(
+                f"`signature_name` must be one of {names}; received {name[:80]!r}"
+            )
+        return found
+
+    def submit(self, signature: Signature, parts: Parts) -> Future[Answers]:
+        """Return the answers to a request, see `Batcher.submit`."""
+        return self._batcher.submit(signature, parts)
+
+    @property
+    def queued(self) -> int:
+        """Rows that wait."""
+        return self._batcher.queued
+
+    def enter(self) -> bool:
+        """Count a request that uses the version; False where it is being drained."""
+        with self._changed:
+            self._in_use += not self._is_draining
+            return not self._is_draining
+
+    def leave(self) -> None:
+        """Count a request that is answered."""
+        with self._changed:
+            self._in_use -= 1
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Take no more requests, answer those that came, and end the threads."""
+        with self._changed:
+            self._is_draining = True
+            self._changed.wait_for(lambda: not self._in_use)
+        self._batcher.close()
+
+    def _warm_up(self) -> None:
+        futures = [
+            self.submit(signature, [_example(each, words) for each in signature.inputs])
+            for signature in self.signatures.values()
+            if signature.longest_row is None
+            for words in _WARM_UP_WORDS
+        ]
+        for future in futures:
+            future.result()
+
+
+def _example(info: TensorInfo, words: int) -> list[bytes | list[bytes]]:
+    """Return one value of an input: a text, or a list of two."""
+    text = b" ".join([b"a"] * words)
+    return [text if len(info.shape) == 1 else [text, text]]

@@ -1,0 +1,71 @@
+"""Which rows are computed together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bert_keras.serving.batch_choice import (
+    about_as_long,
+    of_one_shape,
+    rows_of,
+    that_fit,
+)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "wanted"),
+    [
+        ([10], 1, [0]),  # alone, though it is longer than a batch
+        ([10, 10, 10], 20, [0, 1]),
+        ([10, 100, 10, 11], 1000, [0, 2, 3]),
+        ([100, 10, 10, 95], 1000, [0, 3]),
+        # 7 x 10 with one of 5: 5 of 80 are padding.
+        ([5, 10, 10, 10, 10, 10, 10, 10], 1000, [0]),
+        ([10, 5, 10, 10, 10, 10, 10, 10], 1000, list(range(8))),
+    ],
+)
+def test_texts_of_about_one_length(
+    lengths: list[int], most: int, wanted: list[int]
+) -> None:
+    assert about_as_long(lengths, most) == wanted
+
+
+def test_at_most_an_eighth_is_padding() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        lengths = draw.integers(1, 300, draw.integers(1, 60)).tolist()
+        chosen = [lengths[place] for place in about_as_long(lengths, 2000)]
+        size = len(chosen) * max(chosen)
+        assert lengths[0] in chosen
+        assert len(chosen) == 1 or size <= 2000
+        assert sum(chosen) >= 0.875 * size
+
+
+def test_long_texts_do_not_widen_the_rows_of_short_ones() -> None:
+    assert that_fit([20, 200, 30, 96], 1000) == [0, 2, 3]
+    assert that_fit([200, 20, 201, 30], 1000) == [0, 1, 3]
+    assert that_fit([20, 30, 40], 60) == [0, 1]
+    assert that_fit([500], 60) == [0]
+
+
+def test_equal_shapes_fill_a_batch() -> None:
+    assert of_one_shape([8] * 5, 32) == [0, 1, 2, 3]
+    assert of_one_shape([80] * 5, 32) == [0]
+
+
+def test_texts_in_a_row_do_not_overlap() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        lengths = draw.integers(3, 90, draw.integers(1, 40)).tolist()
+        rows, columns, width = rows_of(lengths)
+        used = np.zeros((max(rows) + 1, width), int)
+        for row, column, length in zip(rows, columns, lengths, strict=True):
+            assert column + length <= width
+            used[row, column : column + length] += 1
+        assert used.max() == 1
+        assert used.sum() == sum(lengths)
+
+
+def test_one_text_has_no_padding() -> None:
+    assert rows_of([7]) == ([0], [0], 7)

@@ -1,0 +1,259 @@
+"""TF Serving's REST API: what is asked and answered, and errors."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from serving.conftest import Client, Folders
+
+Predict = Callable[[str, Any], list[dict[str, Any]]]
+TEXTS = ["win cash now", "see you at six", "日本 é", "free"]
+
+
+def near(found: Any, wanted: Any) -> bool:
+    return np.allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["spam", "exported"])
+def test_rows_are_answered_as_predict_answers(
+    client: Client, model: str, predict: Predict
+) -> None:
+    wanted = predict("spam", TEXTS)
+    status, found = client.post(f"/v1/models/{model}:predict", {"instances": TEXTS})
+    assert status == 200
+    rows = found["predictions"]
+    assert [row["label"] for row in rows] == [row["label"] for row in wanted]
+    for row, right in zip(rows, wanted, strict=True):
+        named = dict(zip(row["classes"], row["probabilities"], strict=True))
+        assert near(list(named.values()), list(right["probabilities"].values()))
+        assert list(named) == list(right["probabilities"])
+
+
+def test_rows_and_columns_say_the_same(client: Client) -> None:
+    path = "/v1/models/spam:predict"
+    rows = client.post(path, {"instances": [{"text": text} for text in TEXTS]})[1]
+    columns = client.post(path, {"inputs": {"text": TEXTS}})[1]
+    bare = client.post(path, {"inputs": TEXTS})[1]
+    assert columns["outputs"]["label"] == [row["label"] for row in rows["predictions"]]
+    assert bare["outputs"]["label"] == columns["outputs"]["label"]
+    assert set(columns["outputs"]) == {"label", "score", "probabilities", "classes"}
+
+
+def test_the_answers_are_those_of_the_saved_model(
+    client: Client, folders: Folders
+) -> None:
+    signature = tf.saved_model.load(str(folders.exported / "1")).signatures[
+        "serving_default"
+    ]
+    wanted = signature(text=tf.constant(TEXTS))
+    found = client.post("/v1/models/exported:predict", {"inputs": TEXTS})[1]["outputs"]
+    assert set(found) == set(wanted)
+    assert near(found["probabilities"], wanted["probabilities"].numpy())
+
+
+def test_base64_is_the_text(client: Client) -> None:
+    coded = {"b64": base64.b64encode("日本 é".encode()).decode()}
+    path = "/v1/models/spam:predict"
+    plain = client.post(path, {"instances": ["日本 é"]})
+    assert client.post(path, {"instances": [coded]}) == plain
+    assert client.post(path, {"instances": [{"text": coded}]}) == plain
+
+
+def test_pairs_have_two_inputs(client: Client, predict: Predict) -> None:
+    (wanted,) = predict("pairs", [("win cash", "free prize")])
+    row = {"text_a": "win cash", "text_b": "free prize"}
+    status, found = client.post("/v1/models/pairs:predict", {"instances": [row]})
+    assert status == 200
+    assert near(found["predictions"][0]["score"], wanted["score"])
+    for wrong in ("win", {"text_a": "win"}, {**row, "text_c": ""}):
+        status, found = client.post("/v1/models/pairs:predict", {"instances": [wrong]})
+        assert status == 400
+        assert "text_a, text_b" in found["error"]
+
+
+def test_lists_of_words_are_tagged(client: Client) -> None:
+    asked = {"signature_name": "words", "instances": [["win", "cash", "now"]]}
+    status, found = client.post("/v1/models/tagger:predict", asked)
+    assert status == 200
+    (row,) = found["predictions"]
+    assert len(row["tags"]) == len(row["scores"]) == 3
+
+
+def test_ids_are_answered(client: Client, folders: Folders) -> None:
+    tokenizer = WordPieceTokenizer.from_folder(folders.spam)
+    batch = Preprocessor(tokenizer, layout="padded")(tf.constant(TEXTS))
+    inputs = {name: value.numpy().tolist() for name, value in batch.items()}
+    names = ("token_ids", "segment_ids", "padding_mask")
+    asked = {"signature_name": "ids", "inputs": {name: inputs[name] for name in names}}
+    texts = client.post("/v1/models/spam:predict", {"inputs": TEXTS})[1]["outputs"]
+    for model in ("spam", "exported"):
+        status, found = client.post(f"/v1/models/{model}:predict", asked)
+        assert status == 200
+        assert near(found["outputs"]["probabilities"], texts["probabilities"])
+
+
+def test_status_and_versions(client: Client) -> None:
+    available = {
+        "version": "1",
+        "state": "AVAILABLE",
+        "status": {"error_code": "OK", "error_message": ""},
+    }
+    wanted = (200, {"model_version_status": [available]})
+    assert client.get("/v1/models/exported") == wanted
+    assert client.get("/v1/models/exported/versions/1") == wanted
+    for path in ("/v1/models/other", "/v1/models/exported/versions/2"):
+        assert client.get(path)[0] == 404
+    asked = {"instances": TEXTS[:1]}
+    path = "/v1/models/exported/versions/{}:predict"
+    assert client.post(path.format(1), asked)[0] == 200
+    for version in ("2", "x", "9" * 50):
+        status, found = client.post(path.format(version), asked)
+        assert status == 404
+        assert "exported" in found["error"]
+
+
+def test_metadata_is_that_of_the_saved_model(client: Client, folders: Folders) -> None:
+    status, found = client.get("/v1/models/exported/metadata")
+    assert status == 200
+    assert found["model_spec"] == {
+        "name": "exported",
+        "signature_name": "",
+        "version": "1",
+    }
+    signatures = found["metadata"]["signature_def"]["signature_def"]
+    loaded = tf.saved_model.load(str(folders.exported / "1")).signatures
+    assert set(signatures) == set(loaded)
+    text = signatures["serving_default"]["inputs"]["text"]
+    assert text["dtype"] == "DT_STRING"
+    assert [dim["size"] for dim in text["tensor_shape"]["dim"]] == ["-1"]
+    assert set(signatures["ids"]["outputs"]) == set(loaded["ids"].structured_outputs)
+
+
+def test_the_list_names_models_tasks_and_inputs(client: Client) -> None:
+    status, found = client.get("/v1/models")
+    assert status == 200
+    models = {model["name"]: model for model in found["models"]}
+    assert list(models) == ["spam", "exported", "pairs", "tagger"]
+    assert models["tagger"]["task"] == "token-classification"
+    inputs = models["pairs"]["signatures"]["serving_default"]["inputs"]
+    assert inputs == [
+        {"name": name, "dtype": "string", "shape": [-1]}
+        for name in ("text_a", "text_b")
+    ]
+
+
+BAD_BODIES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "JSON"),
+    "broken": (b'{"instances": ["a"', "JSON"),
+    "not-utf8": (b'{"instances": ["\xff\xfe"]}', "UTF-8"),
+    "nan": (b'{"instances": [NaN]}', "NaN"),
+    "deep": (b"[" * 100_000, "deeply"),
+    "huge-number": (b'{"instances": [' + b"9" * 5000 + b"]}", "JSON"),
+    "list": (b"[1]", "object"),
+    "neither": (b"{}", "either"),
+    "both": (b'{"instances": ["a"], "inputs": ["a"]}', "either"),
+    "unknown-key": (b'{"instances": ["a"], "other": 1}', "other"),
+    "no-rows": (b'{"instances": []}', "1 to 40"),
+    "no-list": (b'{"instances": "a"}', "list"),
+    "number": (b'{"instances": [1]}', "strings"),
+    "null": (b'{"inputs": [null]}', "strings"),
+    "nested": (b'{"instances": [["a"]]}', "strings"),
+    "wrong-name": (b'{"instances": [{"txt": "a"}]}', "text"),
+    "bad-base64": (b'{"instances": [{"b64": "?"}]}', "base64"),
+    "half-surrogate": (b'{"instances": ["\\ud800"]}', "surrogate"),
+    "signature": (b'{"instances": ["a"], "signature_name": "no"}', "serving_default"),
+    "signature-type": (b'{"instances": ["a"], "signature_name": 3}', "string"),
+    "ids-type": (
+        b'{"signature_name": "ids", "instances": [{"token_ids": ["a"], '
+        b'"segment_ids": [0], "padding_mask": [1]}]}',
+        "int32",
+    ),
+    "ids-ragged": (
+        b'{"signature_name": "ids", "inputs": {"token_ids": [[2], [2, 3]], '
+        b'"segment_ids": [[0], [0, 0]], "padding_mask": [[1], [1, 1]]}}',
+        "one length",
+    ),
+    "ids-out-of-range": (
+        b'{"signature_name": "ids", "instances": [{"token_ids": [2, 100000, 3], '
+        b'"segment_ids": [0, 0, 0], "padding_mask": [1, 1, 1]}]}',
+        "rejects",
+    ),
+    "ids-unequal": (
+        b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
+        b'"segment_ids": [0, 0], "padding_mask": [1, 1, 1]}]}',
+        "rejects",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_BODIES)
+def test_a_wrong_body_is_refused(client: Client, kind: str) -> None:
+    body, part = BAD_BODIES[kind]
+    status, _, answer = client.send("POST", "/v1/models/spam:predict", body)
+    assert status == 400
+    assert part.encode() in answer
+    assert answer.startswith(b'{"error":')
+    assert b"\\n" not in answer
+
+
+@pytest.mark.parametrize(
+    "value", [{"instances": ["a"] * 41}, {"instances": ["a" * 2001]}], ids=["n", "long"]
+)
+def test_too_much_is_refused(client: Client, value: Any) -> None:
+    status, found = client.post("/v1/models/spam:predict", value)
+    assert status == 413
+    assert "at most" in found["error"] or "1 to 40" in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/models/spam:predict", 405),
+        ("POST", "/v1/models/spam", 405),
+        ("POST", "/v1/models/spam:classify", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/../../etc/passwd", 404),
+        ("GET", "/%2e%2e/%2e%2e/server.py", 404),
+        ("GET", "/..%2fserver.py", 404),
+        ("POST", "/", 405),
+        ("POST", "/v1/models/spam/versions/1/versions/1:predict", 405),
+    ],
+)
+def test_a_wrong_path_or_method_is_refused(
+    client: Client, method: str, path: str, status: int
+) -> None:
+    found, _, answer = client.send(method, path, b"{}" if method == "POST" else None)
+    assert found in {status, 404, 405}
+    assert answer.startswith(b'{"error":')
+
+
+def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
+    body = b'{"instances": ["' + b"a" * 3_000_000 + b'"]}'
+    status, _, answer = client.send("POST", "/v1/models/spam:predict", body)
+    assert status == 413
+    assert b"at most" in answer
+
+
+def test_requests_have_answers_of_their_own(client: Client, predict: Predict) -> None:
+    """Each of many requests at once gets what it gets alone."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    texts = [" ".join((TEXTS * 5)[: 1 + number % 7]) for number in range(60)]
+    wanted = predict("spam", texts)
+
+    def ask(text: str) -> Any:
+        return client.post("/v1/models/spam:predict", {"instances": [text]})
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(ask, texts))
+    for (status, answer), right in zip(found, wanted, strict=True):
+        assert status == 200
+        assert near(answer["predictions"][0]["score"], right["score"])

@@ -1,0 +1,129 @@
+"""Signatures: texts of several requests together are answered as each alone."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from task_cases import Case
+
+from bert_keras.serving.signatures import (
+    IdsSignature,
+    Signature,
+    TextSignature,
+    TokenSignature,
+    signatures_of,
+)
+from bert_keras.tasks import TASKS
+
+QUICK = ("classification", "masked-lm", "multiple-choice", "token-classification")
+KINDS = {
+    "classification": TokenSignature,
+    "embedding": TokenSignature,
+    "multi-label": TokenSignature,
+    "next-sentence": TokenSignature,
+    "regression": TokenSignature,
+}
+
+
+def case_of(name: str) -> Case:
+    module = importlib.import_module(f"task_cases.{name.replace('-', '_')}")
+    return next(iter(module.CASES.values()))
+
+
+def as_bytes(value: Any) -> Any:
+    return [as_bytes(v) for v in value] if isinstance(value, list) else value.encode()
+
+
+def answered(signature: Signature, parts: list[list[Any]]) -> dict[str, np.ndarray]:
+    """Return the answers of a request, computed together with others."""
+    count = len(parts[0])
+    answers, _ = signature.compute(signature.rows_of(parts))
+    mine = [part[: count // 2] for part in parts]
+    half = {name: values[: count // 2] for name, values in answers.items()}
+    return signature.trimmed(half, mine)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in TASKS],
+)
+def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) -> None:
+    case = case_of(name)
+    model = make_model(case.task)
+    signatures = signatures_of(model)
+    texts = case.task.texts(case.columns)
+    ranks = [1 + isinstance(part[0], list) for part in texts]
+    signature = next(
+        each
+        for each in signatures.values()
+        if [len(info.shape) for info in each.inputs] == ranks
+    )
+    assert type(signature) is KINDS.get(name, TextSignature)
+    assert type(signatures["ids"]) is IdsSignature
+    parts = [
+        as_bytes(list(a[:3]) + list(b)) for a, b in zip(texts, case.others, strict=True)
+    ]
+    found = answered(signature, parts)
+    assert set(found) == {each.name for each in signature.outputs}
+    count = len(parts[0]) // 2
+    for row in range(count):
+        alone = signature.compute(signature.rows_of([[p[row]] for p in parts]))[0]
+        for key, values in alone.items():
+            mine = found[key][row : row + 1]
+            if values.ndim > 1:
+                width = min(values.shape[1], mine.shape[1])
+                values, mine = values[:, :width], mine[:, :width]
+            if values.dtype == object:
+                assert (values == mine).all()
+            else:
+                assert np.allclose(values, mine, atol=1e-4), key
+
+
+def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None:
+    signature = signatures_of(make_model(case_of("classification").task))[
+        "serving_default"
+    ]
+    texts = [b"win", b"see you at six " * 4, b"", b"free cash", b"lunch at home now"]
+    rows = signature.rows_of([texts])
+    together, size = signature.compute(rows)
+    assert size < len(rows) * max(row.length for row in rows)
+    for place, row in enumerate(rows):
+        alone, length = signature.compute([row])
+        assert length == row.length
+        for name, values in alone.items():
+            if values.dtype != object:
+                assert np.allclose(values[0], together[name][place], atol=1e-5)
+
+
+def test_answers_are_as_wide_as_a_request_needs() -> None:
+    class Found(TextSignature):
+        def __init__(self) -> None:
+            outputs = [_info("entities", "string"), _info("starts", "int32")]
+            super().__init__(
+                "x",
+                [_info("text", "string", rank=1)],
+                outputs,
+                dict,
+                lengths=len,
+                packs=False,
+            )
+
+    answers = {
+        "entities": np.array([[b"a", b"b", b"", b""], [b"c", b"", b"", b""]], object),
+        "starts": np.array([[0, 2, -1, -1], [1, -1, -1, -1]], np.int32),
+    }
+    found = Found().trimmed(answers, [[b"", b""]])
+    assert found["entities"].shape == found["starts"].shape == (2, 2)
+    none = {name: values[:, 2:] for name, values in answers.items()}
+    assert Found().trimmed(none, [[b"", b""]])["starts"].shape == (2, 0)
+
+
+def _info(name: str, dtype: str, *, rank: int = 2) -> Any:
+    from bert_keras.serving.signatures import TensorInfo
+
+    return TensorInfo.of(name, tf.TensorSpec([None] * rank, dtype))

@@ -162,8 +162,8 @@ def pairs_of_documents(
     numbered = [document for document in numbered if document]
     if len(numbered) < 2:
         raise DataError(
-            "must hold two documents or more, separated by blank lines; "
-            f"holds {len(numbered)}",
+            "must hold two documents or more, with one sentence per line and blank "
+            f"lines between documents; holds {len(numbered)}",
             path=path,
         )
     places = [(d, i) for d, each in enumerate(numbered) for i in range(len(each) - 1)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 from task_cases import Case
 
+import bert_keras
 from bert_keras.inference.model_folder import save_model
-from bert_keras.inference.predictor import Predictor
 from bert_keras.serving import ServeConfig, Server
 from bert_keras.serving.app import STATIC
 from bert_keras.tasks import TASKS
@@ -28,12 +29,18 @@ CHROMIUM = next(
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 
-# Form of a case by the name of its model.
+# Form of a case by the name of its model; those of `QUICK` stand for the others.
 FORMS = {name: "" for name in TASKS} | {
     "pairs": "classification",
     "calibrated": "classification",
     "unanswerable": "question-answering",
 }
+QUICK = ("classification", "regression", "token-classification", "question-answering")
+SLOW = tuple(name for name in FORMS if name not in QUICK)
+
+
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.thorough)
 
 
 def case_of(model: str) -> Case:
@@ -42,32 +49,55 @@ def case_of(model: str) -> Case:
     return cases[model] if FORMS[model] else next(iter(cases.values()))
 
 
-class Models:
-    """Untrained models, one a case: their folders, and their answers."""
+class Site:
+    """A server of untrained models, and what it answers as `predict` gives it."""
 
-    def __init__(self, make_model: Callable[..., Any], folder: Path) -> None:
-        self.models = {name: make_model(case_of(name).task) for name in FORMS}
-        self.paths = [
-            f"{name}={save_model(model, folder / name)}"
-            for name, model in self.models.items()
-        ]
+    def __init__(self, url: str) -> None:
+        self.url = url
 
     def predict(self, name: str, text: Any) -> dict[str, Any]:
-        return Predictor(self.models[name]).predict([text])[0]
+        # A client gives the rows of `predict`: tests/serving/test_client.py.
+        with bert_keras.Client(self.url, model=name) as client:
+            return client.predict([text])[0]
 
 
-@pytest.fixture(scope="module")
-def models(
-    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
-) -> Models:
-    return Models(make_model, tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture(scope="module")
-def url(models: Models) -> Iterator[str]:
+@contextlib.contextmanager
+def running(
+    names: Sequence[str], make_model: Callable[..., Any], folder: Path
+) -> Iterator[Site]:
+    paths = [
+        f"{name}={save_model(make_model(case_of(name).task), folder / name)}"
+        for name in names
+    ]
     config = ServeConfig(port=0, no_grpc=True, max_characters=500)
-    with Server(models.paths, config=config, is_quiet=True).running() as server:
-        yield server.url
+    with Server(paths, config=config, is_quiet=True).running() as server:
+        yield Site(server.url)
+
+
+@pytest.fixture(scope="module")
+def site(
+    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    with running(QUICK, make_model, tmp_path_factory.mktemp("quick")) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def slow_site(
+    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    with running(SLOW, make_model, tmp_path_factory.mktemp("slow")) as site:
+        yield site
+
+
+@pytest.fixture
+def site_of(request: pytest.FixtureRequest) -> Callable[[str], Site]:
+    """Return a function that gives the server of a model."""
+
+    def site_of(model: str) -> Site:
+        return request.getfixturevalue("site" if model in QUICK else "slow_site")
+
+    return site_of
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +142,9 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     assert [found for url, found in asked if not found.startswith(f"{url}/")] == []
 
 
-def ask(page: Any, texts: dict[str, str], model: str = "", *, signature: str = "") -> None:
+def ask(
+    page: Any, texts: dict[str, str], model: str = "", *, signature: str = ""
+) -> None:
     """Choose a model, fill the fields, and wait for the answer."""
     if model:
         page.select_option("#model", model)
@@ -128,7 +160,7 @@ def bars(page: Any) -> list[tuple[str, float, bool]]:
     """Return name, number and whether it is chosen of each bar."""
     found = []
     for bar in page.query_selector_all(".bars li"):
-        name = bar.query_selector(".name").inner_text()
+        name = bar.query_selector(".name").text_content()
         number = bar.query_selector(".value").inner_text()
         value = float(number.rstrip(" %")) / (100 if "%" in number else 1)
         chosen = bar.get_attribute("class") == "chosen"
@@ -171,13 +203,14 @@ def passage(page: Any) -> str:
     )
 
 
-@pytest.mark.parametrize("model", ["classification", "pairs", "calibrated"])
+@pytest.mark.parametrize("model", ["classification", slow("pairs"), slow("calibrated")])
 def test_classes_are_bars(
-    models: Models, url: str, open_page: Callable[..., Any], model: str
+    site_of: Callable[[str], Site], open_page: Callable[..., Any], model: str
 ) -> None:
+    site = site_of(model)
     texts = ("win cash now", "é 日 free") if model == "pairs" else ("win cash now",)
-    wanted = models.predict(model, texts if len(texts) > 1 else texts[0])
-    page = open_page(url)
+    wanted = site.predict(model, texts if len(texts) > 1 else texts[0])
+    page = open_page(site.url)
     names = ("text_a", "text_b") if len(texts) > 1 else ("text",)
     ask(page, dict(zip(names, texts, strict=True)), model)
     shares = sorted(wanted["probabilities"].items(), key=lambda each: -each[1])
@@ -191,11 +224,10 @@ def test_classes_are_bars(
     assert "version 1" in page.inner_text("#about")
 
 
-def test_labels_are_bars(
-    models: Models, url: str, open_page: Callable[..., Any]
-) -> None:
-    wanted = models.predict("multi-label", "sale now")
-    page = open_page(url)
+@pytest.mark.thorough
+def test_labels_are_bars(slow_site: Site, open_page: Callable[..., Any]) -> None:
+    wanted = slow_site.predict("multi-label", "sale now")
+    page = open_page(slow_site.url)
     ask(page, {"text": "sale now"}, "multi-label")
     shares = sorted(wanted["probabilities"].items(), key=lambda each: -each[1])
     labels = wanted["labels"]
@@ -204,11 +236,11 @@ def test_labels_are_bars(
 
 
 def test_a_number_stands_on_its_scale(
-    models: Models, url: str, open_page: Callable[..., Any]
+    site: Site, open_page: Callable[..., Any]
 ) -> None:
-    page = open_page(url)
+    page = open_page(site.url)
     for count, text in enumerate(("win cash", "see you at six"), start=1):
-        wanted = models.predict("regression", text)["score"]
+        wanted = site.predict("regression", text)["score"]
         ask(page, {"text": text}, "" if count > 1 else "regression")
         assert float(headline(page)) == pytest.approx(wanted, rel=1e-3)
         low, high = (float(end) for end in page.inner_text(".ends").split())
@@ -220,11 +252,12 @@ def test_a_number_stands_on_its_scale(
         assert place == pytest.approx((wanted - low) / (high - low), abs=0.01)
 
 
+@pytest.mark.thorough
 def test_whether_the_second_text_follows(
-    models: Models, url: str, open_page: Callable[..., Any]
+    slow_site: Site, open_page: Callable[..., Any]
 ) -> None:
-    wanted = models.predict("next-sentence", ("win cash", "now"))
-    page = open_page(url)
+    wanted = slow_site.predict("next-sentence", ("win cash", "now"))
+    page = open_page(slow_site.url)
     ask(page, {"text_a": "win cash", "text_b": "now"}, "next-sentence")
     shares = [value for _, value, _ in bars(page)]
     share = wanted["probability"]
@@ -236,22 +269,24 @@ def test_whether_the_second_text_follows(
     assert ("does not follow" in headline(page)) != wanted["is_next"]
 
 
+@pytest.mark.thorough
 def test_choices_are_bars_in_their_order(
-    models: Models, url: str, open_page: Callable[..., Any]
+    slow_site: Site, open_page: Callable[..., Any]
 ) -> None:
     choices = ["lunch now", "win cash", "日本"]
-    wanted = models.predict("multiple-choice", ("see you at six", choices))
-    page = open_page(url)
+    wanted = slow_site.predict("multiple-choice", ("see you at six", choices))
+    page = open_page(slow_site.url)
     given = {"context": "see you at six", "choices": "\n".join(choices) + "\n\n"}
     ask(page, given, "multiple-choice")
     shares = zip(choices, wanted["probabilities"], strict=True)
     assert near(bars(page), [(*each, each[0] == wanted["choice"]) for each in shares])
 
 
+@pytest.mark.thorough
 def test_words_for_masks_are_bars(
-    models: Models, url: str, open_page: Callable[..., Any]
+    slow_site: Site, open_page: Callable[..., Any]
 ) -> None:
-    page = open_page(url)
+    page = open_page(slow_site.url)
     page.select_option("#model", "masked-lm")
     page.fill("#field-text", "see you at ")
     page.focus("#field-text")
@@ -260,7 +295,7 @@ def test_words_for_masks_are_bars(
     page.keyboard.type(", win [MASK]")
     text = "see you at [MASK], win [MASK]"
     assert page.input_value("#field-text") == text
-    wanted = models.predict("masked-lm", text)
+    wanted = slow_site.predict("masked-lm", text)
     ask(page, {})
     rows = [each for mask in wanted["masks"] for each in mask]
     assert near(
@@ -271,33 +306,35 @@ def test_words_for_masks_are_bars(
     assert headline(page) == "The text has no [MASK]"
 
 
-@pytest.mark.parametrize("model", ["token-classification", "feature-tagging"])
+@pytest.mark.parametrize("model", ["token-classification", slow("feature-tagging")])
 def test_entities_are_marked_and_words_have_tags(
-    models: Models, url: str, open_page: Callable[..., Any], model: str
+    site_of: Callable[[str], Site], open_page: Callable[..., Any], model: str
 ) -> None:
+    site = site_of(model)
     text = "🎉 win a prize,\n see 日本 at six"  # one UTF-16 unit more than characters
-    wanted = models.predict(model, text)["entities"]
+    wanted = site.predict(model, text)["entities"]
     assert wanted  # else nothing is proven
-    page = open_page(url)
+    page = open_page(site.url)
     ask(page, {"text": text}, model, signature="serving_default")
     assert marks(page) == [each["text"] for each in wanted]
     assert passage(page) == text
     named = [(f"{each['text']} ({each['type']})", each["score"]) for each in wanted]
     assert near(bars(page), [(*each, False) for each in named])
     words = ["win", "a", "prize", "日本"]
-    tagged = models.predict(model, words)
+    tagged = site.predict(model, words)
     ask(page, {"words": " win a\nprize  日本"}, signature="words")
     assert page.locator(".tags .word").all_inner_texts() == words
     assert page.locator(".tags .tag").all_inner_texts() == tagged["tags"]
 
 
-@pytest.mark.parametrize("model", ["question-answering", "unanswerable"])
+@pytest.mark.parametrize("model", ["question-answering", slow("unanswerable")])
 def test_the_answer_is_marked(
-    models: Models, url: str, open_page: Callable[..., Any], model: str
+    site_of: Callable[[str], Site], open_page: Callable[..., Any], model: str
 ) -> None:
+    site = site_of(model)
     asked = {"question": "when?", "context": "🎉 see you\nat six, free prize at home"}
-    wanted = models.predict(model, tuple(asked.values()))
-    page = open_page(url)
+    wanted = site.predict(model, tuple(asked.values()))
+    page = open_page(site.url)
     page.select_option("#model", model)
     page.fill("#field-context", asked["context"])
     page.fill("#field-question", asked["question"])
@@ -314,12 +351,13 @@ def test_the_answer_is_marked(
     assert headline(page) == answer or not answer
 
 
+@pytest.mark.thorough
 def test_sentences_of_the_summary_are_marked(
-    models: Models, url: str, open_page: Callable[..., Any]
+    slow_site: Site, open_page: Callable[..., Any]
 ) -> None:
     text = "🎉 See you at six. Win cash now.  Lunch at home."
-    wanted = models.predict("summarization", text)
-    page = open_page(url)
+    wanted = slow_site.predict("summarization", text)
+    page = open_page(slow_site.url)
     ask(page, {"document": text}, "summarization")
     found = wanted["sentences"]
     assert marks(page) == [each["text"] for each in found]
@@ -328,25 +366,29 @@ def test_sentences_of_the_summary_are_marked(
     assert headline(page) == wanted["summary"]
 
 
+@pytest.mark.thorough
 def test_the_nearest_texts_come_first(
-    models: Models, url: str, open_page: Callable[..., Any]
+    slow_site: Site, open_page: Callable[..., Any]
 ) -> None:
     query, texts = "win cash", ["see you at six", "free prize", "win cash!"]
     vectors = [
-        models.predict("embedding", each)["embedding"] for each in (query, *texts)
+        slow_site.predict("embedding", each)["embedding"] for each in (query, *texts)
     ]
     vectors = [np.array(each) / np.linalg.norm(each) for each in vectors]
     cosines = [float(vectors[0] @ each) for each in vectors[1:]]
     wanted = sorted(zip(texts, cosines, strict=True), key=lambda each: -each[1])
-    page = open_page(url)
+    page = open_page(slow_site.url)
     ask(page, {"query": query, "texts": "\n".join(texts)}, "embedding")
     assert near(bars(page), [(*each, each is wanted[0]) for each in wanted])
     assert headline(page) == wanted[0][0]
 
 
-def test_each_model_has_an_example(url: str, open_page: Callable[..., Any]) -> None:
-    page = open_page(url)
-    for model in FORMS:
+@pytest.mark.parametrize("group", ["site", slow("slow_site")])
+def test_each_model_has_an_example(
+    request: pytest.FixtureRequest, open_page: Callable[..., Any], group: str
+) -> None:
+    page = open_page(request.getfixturevalue(group).url)
+    for model in QUICK if group == "site" else SLOW:
         page.select_option("#model", model)
         assert page.is_hidden("#raw")  # the answer of another model is gone
         page.click("#example")
@@ -400,9 +442,11 @@ def with_own_models(page: Any, answer: Any) -> list[Any]:
     return asked
 
 
-def test_answers_of_an_own_task_are_json(url: str, open_page: Callable[..., Any]) -> None:
+def test_answers_of_an_own_task_are_json(
+    site: Site, open_page: Callable[..., Any]
+) -> None:
     hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-    page = open_page(url)
+    page = open_page(site.url)
     asked = with_own_models(page, hostile)
     ask(page, {"body": hostile}, signature="serving_default")
     assert asked[0]["instances"] == [{"body": hostile}]
@@ -414,20 +458,20 @@ def test_answers_of_an_own_task_are_json(url: str, open_page: Callable[..., Any]
 
 
 def test_names_like_ours_with_other_values_are_json(
-    url: str, open_page: Callable[..., Any]
+    site: Site, open_page: Callable[..., Any]
 ) -> None:
     answer = {"label": 3, "classes": None, "probabilities": "many"}
-    page = open_page(url)
+    page = open_page(site.url)
     asked = with_own_models(page, answer)
     ask(page, {"parts": "one\ntwo parts"}, signature="both")
     assert asked[0]["instances"] == [{"parts": ["one", "two parts"]}]
     assert json.loads(page.inner_text("#view pre")) == answer
 
 
-def test_markup_is_shown_as_text(url: str, open_page: Callable[..., Any]) -> None:
+def test_markup_is_shown_as_text(site: Site, open_page: Callable[..., Any]) -> None:
     hostile = "<b>bold</b><img src=x onerror=alert(1)>"
     answer = {"label": hostile, "classes": [hostile, "b"], "probabilities": [0.8, 0.2]}
-    page = open_page(url)
+    page = open_page(site.url)
     with_own_models(page, answer)
     ask(page, {"parts": "x"}, signature="both")
     assert headline(page) == hostile
@@ -436,13 +480,13 @@ def test_markup_is_shown_as_text(url: str, open_page: Callable[..., Any]) -> Non
 
 
 def test_errors_are_those_of_the_server(
-    models: Models, url: str, open_page: Callable[..., Any]
+    site: Site, open_page: Callable[..., Any]
 ) -> None:
-    status, told = Client(url).post(
+    status, told = Client(site.url).post(
         "/v1/models/classification:predict", {"instances": [{"text": "a" * 501}]}
     )
     assert status == 413
-    page = open_page(url, expected="413")
+    page = open_page(site.url, expected="413")
     ask(page, {"text": "win"}, "classification")
     page.fill("#field-text", "a" * 501)
     page.click("#ask")
@@ -455,8 +499,8 @@ def test_errors_are_those_of_the_server(
     assert page.is_hidden("#error")
 
 
-def test_a_server_that_is_gone(url: str, open_page: Callable[..., Any]) -> None:
-    page = open_page(url, expected="ERR_")
+def test_a_server_that_is_gone(site: Site, open_page: Callable[..., Any]) -> None:
+    page = open_page(site.url, expected="ERR_")
     page.route("**/*:predict", lambda route: route.abort())
     page.fill("#field-text", "win")
     page.click("#ask")
@@ -465,24 +509,23 @@ def test_a_server_that_is_gone(url: str, open_page: Callable[..., Any]) -> None:
 
 
 def test_a_late_answer_does_not_replace_a_new_one(
-    url: str, open_page: Callable[..., Any]
+    site: Site, open_page: Callable[..., Any]
 ) -> None:
-    page = open_page(url)
-    page.select_option("#model", "summarization")
+    page = open_page(site.url)
     held: list[Any] = []
-    page.route("**/*:predict", held.append, times=1)
-    page.fill("#field-document", "Old text.")
+    page.route("**/*:predict", lambda route: held.append(route), times=1)
+    page.fill("#field-text", "old")
     page.click("#ask")
-    ask(page, {"document": "New text."})
-    assert headline(page) == "New text."
-    held[0].abort()
+    ask(page, {"text": "new"})
+    assert '"new"' in page.text_content("#request")
+    held[0].fulfill(status=500, json={"error": "late"})
     page.wait_for_timeout(100)
-    assert headline(page) == "New text."
+    assert '"new"' in page.text_content("#request")
     assert page.is_hidden("#error")
 
 
-def test_the_keyboard_suffices(url: str, open_page: Callable[..., Any]) -> None:
-    page = open_page(url)
+def test_the_keyboard_suffices(site: Site, open_page: Callable[..., Any]) -> None:
+    page = open_page(site.url)
     page.wait_for_selector("#form", state="visible")
 
     def next_stop() -> str:
@@ -517,9 +560,16 @@ def test_the_keyboard_suffices(url: str, open_page: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("width", [360, 400, 1400])
+@pytest.mark.parametrize(
+    ("group", "width"),
+    [(group, width) for group in ("site",) for width in (360, 400, 1400)]
+    + [slow("slow_site", width) for width in (360, 1400)],
+)
 def test_nothing_is_cut_off(
-    url: str, open_page: Callable[..., Any], width: int
+    request: pytest.FixtureRequest,
+    open_page: Callable[..., Any],
+    group: str,
+    width: int,
 ) -> None:
     beyond = """() => [...document.querySelectorAll("body *")].filter((each) => {
       const box = each.getBoundingClientRect();
@@ -527,15 +577,16 @@ def test_nothing_is_cut_off(
       return box.right > innerWidth + 1 || box.left < -1
         || (!scrolls && each.clientWidth && each.scrollWidth > each.clientWidth + 1);
     }).map((each) => each.outerHTML.slice(0, 80))"""
-    page = open_page(url, width=width)
-    for model in FORMS:
+    page = open_page(request.getfixturevalue(group).url, width=width)
+    for model in QUICK if group == "site" else SLOW:
         page.select_option("#model", model)
         page.click("#example")
         page.wait_for_selector("#raw", state="visible")
         assert page.evaluate(beyond) == [], model
-    page.select_option("#model", "token-classification")
-    ask(page, {"words": f"{LONG} win"}, signature="words")
-    assert page.evaluate(beyond) == []
+    if group == "site":
+        model = "token-classification"
+        ask(page, {"words": f"{LONG} win"}, model, signature="words")
+        assert page.evaluate(beyond) == []
     answer = {"label": LONG, "classes": [LONG, "b"], "probabilities": [0.8, 0.2]}
     with_own_models(page, answer)
     ask(page, {"parts": LONG}, signature="both")
@@ -574,9 +625,9 @@ def test_the_key_is_asked_for(
         assert headline(page) in ("ham", "spam", "promo")
 
 
-def test_the_policy_of_the_page(url: str) -> None:
+def test_the_policy_of_the_page(site: Site) -> None:
     for path in ("/", "/page.js", "/v1/models"):
-        status, headers, _ = Client(url).send("GET", path)
+        status, headers, _ = Client(site.url).send("GET", path)
         assert status == 200
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self';")
@@ -584,5 +635,11 @@ def test_the_policy_of_the_page(url: str) -> None:
     code = "".join(
         file.read_text(encoding="utf-8") for file in sorted(STATIC.iterdir())
     )
-    for word in ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "https:"):
+    for word in (
+        "innerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "https:",
+    ):
         assert word not in code

@@ -34,13 +34,15 @@ const PAIR = {
   text_a: "A man is playing a guitar on the street.",
   text_b: "Someone makes music outdoors.",
 };
+const REVIEW =
+  "The soup was cold and far too expensive, but our waiter could not have been kinder.";
 const MAIL = "Congratulations! You have won a prize. Claim it today with your card number.";
 
 // By task; a name of an input that is not here takes `text`.
 const EXAMPLES = {
   "classification": { text: MAIL, ...PAIR },
-  "multi-label": { text: MAIL, ...PAIR },
-  "regression": { text: "The food was excellent, but we waited an hour.", ...PAIR },
+  "multi-label": { text: REVIEW, ...PAIR },
+  "regression": { text: REVIEW, ...PAIR },
   "next-sentence": {
     text_a: "She opened the window.",
     text_b: "Fresh air came into the room.",

@@ -156,6 +156,10 @@ async function ask() {
 function show({ headline, nodes }) {
   byId("headline").textContent = headline;
   byId("view").replaceChildren(...nodes);
+  // On a phone the answer stands below the form.
+  if (byId("answer").getBoundingClientRect().top > innerHeight - 100) {
+    byId("headline").scrollIntoView({ block: "center" });
+  }
 }
 
 function on(id, event, action) {

@@ -1,19 +1,19 @@
-# Each target does all its own set-up; needs Python >= 3.10, git and make.
+# Each target does its own set-up. Requires Python >= 3.10, git and make.
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
 BEAM := .venv-beam
 GARDEN := .venv-garden
-# In the order of the files: those of few but long tests would come last, one by one.
+# In file order; otherwise files with few, long tests would run last, one after the other.
 PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's small build for CPUs.
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu selects the small CPU build of torch.
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 .PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden environments bench lint clean
 
-# A stamp of what an environment was made from; made again when that changes.
+# A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --no-compile --editable '.[dev]'
@@ -23,12 +23,12 @@ $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
 $(PEERS)/.made: setup.cfg pyproject.toml requirements-demo.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --no-compile torch==2.13.0 $(TORCH_INDEX:%=--extra-index-url %)
-	# seqeval has no wheel, and its old set-up does not build in any other way.
+	# seqeval has no wheel, and its old setup.py only builds with this option.
 	$(PEERS)/bin/python -m pip install --quiet --no-compile --use-pep517 --editable '.[peers]'
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements-demo.txt
 	touch $@
 
-# What `.ci/run` needs; with `make --jobs=3` they are made side by side.
+# The environments of `.ci/run`; `make --jobs=3` builds them in parallel.
 environments: $(VENV)/.made $(PEERS)/.made $(GARDEN)/.made
 
 demo: $(VENV)/.made
@@ -46,7 +46,7 @@ test-thorough: $(VENV)/.made
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers
 
-# Beam brings an older protobuf, so it has an environment of its own.
+# Beam needs an older protobuf, so it has its own environment.
 $(BEAM)/.made: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(BEAM)
 	$(BEAM)/bin/python -m pip install --quiet --editable '.[test,beam]'
@@ -55,7 +55,7 @@ $(BEAM)/.made: setup.cfg pyproject.toml
 test-beam: $(BEAM)/.made
 	$(BEAM)/bin/python -m pytest tests/pretraining/test_beam.py
 
-# TF Model Garden wants TensorFlow 2.20, and much that its BERT never imports: without.
+# TF Model Garden needs TensorFlow 2.20; dependencies that its BERT never imports are left out.
 $(GARDEN)/.made: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(GARDEN)
 	$(GARDEN)/bin/python -m pip install --quiet --no-compile --editable '.[garden]'

@@ -1,19 +1,19 @@
-"""Fine-tuning and prediction of a text classifier: bert_keras beside transformers.
+"""Fine-tuning and prediction speed of a text classifier, relative to transformers.
 
     python benchmarks/classification_speed.py [--data FILE] [--rounds 3]
 
-The same encoder (all-MiniLM-L6-v2), the same rows (2,000 of the SMS spam collection to
-train one epoch, the rest to predict, both in batches of 32), the same recipe. The sides
-run in turn, each in a process of its own, so that a machine whose speed drifts treats
-both alike; what is reported is the ratio within one round. transformers runs as its
-users run it (see `peer.py`), and predicts besides that with its texts sorted by length,
-in float32 and in bfloat16. Our first training step, in which TensorFlow builds the
-graph, is not in the rate and stands beside it.
+Both sides use the same encoder (all-MiniLM-L6-v2), the same rows (2,000 of the SMS spam
+collection for one epoch of training, the rest for prediction, both in batches of 32)
+and the same recipe. They run alternately, each in its own process, so that a drift of
+the machine's speed affects both; the reported number is the ratio within one round.
+transformers runs in its usual way (see `peer.py`), and also predicts texts sorted by
+length, in float32 and in bfloat16. Our first training step, in which TensorFlow builds
+the graph, is reported separately and not included in the rate.
 
-The floor, in floating point operations: a training step costs about 6 x 10.6 million x
-tokens (the encoder's weights without the embeddings), a prediction 2 x 10.6 million x
-tokens; 2,000 texts have about 50,000 real tokens, so an epoch needs 3.2e12 and the
-3,574 texts that are left 1.9e12.
+The lower bound in floating point operations: a training step costs about 6 x 10.6
+million x tokens (the encoder's weights without the embeddings), a prediction 2 x 10.6
+million x tokens; 2,000 texts have about 50,000 real tokens, so an epoch needs 3.2e12
+and the remaining 3,574 texts need 1.9e12.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIDES = ("bert_keras", "transformers")
 
 
 def rows(path: str) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return training texts and labels, then those that are left."""
+    """Return the texts and labels for training, then the remaining ones."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     pairs = [line.split("\t", 1) for line in lines]
     random.Random(0).shuffle(pairs)
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not Path(options.data).is_file():
-        print(f"skipped: {options.data} is absent (label <tab> text a line)")
+        print(f"skipped: {options.data} is absent (one label <tab> text per line)")
         return
     if options.side:
         run = run_bert_keras if options.side == "bert_keras" else run_transformers
@@ -159,7 +159,7 @@ def main() -> None:
     print(f"training, ratio of examples/s:            {ratio('train examples/s')}")
     print(f"prediction, ratio of texts/s:             {ratio('predict texts/s')}")
     for key in ("predict texts/s, sorted", "predict texts/s, sorted, bfloat16"):
-        print(f"  beside theirs{key[15:]:<27}{ratio('predict texts/s', key)}")
+        print(f"  vs. theirs{key[15:]:<27}{ratio('predict texts/s', key)}")
     for side in SIDES:
         accuracies = [round(result["accuracy"], 4) for result in results[side]]
         print(f"accuracy {side}: {accuracies}")

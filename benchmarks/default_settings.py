@@ -1,15 +1,15 @@
-"""What the default settings reach beside the best that were set by hand.
+"""Scores of the default settings, compared with the best manual settings.
 
     python benchmarks/default_settings.py [--data emails sms100 …] [--seeds 3]
         [--minutes 60] [--rows N]
 
-Trains all-MiniLM-L6-v2 by `train` with its defaults, and with the settings of `HAND`,
-with several seeds each: the e-mails of `examples/data`, 100 and 500 rows of the SMS
-Spam Collection, MRPC and CoLA. Prints the score of the test rows, epochs made and
-seconds of each run, then a table of means and standard deviations, and whether the
-defaults are within one standard deviation of the best by hand. The test rows are: the
-e-mails' own; 1,000 other messages; GLUE's dev rows (a tenth of the training rows is
-then dev). A run that would begin after `--minutes` is left out, and named.
+Runs `train` on all-MiniLM-L6-v2 with its defaults and with the settings of `HAND`, with
+several seeds each, on the e-mails of `examples/data`, 100 and 500 rows of the SMS Spam
+Collection, MRPC and CoLA. Prints the test score, the number of epochs and the seconds
+of each run, then a table of means and standard deviations, and whether the defaults are
+within one standard deviation of the best manual settings. The test rows are the test
+e-mails, 1,000 other messages, and GLUE's dev rows (with a tenth of the training rows as
+dev). A run that would start after `--minutes` is left out and reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHARED = ROOT.parent / "shared/data"
 TEST_MESSAGES = 1000
 BY_DEFAULT = "default"
 
-# Of each data set the settings that people would try by hand.
+# For each data set the settings that users would try manually.
 SMALL = {
     "3 epochs, 5e-5, batch 32": TrainConfig(epochs=3, batch_size=32),
     "6 epochs, 2e-4, batch 16": TrainConfig(
@@ -58,7 +58,7 @@ HAND = {"emails": SMALL, "sms100": SMALL, "sms500": SMALL, "mrpc": LARGE, "cola"
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Rows of a task, and the score that is reported of it."""
+    """Rows of a task, and the score to report."""
 
     train: Columns
     dev: Columns | None
@@ -106,7 +106,7 @@ SETS = {
 
 
 def scored(data: Data, config: TrainConfig, seed: int) -> tuple[float, int]:
-    """Train with a seed; return the score on test and the epochs that were made."""
+    """Train with a seed; return the test score and the number of epochs."""
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             Classification,
@@ -123,7 +123,7 @@ def scored(data: Data, config: TrainConfig, seed: int) -> tuple[float, int]:
 
 
 def show(name: str, found: dict[str, list[float]]) -> None:
-    """Print means, deviations and how the defaults stand, for one data set."""
+    """Print means, deviations and the result of the comparison for one data set."""
     for how, values in found.items():
         spread = f"± {statistics.stdev(values):.3f}" if len(values) > 1 else "(1 seed)"
         print(f"{name:<8}{how:<28}{statistics.mean(values):.3f} {spread}")
@@ -137,19 +137,21 @@ def show(name: str, found: dict[str, list[float]]) -> None:
     gap = statistics.mean(others[best]) - statistics.mean(found[BY_DEFAULT])
     spread = statistics.stdev(others[best])
     word = "within" if gap <= spread else "not within"
-    print(f"{name:<8}defaults are {word} one deviation of the best by hand ({best})")
+    print(f"{name:<8}defaults are {word} one deviation of the best settings ({best})")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=60, help="begin no run after")
-    parser.add_argument("--rows", type=int, help="so many training rows only")
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="start no run after this"
+    )
+    parser.add_argument("--rows", type=int, help="maximum number of training rows")
     options = parser.parse_args()
     begun, left_out = time.perf_counter(), []
     found: dict[str, dict[str, list[float]]] = {}
-    # Seeds outside: what time allows is measured of all settings alike.
+    # Seeds in the outer loop, so that a time limit affects all settings alike.
     for seed in range(1, options.seeds + 1):
         for name in options.data:
             if name != "emails" and not SHARED.is_dir():

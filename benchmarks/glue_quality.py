@@ -1,12 +1,12 @@
-"""Fine-tuning quality on GLUE: bert_keras beside transformers, several seeds each.
+"""Fine-tuning quality on GLUE, compared with transformers, with several seeds each.
 
     python benchmarks/glue_quality.py [--task mrpc|cola|stsb] [--seeds 3]
 
 Both sides train all-MiniLM-L6-v2 on the same rows with the same recipe (`RECIPES`) and
 score the last epoch on the dev rows: accuracy and F1 (MRPC), Matthews correlation
 (CoLA), Pearson and Spearman correlation (STS-B). Prints the scores of each run, means
-and standard deviations. MRPC takes about an hour on two cores; `--rows` and
-`--epochs` make it shorter, and no result.
+and standard deviations. MRPC takes about an hour on two cores. `--rows` and `--epochs`
+shorten it for a trial; the scores are then meaningless.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH, MAX_LENGTH = 32, 128
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A data set's columns and classes (none: a regression), and how both train."""
+    """Columns and classes of a data set (none: a regression), and its recipe."""
 
     columns: dict[str, str | int]
     header: str
@@ -63,7 +63,7 @@ RECIPES = {
 
 
 def texts_of(columns: Columns) -> list:
-    """Return strings, or tuples of two."""
+    """Return strings, or pairs of strings as tuples."""
     if "text_pair" not in columns:
         return columns["text"]
     return list(zip(columns["text"], columns["text_pair"], strict=True))
@@ -113,7 +113,7 @@ def predict_transformers(
 
 
 def scores(name: str, predicted: list[str], labels: list[str]) -> dict[str, float]:
-    """Return what GLUE reports of a task."""
+    """Return the scores that GLUE reports for a task."""
     if name == "stsb":
         found, true = [float(x) for x in predicted], [float(x) for x in labels]
         return {"Pearson": pearson(true, found), "Spearman": spearman(true, found)}
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--task", choices=RECIPES, default="mrpc")
     parser.add_argument("--data", type=Path, help="holds train.tsv and dev.tsv")
     parser.add_argument("--epochs", type=int, help="default: those of the recipe")
-    parser.add_argument("--rows", type=int, help="the first so many rows only")
+    parser.add_argument("--rows", type=int, help="use only the first rows")
     seeded_runs.add_arguments(parser)
     options = parser.parse_args()
     folder = options.data or DATA / f"glue_{options.task}"

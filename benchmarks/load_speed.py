@@ -1,14 +1,14 @@
-"""Seconds and memory that a BERT-base takes to load, beside transformers.
+"""Seconds and memory to load a BERT-base, compared with transformers.
 
     python benchmarks/load_speed.py [--rounds 5] [--size base]
 
 Writes random weights of that size to a temporary folder, as safetensors and as Google's
 checkpoint, and loads them by `BertEncoder.from_pretrained` and by transformers'
-`BertModel.from_pretrained`, each time in a process of its own, in turn. Counted is the
-one call, after the imports and a first variable. Prints the least seconds of the
-rounds, and of them the seconds that processors were busy; the most memory that the call
-took, in sizes of the weights; and the ratio. transformers maps the file: it reads, and
-takes memory for, what is used later on.
+`BertModel.from_pretrained`, alternately, each time in a new process. Only this call is
+measured, after the imports and a first variable. Prints the minimum seconds over the
+rounds and the processor time of that round, the peak memory of the call relative to the
+size of the weights, and the ratio. transformers maps the file: it reads the weights,
+and uses memory for them, only when they are used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ print(json.dumps({"seconds": seconds, "busy": busy, "bytes": peak() - before}))
 
 
 def make(folder: Path, config: BertConfig) -> tuple[dict[str, Path], int]:
-    """Write the checkpoints; returns their folders and the bytes of the weights."""
+    """Write the checkpoints; return their folders and the bytes of the weights."""
     draw = np.random.default_rng(0)
     arrays = {
         name: 0.02 * draw.standard_normal(shape, np.float32)
@@ -97,7 +97,7 @@ def main() -> None:
     print(f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores")
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as work:
         folders, size = make(Path(work), config)
-        print(f"{options.size}: {size / 1e6:,.0f} MB; least of {options.rounds}")
+        print(f"{options.size}: {size / 1e6:,.0f} MB; minimum of {options.rounds}")
         runs = [
             ("ours", "safetensors"),
             ("transformers", "safetensors"),

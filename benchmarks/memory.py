@@ -1,11 +1,11 @@
-"""The most memory that one training step of base takes, by what is done to save it.
+"""Peak memory of one training step of BERT-base, with each option that saves memory.
 
     python benchmarks/memory.py [--size base] [--batch 32] [--length 128]
 
-Each way runs in a process of its own: a new model, one update of a batch of full rows
-(forward, backward, AdamW), and then the largest resident set of the process, less what
-it held when TensorFlow was loaded. Prints a table: the peak, the seconds of the update
-with the building of its graph, and the weights that learn.
+Each variant runs in its own process: a new model and one update of a batch of full rows
+(forward, backward, AdamW). The peak is the largest resident set of the process, less
+its size after TensorFlow was loaded. Prints a table with the peak, the seconds of the
+update (including tracing the graph), and the number of trainable weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, object]] = {
 
 
 def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
-    """Make one update; print peak and time as JSON."""
+    """Run one update; print peak and time as JSON."""
     import numpy as np
     import tensorflow as tf
 
@@ -98,13 +98,13 @@ def main() -> None:
     parser.add_argument("--size", default="base")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--way", choices=WAYS, help="measure this one here")
+    parser.add_argument("--way", choices=WAYS, help="measure only this variant")
     options = parser.parse_args()
     if options.way:
         measure(options.size, options.batch, options.length, WAYS[options.way])
         return
     sizes = f"{options.size}, batch {options.batch} x {options.length} tokens"
-    print(f"| {sizes} | peak GB | of plain | s, graph included | weights that learn |")
+    print(f"| {sizes} | peak GB | of plain | s, with tracing | trainable weights |")
     print("|---|---|---|---|---|", flush=True)
     plain = 0.0
     for way in WAYS:

@@ -1,4 +1,4 @@
-"""Entity F1 on WNUT-17: bert_keras beside transformers, several seeds each.
+"""Entity F1 on WNUT-17, compared with transformers, with several seeds each.
 
     python benchmarks/ner_quality.py [--data FOLDER] [--seeds 3] [--limit N]
 
@@ -6,7 +6,7 @@ Both sides train all-MiniLM-L6-v2 on the same 3,394 sentences, 3 epochs, batches
 rate 2e-4, the first piece of each word labelled, and score the last epoch on the 1,287
 test sentences. Prints precision, recall and F1 of each run (of our `entity_metrics`,
 which equals seqeval), means and standard deviations. `--limit` takes the first N
-sentences of each file, to see that all runs.
+sentences of each file, for a quick check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import seeded_runs
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/wnut17"
 FILES = {"train": "wnut17train.conll", "test": "emerging.test.annotated"}
-# The rate of our examples on this encoder: a small one takes more than BERT-base does.
+# The rate of our examples for this encoder; small encoders need more than BERT-base.
 EPOCHS, BATCH, RATE, MAX_LENGTH = 3, 32, 2e-4, 128
 
 
@@ -76,7 +76,7 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
         )
 
     def first_pieces(batch: Any, row: int) -> list[tuple[int, int]]:
-        """Return the place of the first piece of each word, and the word."""
+        """Return the position of the first piece of each word, and the word."""
         words = batch.word_ids(row)
         return [
             (place, word)
@@ -105,7 +105,7 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
             batch = batch_of(sentences)
             best = model(**batch).logits.argmax(-1).tolist()
             for at, sentence in enumerate(sentences):
-                answer = ["O"] * len(sentence)  # of words that are cut off, too
+                answer = ["O"] * len(sentence)  # also for truncated words
                 for place, word in first_pieces(batch, at):
                     answer[word] = tags[best[at][place]]
                 found.append(answer)

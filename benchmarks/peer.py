@@ -1,7 +1,7 @@
-"""The peer of the benchmarks: transformers on torch, as its users run it.
+"""The reference of the benchmarks: transformers on torch, in its usual way.
 
-A plain loop with its fused AdamW, the same recipe as ours, texts padded to the longest
-of their batch.
+A plain loop with torch's fused AdamW and the same recipe as ours; texts are padded to
+the longest text of their batch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from transformers import (
 
 
 class PeerUpdates:
-    """The paper's recipe: AdamW without decay of LayerNorm and biases, clipping, a
-    tenth of the steps to warm up. Call it with the loss of each step.
+    """The paper's recipe: AdamW without decay of LayerNorm and biases, clipping, and
+    warmup over a tenth of the steps. Call it with the loss of each step.
     """
 
     def __init__(self, model: torch.nn.Module, rate: float, steps: int) -> None:
@@ -50,7 +50,7 @@ class PeerUpdates:
 class TransformersPeer:
     """A classifier of texts, or of pairs as tuples, on a pretrained encoder.
 
-    Without classes it is a regression: labels are numbers, as strings, both ways.
+    Without classes it is a regression: labels and answers are numbers as strings.
     """
 
     def __init__(self, encoder: str, classes: Sequence[str], seed: int) -> None:
@@ -84,7 +84,7 @@ class TransformersPeer:
         learning_rate: float,
         max_length: int,
     ) -> float:
-        """Train, and return the seconds that it took."""
+        """Train, and return the duration in seconds."""
         steps = -(-len(texts) // batch_size) * epochs
         update = PeerUpdates(self.model, learning_rate, steps)
         order = list(range(len(texts)))

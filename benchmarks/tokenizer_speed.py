@@ -1,10 +1,10 @@
-"""Tokens a second of `WordPieceTokenizer` and of the `tokenizers` library, one thread.
+"""Tokens per second of `WordPieceTokenizer` and `tokenizers`, each in one thread.
 
     python benchmarks/tokenizer_speed.py [--data FOLDER] [--repeats 7] [--texts 8192]
 
-`FOLDER` holds `vocab/` and, for the texts, `wiki_en/` and `xcopa/`; without them the
-vocabulary is made from the texts, and those come from Python's own help topics. Prints
-one line for each text and batch size: both rates and their ratio (ours / theirs), of
+`FOLDER` holds `vocab/` and, for the texts, `wiki_en/` and `xcopa/`. Without them the
+texts are Python's help topics, and the vocabulary is learned from them. Prints one line
+for each kind of text and batch size: both rates and their ratio (ours / theirs), from
 the medians of interleaved repeats.
 """
 
@@ -54,7 +54,7 @@ def english(data: pathlib.Path, count: int) -> tuple[str, list[str], list[str]]:
 
 
 def not_english(data: pathlib.Path, count: int) -> dict[str, list[str]]:
-    """Return sentences in other languages, where the data is there."""
+    """Return sentences in other languages, if the data exists."""
     texts = {}
     for name, file in (("Italian", "test.it.jsonl"), ("Chinese", "test.zh.jsonl")):
         path = data / "xcopa" / file
@@ -78,7 +78,7 @@ def compare(
     batch: int,
     repeats: int,
 ) -> tuple[float, float]:
-    """Return the medians of tokens a second, ours and theirs."""
+    """Return the medians of tokens per second, ours and theirs."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def function(batch_: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -98,7 +98,7 @@ def compare(
     if run_ours() != run_theirs():
         raise SystemExit("the two tokenizers differ on these texts")
     rates: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):  # interleaved, so that a slow moment hits both
+    for _ in range(repeats):  # interleaved, so that a slow moment affects both
         rates[0].append(rate(run_ours))
         rates[1].append(rate(run_theirs))
     return statistics.median(rates[0]), statistics.median(rates[1])

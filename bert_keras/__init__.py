@@ -1,7 +1,7 @@
 """BERT for Keras 3 and TensorFlow, from raw text to a served model.
 
-Names are imported when they are asked for, so that `import bert_keras` and the command
-line's help do not wait for TensorFlow. More names are public in `bert_keras.training`,
+Names are imported on first access, so that `import bert_keras` and the help of the
+command line do not wait for TensorFlow. More names are public in `bert_keras.training`,
 `.pretraining`, `.corpus`, `.inference`, `.checkpoints`, `.distribution`, `.scoring` and
 `.serving`.
 """
@@ -63,11 +63,11 @@ __version__ = "0.1.0"
 def lazy_names(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package whose names are imported late.
+    """Return `__getattr__` and `__dir__` of a package whose names are imported lazily.
 
     Args:
         package: name of the package.
-        places: public name to the module in the package that defines it.
+        places: public names, each with the module of the package that defines it.
     """
     module = sys.modules[package]
 
@@ -122,5 +122,5 @@ _PLACES = {
     "train": "training.finetune",
 }
 __all__ = ["__version__", *sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

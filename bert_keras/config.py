@@ -13,8 +13,8 @@ from typing import Any
 
 from bert_keras.errors import ConfigError, one_line, shown
 
-# `gelu` is the erf form and `gelu_new` the tanh form, the words of Hugging Face.
-# Google's own files say "gelu" and mean the tanh form: their reader translates.
+# `gelu` is the erf form and `gelu_new` the tanh form, as in Hugging Face. In Google's
+# own files "gelu" means the tanh form; their reader translates it.
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 ACTIVATION_ALIASES = {
     "gelu_pytorch_tanh": "gelu_new",
@@ -38,7 +38,7 @@ VOCABULARY_SIZES = {
     "multilingual": 119_547,
     "chinese": 21_128,
 }
-_LARGEST = 1 << 24  # above any real vocabulary or width: a config that lies is refused
+_LARGEST = 1 << 24  # above any real vocabulary or width, to reject forged configs
 _MOST_PARAMETERS = 100_000_000_000
 
 
@@ -63,7 +63,7 @@ class BertConfig:
             tokens before it), as the same key does in Hugging Face's `BertModel`.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of range.
 
     Example:
         >>> BertConfig.from_preset("base").parameter_count()
@@ -124,7 +124,7 @@ class BertConfig:
     def from_preset(
         cls, name: str, *, vocabulary: str = "uncased", **changes: Any
     ) -> BertConfig:
-        """Return the config of a released size, or of any with their other settings.
+        """Return the config of a released size, or of another size with their settings.
 
         Args:
             name: `tiny`, `mini`, `small`, `medium`, `base` or `large`; or layers,
@@ -169,11 +169,11 @@ class BertConfig:
 
         Args:
             values: field names to values.
-            ignore: keys that are passed over; any other unknown key is an error.
-                `None` passes over every key that is not a field.
+            ignore: keys that are skipped; any other unknown key is an error.
+                `None` skips every key that is not a field.
 
         Raises:
-            ConfigError: an unknown key, or a value out of its range.
+            ConfigError: a key is unknown, or a value is out of range.
         """
         names = {field.name for field in dataclasses.fields(cls)}
         if ignore is not None:
@@ -190,7 +190,8 @@ class BertConfig:
         cls, path: str | os.PathLike[str], *, ignore: tuple[str, ...] | None = None
     ) -> BertConfig:
         """Return the config in a JSON file; `ignore` as in `from_dict`."""
-        # A reader of files is a room, which this module imports only when it is called.
+        # The room `files` reads JSON; this module imports rooms only when it needs
+        # them.
         from bert_keras.files.json_file import read_json
 
         values = read_json(path, error=ConfigError)
@@ -219,7 +220,7 @@ class BertConfig:
 
 
 def _check_type(name: str, kind: Any, value: Any) -> None:
-    """Raise unless `value` has the field's type; sizes must be positive."""
+    """Raise ConfigError unless `value` has the field's type; sizes must be positive."""
     if kind == "int":
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"`{name}` must be an integer; received {shown(value)}")

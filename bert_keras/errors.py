@@ -1,4 +1,4 @@
-"""The errors that a user of bert_keras meets: one line, argument, rule and value."""
+"""The errors that users of bert_keras see: one line with argument, rule and value."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from collections.abc import Sequence
 
 
 def reason_of(error: BaseException) -> str:
-    """Return in one line what the system or TensorFlow says is wrong.
+    """Return the reason that the system or TensorFlow gives for an error, in one line.
 
-    Without `[Errno N]` and the file, which the message names already.
+    It leaves out `[Errno N]` and the file, which the message already names.
     """
     said = getattr(error, "strerror", None) or getattr(error, "message", None) or error
     return (str(said).splitlines() or [type(error).__name__])[0]
 
 
 class BertKerasError(ValueError):
-    """Something given by the user is wrong; the message is one clear line.
+    """Input from the user is wrong; the message is one clear line.
 
-    The command line prints the message alone, without a traceback, and exits 2.
+    The command line prints only the message, without a traceback, and exits with 2.
     """
 
 
 class ConfigError(BertKerasError):
-    """A setting is missing, unknown or out of its range."""
+    """A setting is missing, unknown or out of range."""
 
 
 class CheckpointError(BertKerasError):
-    """A model folder or checkpoint is missing, broken or does not fit."""
+    """A model folder or checkpoint is missing, broken or incompatible."""
 
 
 class TrainingError(BertKerasError):
-    """Training cannot go on, as where a loss is not finite; what was saved stays."""
+    """Training cannot continue, e.g. after a non-finite loss; checkpoints are kept."""
 
 
 class WorkerLostError(RuntimeError):
-    """Another worker of a run on several machines has ended; what was saved stays.
+    """Another worker of a run on several machines has ended; checkpoints are kept.
 
-    The command line prints the message alone and exits 69, EX_UNAVAILABLE.
+    The command line prints only the message and exits with 69, EX_UNAVAILABLE.
     """
 
 
 class ServerError(BertKerasError):
-    """A server is out of reach, refuses a request, or answers in another form."""
+    """A server is unreachable, rejects a request, or returns an unexpected answer."""
 
 
 class DataError(BertKerasError):
-    """A data file cannot be read as asked; names the file and, if known, the line.
+    """A data file cannot be read as requested; names the file and, if known, the line.
 
     Args:
-        message: what is wrong, without the place.
+        message: what is wrong, without file and line.
         path: the file.
         line: the line in the file, counted from 1.
     """
@@ -70,16 +70,16 @@ class DataError(BertKerasError):
 
 
 class NoRowsError(DataError):
-    """A data file is well-formed and holds no row."""
+    """A data file is well-formed but has no rows."""
 
 
 def received(value: object) -> str:
-    """Return the end of an error: `received` and the value, cut short."""
+    """Return the end of an error message: `received` and the shortened value."""
     return f"received {shown(value)}"
 
 
 def first_of(items: Sequence[object], *, most: int = 10, between: str = ", ") -> str:
-    """Return the first items, and how many more there are.
+    """Return the first items and the number of the others.
 
     Example:
         >>> first_of(["a", "b", "c"], most=2)
@@ -91,14 +91,14 @@ def first_of(items: Sequence[object], *, most: int = 10, between: str = ", ") ->
 
 
 def one_line(value: object, *, longest: int = 300) -> str:
-    """Return text from a file or a library, fit for a message: one short line."""
+    """Return text from a file or a library as one short line for a message."""
     text = " ".join(str(value).split())
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def shown(value: object, *, longest: int = 80) -> str:
-    """Return a value as Python writes it, fit for a message: one short line."""
+    """Return the `repr` of a value as one short line for a message."""
     try:
         if isinstance(value, str):
             value = value[: longest + 1]

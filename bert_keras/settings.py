@@ -1,10 +1,10 @@
-"""Options: what is declared of each, and the one check of their values.
+"""Options: their declarations, and the single check of their values.
 
 An option is a field of a config. Its declaration, `option(…)`, holds the default, the
 help line, the unit and the allowed values; the name and the type are the field's. The
 check of a config, the options of the command line and the tables of the documentation
-are made from it. What several configs share is declared here, and each takes it by
-`.field()`. Imports nothing heavy.
+are generated from it. Options that several configs share are declared here; each config
+adds them with `.field()`. Imports nothing heavy.
 
 `parse_layers` reads the option that chooses hidden states as features: the embeddings,
 one layer, or several (Devlin et al. 2018, arXiv:1810.04805, section 5.3, table 7).
@@ -25,7 +25,7 @@ from bert_keras.errors import ConfigError, received
 
 _Config = TypeVar("_Config")
 
-# The words that options may take.
+# The allowed words of options.
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -35,7 +35,7 @@ UNITS = ("piece", "word", "ngram")
 NEXT_SENTENCE = ("next", "order", "none")
 MASKING = ("static", "dynamic")
 OBJECTIVES = ("masked", "causal")
-# What a search tries: that of the paper's appendix A.3.
+# The grids of a search; `paper` is that of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {
         "batch_size": (16, 32),
@@ -43,7 +43,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         "epochs": (2, 3, 4),
     }
 }
-# Of `deploy`. The newest TF Serving; it reads the graphs of TensorFlow 2.20 and 2.21.
+# For `deploy`. The newest TF Serving, which reads graphs of TensorFlow 2.20 and 2.21.
 SERVER_IMAGE = "tensorflow/serving:2.20.0"
 SERVER_STORAGE = "pvc://models"
 
@@ -56,15 +56,15 @@ class Option:
     """The declaration of an option.
 
     Args:
-        default: its value where none is given.
+        default: its value if none is given.
         help: what it does, in one sentence without the full stop.
-        unit: what a number counts, such as `tokens`; for a path what it names.
+        unit: what a number counts, such as `tokens`; for a path, what it refers to.
         words: the allowed values of an option that takes a word.
         least, most: the smallest and the largest number allowed.
-        above, below: numbers that the value must be above and below.
-        unset: what is used where the value is `None`.
-        name, kind, may_be_none, is_list: of the field, see `options_of`; `kind` is
-            `int`, `float`, `str` or `bool`, for a list that of its items.
+        above, below: exclusive limits of a number.
+        unset: description of the value that replaces `None`.
+        name, kind, may_be_none, is_list: from the field, see `options_of`; `kind` is
+            `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
 
     default: Any = None
@@ -88,11 +88,11 @@ class Option:
         return dataclasses.field(default=declared.default, metadata=metadata)
 
     def rule(self, value: Any = None) -> str:
-        """Return what values must be, for errors and tables.
+        """Return the rule for values as text, for errors and tables.
 
         Args:
-            value: the one that is refused. The limits of int32 and int64 are only told
-                where it is above them.
+            value: the rejected value. The limits of int32 and int64 are only mentioned
+                if it exceeds them.
         """
         if self.kind is bool:
             return "true or false"
@@ -123,7 +123,7 @@ class Option:
         return low + high
 
     def accepts(self, value: Any) -> bool:
-        """Say whether a single value, not `None`, is allowed."""
+        """Return whether a single value other than `None` is allowed."""
         if self.kind is bool or isinstance(value, bool):
             return self.kind is bool and isinstance(value, bool)
         if self.kind is str:
@@ -138,7 +138,7 @@ class Option:
         limits = (self.least, self.most, self.above, self.below)
         if all(limit is None for limit in limits):
             return True
-        return (  # NaN is refused by each comparison
+        return (  # NaN fails each comparison
             abs(value) <= sys.float_info.max
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
@@ -162,7 +162,7 @@ class Option:
 
 
 def option(default: Any, help: str, **rules: Any) -> Any:
-    """Return the field of a config that only this config has, see `Option`."""
+    """Return the field for an option that only one config has, see `Option`."""
     return Option(default, help, **rules).field()
 
 
@@ -198,7 +198,7 @@ def check_options(config: Any) -> None:
 
 
 def with_options_documented(config: type[_Config]) -> type[_Config]:
-    """Add to the docstring of a config what its options are; a class decorator."""
+    """Add the options of a config to its docstring; a class decorator."""
     if config.__doc__:  # `python -OO` has none
         said, raises, rest = config.__doc__.partition("    Raises:")
         lines = [said.rstrip(), "", "    Args:"]
@@ -223,7 +223,7 @@ def default_of(declared: Option, *, none: str) -> str:
 
     Args:
         declared: the option.
-        none: what stands before the words for a default of `None`.
+        none: text before the description of a default of `None`.
     """
     if declared.default is None:
         return f"{none}{declared.unset}"
@@ -235,40 +235,43 @@ def default_of(declared: Option, *, none: str) -> str:
 # Options that several configs share.
 ACCUMULATION = Option(
     1,
-    "number of parts in which the rows of an update are computed, one after the other "
-    "(gradient accumulation): saves memory, with the result of the whole batch",
+    "gradient accumulation: number of parts of a batch that are computed one after the "
+    "other; saves memory, with the result of the whole batch",
     unit="parts",
     least=1,
     most=INT32,
 )
 OPTIMIZER = Option(
     "adamw",
-    "adamw, or lamb for batches of many thousand rows",
+    "adamw, or lamb for batches of many thousands of rows",
     words=("adamw", "lamb"),
 )
 WEIGHT_DECAY = Option(
     0.01,
-    "decoupled weight decay, not applied to LayerNorm and biases",
+    "decoupled weight decay, not applied to LayerNorm weights and biases",
     unit="rate",
     least=0,
     most=1,
 )
 GLOBAL_CLIPNORM = Option(
-    1.0, "largest norm of all gradients together", unit="norm", above=0
+    1.0,
+    "largest global norm of the gradients; larger ones are clipped",
+    unit="norm",
+    above=0,
 )
 LAYOUT = Option(
-    "packed", "packed puts several texts in a row, padded one text", words=LAYOUTS
+    "packed", "packed puts several texts in a row, padded only one", words=LAYOUTS
 )
 SEED = Option(
     42,
-    "seed of weights, order, masks and dropout: same seed, same weights",
+    "seed of initial weights, row order, masks and dropout: same seed, same result",
     unit="n",
     least=0,
     most=LARGEST,
 )
 PRECISION = Option(
     "float32",
-    "dtype policy of Keras; a mixed one computes in 16 bits and keeps float32 weights",
+    "dtype policy of Keras; a mixed policy computes in 16 bits with float32 weights",
     words=PRECISIONS,
     name="precision",
 )
@@ -279,7 +282,9 @@ STRATEGY = Option(
     words=STRATEGIES,
 )
 REMATERIALIZE = Option(
-    False, "recompute the blocks in the backward pass: saves memory, takes longer"
+    False,
+    "gradient checkpointing: recompute the blocks in the backward pass; saves memory, "
+    "takes longer",
 )
 SAVE_EVERY = Option(
     500,
@@ -289,17 +294,17 @@ SAVE_EVERY = Option(
     most=INT32,
 )
 KEEP = Option(
-    2, "newest checkpoints that are kept", unit="checkpoints", least=1, most=INT32
+    2, "number of newest checkpoints to keep", unit="checkpoints", least=1, most=INT32
 )
 ON_NONFINITE = Option(
     "stop",
-    "what to do if the loss or a gradient is not finite: stop names the rows and ends "
-    "the run, skip leaves out the update",
+    "what to do if the loss or a gradient is not finite: stop ends the run and names "
+    "the rows, skip leaves out the update",
     words=("stop", "skip"),
 )
 MASK_RATE = Option(
     0.15,
-    "share of the tokens to predict, special tokens not counted",
+    "share of the tokens to predict, without special tokens",
     unit="share",
     above=0,
     most=1,
@@ -313,24 +318,24 @@ MASK_SHARE = Option(
 )
 RANDOM_SHARE = Option(
     0.1,
-    "share of the predicted tokens that become a random token; the rest stays",
+    "share of the predicted tokens that become a random token; the rest is unchanged",
     unit="share",
     least=0,
     most=1,
 )
 MASK_UNIT = Option(
     "piece",
-    "what is masked as a whole: a piece, a word (whole-word masking), or an ngram of "
-    "up to three words",
+    "unit of masking: a piece, a word (whole-word masking), or an ngram of up to three "
+    "words",
     words=UNITS,
 )
 
 
-# Checks of values that are no field of a config.
+# Checks of values that are not fields of a config.
 
 
 def is_whole_number(value: Any, least: int, most: int = LARGEST) -> bool:
-    """Say whether a value is an integer of a range, and no boolean."""
+    """Return whether a value is an integer within a range, and not a boolean."""
     return Option(kind=int, least=least, most=most).accepts(value)
 
 
@@ -349,20 +354,20 @@ def check_number(
 
 
 def check_share(name: str, value: Any, *, above_zero: bool = False) -> None:
-    """Raise ConfigError unless a setting is a number from 0, or above it, to 1."""
+    """Raise ConfigError unless a setting is a share: from 0, or above 0, to 1."""
     low: dict[str, Any] = {"above": 0} if above_zero else {"least": 0}
     Option(name=name, kind=float, most=1, **low).check(value)
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Raise ConfigError unless a setting is one of those that are allowed."""
+    """Raise ConfigError unless a setting is one of the allowed words."""
     choices = tuple(allowed)
     words = tuple(str(choice) for choice in choices if choice is not None)
     Option(name=name, words=words, may_be_none=None in choices).check(value)
 
 
 def check_mask_shares(mask_share: Any, random_share: Any) -> None:
-    """Raise ConfigError unless both are shares and at most 1 together."""
+    """Raise ConfigError unless both are shares with a sum of at most 1."""
     check_share("mask_share", mask_share)
     check_share("random_share", random_share)
     if mask_share + random_share > 1 + 1e-9:
@@ -379,25 +384,25 @@ def _plain(number: float) -> str:
 
 POOLINGS = ("mean", "cls", "max")
 COMBINATIONS = ("sum", "concat", "weighted")
-# 0 is the embedding layer, L the last block; negative numbers count from the end.
+# 0 is the embedding layer, L the last block. Negative numbers count from the end.
 NAMED_LAYERS: dict[str, tuple[int, ...]] = {
     "embeddings": (0,),
     "last": (-1,),
     "second-to-last": (-2,),
     "last-four": (-4, -3, -2, -1),
 }
-ALL = "all"  # blocks 1 to L, whatever L is
+ALL = "all"  # blocks 1 to L, for any L
 Layers = tuple[int, ...] | str
 
 
 def parse_layers(value: str | int | Sequence[int]) -> Layers:
-    """Return a choice of layers as numbers, or `all`.
+    """Return a selection of layers as numbers, or `all`.
 
     Args:
-        value: a name of `NAMED_LAYERS`, `all`, one number, several, or `1,2,3`.
+        value: a name of `NAMED_LAYERS`, `all`, one number, several numbers, or `1,2,3`.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: the value has another form.
     """
     if value == ALL:
         return ALL
@@ -417,10 +422,10 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
 
 
 def resolve_layers(layers: Layers, num_hidden_layers: int) -> tuple[int, ...]:
-    """Return the places of the layers in `hidden_states`, each from 0 to L.
+    """Return the indices of the layers in `hidden_states`, each from 0 to L.
 
     Raises:
-        ConfigError: the encoder has no such layer, or one is named twice.
+        ConfigError: the encoder does not have such a layer, or one is named twice.
     """
     if isinstance(layers, str):
         return tuple(range(1, num_hidden_layers + 1))

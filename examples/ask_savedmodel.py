@@ -1,12 +1,12 @@
-"""Ask an exported SavedModel of any task, without bert_keras and without Keras.
+"""Query an exported SavedModel of any task, without bert_keras and without Keras.
 
     python examples/ask_savedmodel.py saved_models/emails/1 "first text" "second text"
 
-Prints one JSON object a text: its inputs and every answer of the graph, by name. Like a
-server, it loads TensorFlow and the libraries of tensorflow-text's ops, nothing else. A
-model that reads several texts, such as question and context, is asked with as many for
-each row, in the order that `assets.extra/answers.json` has; where the last one is a
-list, such as the choices of a context, all texts are one row.
+Prints one JSON object per row: its inputs and every output of the graph, by name. Like
+a server, it only loads TensorFlow and the libraries of tensorflow-text's ops. If the
+model reads several texts, such as question and context, give that many for each row, in
+the order in `assets.extra/answers.json`. If the last one is a list, such as the choices
+of a context, all texts form one row.
 """
 
 import importlib.util
@@ -17,9 +17,9 @@ from pathlib import Path
 
 
 def load_tensorflow():
-    """Import TensorFlow and the ops of tensorflow-text, not the package, in silence."""
+    """Import TensorFlow and tensorflow-text's ops, not its package, silently."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Some notes are printed before any setting is read; Python's own lines still show.
+    # Some log lines ignore all settings: only Python's own stderr is shown.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     import tensorflow as tf
@@ -34,7 +34,7 @@ def load_tensorflow():
 
 
 def rows_of(texts: list[bytes], specs: list) -> list[list]:
-    """Return the texts of each row, one an input; the last may be a list of texts."""
+    """Return the texts of each row, one per input; the last may be a list of texts."""
     count = len(specs)
     if specs[-1].shape.rank == 2 and len(texts) >= count:
         return [[*texts[: count - 1], texts[count - 1 :]]]
@@ -45,16 +45,16 @@ def rows_of(texts: list[bytes], specs: list) -> list[list]:
 
 
 def plain(value):
-    """Return a value that JSON can have; bytes that are not UTF-8 get a sign."""
+    """Return a JSON-compatible value; bytes that are not UTF-8 are replaced."""
     if isinstance(value, list):
         return [plain(each) for each in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def main(folder: str, texts: list[str]) -> None:
-    tf = load_tensorflow()
     if not (Path(folder) / "saved_model.pb").is_file():
         sys.exit(f"{folder}: must be one version of a SavedModel, such as {folder}/1")
+    tf = load_tensorflow()
     serve = tf.saved_model.load(folder).signatures["serving_default"]
     inputs = serve.structured_input_signature[1]
     described = Path(folder) / "assets.extra" / "answers.json"

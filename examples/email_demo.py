@@ -1,10 +1,10 @@
-"""The main job from end to end: e-mails in a file to a served SavedModel.
+"""The main workflow from end to end: from a file of e-mails to a SavedModel.
 
     make demo            (or: python examples/email_demo.py)
 
 Fine-tunes the pretrained all-MiniLM-L6-v2 on `examples/data/emails`, scores it, exports
-it, and asks the export in a fresh process. Each step is a command of the command line,
-printed before it runs; at the end it says where everything lies.
+it, and queries the export in a fresh process. Each step is a command that is printed
+before it runs. The last lines are the paths of all outputs.
 """
 
 import shlex
@@ -28,7 +28,7 @@ QUESTIONS = [
 
 
 def run(*command: object) -> str:
-    """Run a command, show it, and return the last line of what it answers."""
+    """Print a command, run it, and return the last line of its output."""
     words = [str(word) for word in command]
     print(f"\n$ {shlex.join(words)}", flush=True)
     done = subprocess.run(
@@ -54,7 +54,7 @@ def main() -> None:
     run("bert-keras", *train, "--learning-rate", 2e-4)
     run("bert-keras", "evaluate", MODEL, DATA / "test.csv")
     version = run("bert-keras", "export", MODEL, EXPORTS)
-    # A process that knows TensorFlow and the text ops alone, as a server does.
+    # A process that only loads TensorFlow and the text ops, like a server.
     run("python", HERE / "ask_savedmodel.py", version, *QUESTIONS)
     print(f"\ndone in {time.perf_counter() - started:.0f} s")
     print(f"SavedModel    {version}")

@@ -1,13 +1,13 @@
-"""The words that fit at a [MASK], before and after learning from 140 sentences.
+"""Fill in masks before and after training on 140 sentences.
 
     python examples/fill_mask.py [ENCODER_FOLDER]
 
 ENCODER_FOLDER is any BERT; one with a masked-LM head (bert-base-uncased, Google's
-checkpoints) answers well at once. The default, all-MiniLM-L6-v2, is a sentence encoder
-without such a head: it starts with a random one, and what it knows afterwards is what
-the weather forecasts of `examples/data/weather` taught it. Prints accuracy and
-perplexity at hidden words of 60 other forecasts (which choose the epoch, too), and
-answers, before and after:
+checkpoints) answers well without training. The default, all-MiniLM-L6-v2, is a sentence
+encoder without such a head: the head starts with random weights and learns only from
+the weather forecasts of `examples/data/weather`. Prints accuracy and perplexity at the
+masked words of 60 other forecasts (which also select the best epoch), and the answers
+before and after training:
 
     before: accuracy 0.00, perplexity 102,847
       ...
@@ -51,7 +51,7 @@ def main(encoder: str) -> None:
         batch_size=8,
         learning_rate=5e-4,
         max_length=32,
-        freeze_layers=1,  # word vectors, most of the weights, stay as they are
+        freeze_layers=1,  # freezes the word embeddings, most of the weights
     )
     task = MaskedLM(top_k=4)
     show("before", Predictor(new_model(task, encoder, config)))

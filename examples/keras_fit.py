@@ -1,10 +1,10 @@
-"""`model.compile` and `model.fit` in your own code, strings in.
+"""`model.compile` and `model.fit` in your own code, on strings.
 
     python examples/keras_fit.py ENCODER_FOLDER
 
-Learns from `examples/data/ratings`: fewer than three stars are bad, more are good.
-Prints the accuracy on 49 other reviews before and after, and the probabilities of two
-new texts. With all-MiniLM-L6-v2, in about 20 seconds on two cores:
+Trains on `examples/data/ratings`: fewer than three stars are bad, more are good.
+Prints the accuracy on 49 other reviews before and after training, and the probabilities
+of two new texts. With all-MiniLM-L6-v2, in about 20 seconds on two cores:
 
     accuracy before 0.49  after 0.86
     ('bad', 'good') [[0.0, 1.0], [1.0, 0.0]]

@@ -1,19 +1,19 @@
-"""Several classes at once: what does a restaurant's guest talk about?
+"""Several classes for one text: what does a restaurant's guest talk about?
 
     python examples/multi_label.py ENCODER_FOLDER
 
-Trains on `examples/data/reviews`, whose rows have any of the classes food, place, price
-and service, or none, with commas between. Prints the scores of 62 test rows before and
-after, the threshold of each class, and the answers to three new texts. With
-all-MiniLM-L6-v2, in about 40 seconds on two cores:
+Trains on `examples/data/reviews`, whose rows have any number of the classes food,
+place, price and service, separated by commas. Prints the scores on 62 test rows before
+and after training, the threshold of each class, and the answers for three new texts.
+With all-MiniLM-L6-v2, in about 40 seconds on two cores:
 
     micro_f1     before 0.36  after 0.85
     macro_f1     before 0.28  after 0.85
     exact_match  before 0.11  after 0.68
-    food     is answered from 0.18 on
-    place    is answered from 0.67 on
-    price    is answered from 0.20 on
-    service  is answered from 0.50 on
+    food     is predicted from 0.18
+    place    is predicted from 0.67
+    price    is predicted from 0.20
+    service  is predicted from 0.50
     food, service   The soup was wonderful and the waiter a gentleman.
     price           Nice cellar, but they want fifteen euros for a beer.
     nothing         We came back on Thursday.
@@ -45,7 +45,7 @@ for name in ("micro_f1", "macro_f1", "exact_match"):
     print(f"{name:<12} before {before[name]:.2f}  after {after:.2f}")
 task = result.model.task
 for name, threshold in zip(task.classes, task.thresholds, strict=True):
-    print(f"{name:<8} is answered from {threshold:.2f} on")
+    print(f"{name:<8} is predicted from {threshold:.2f}")
 answers = Predictor(result.model).predict(TEXTS)
 for text, answer in zip(TEXTS, answers, strict=True):
     print(f"{', '.join(answer['labels']) or 'nothing':<15} {text}")

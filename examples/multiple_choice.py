@@ -1,10 +1,10 @@
-"""Choose what happens next, train on 79 situations and export: multiple choice.
+"""Multiple choice: what happens next? Train on 79 situations and export the model.
 
     python examples/multiple_choice.py [ENCODER_FOLDER]
 
 ENCODER_FOLDER is any BERT; the default is all-MiniLM-L6-v2. Prints the accuracy on 60
-other situations of three choices (they choose the epoch, too), before and after, then
-the answers to two new questions, from the model folder and from the SavedModel:
+other situations with three choices (which also select the best epoch), before and after
+training, then the answers for two new situations, by the model and by the SavedModel:
 
     accuracy before training: 0.35
     accuracy after training:  0.80

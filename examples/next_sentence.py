@@ -1,13 +1,14 @@
-"""Does the second sentence follow the first? Pairs made of plain documents.
+"""Does the second sentence follow the first? Training on pairs from plain documents.
 
     python examples/next_sentence.py ENCODER_FOLDER
 
-Trains on `examples/data/stories`: a sentence a line, a blank line between documents.
-Half of the neighbours are kept, half get a second sentence of another document; three
-draws give more pairs than one. Prints the scores of 120 pairs of other documents (they
-choose the epoch, too), before and after, then the answers to two new pairs.
+Trains on `examples/data/stories`: one sentence per line, a blank line between
+documents. Half of the pairs are neighbours; in the other half, the second sentence is
+from another document. The pairs are drawn three times. Prints the scores on 120 pairs
+of other documents (which also select the best epoch) before and after training, then
+two answers.
 
-A checkpoint from BERT's pretraining has this head: it answers without any training.
+A checkpoint from BERT's pretraining has this head and answers without training:
 
     bert-keras predict CHECKPOINT_FOLDER --task next-sentence "I slept." "Then I woke."
 """

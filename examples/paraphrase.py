@@ -1,18 +1,18 @@
-r"""Do two questions ask the same? Rows of two texts, two test sets.
+r"""Do two questions ask the same? Classification of pairs, with two test sets.
 
     python examples/paraphrase.py ENCODER_FOLDER
 
-Trains a classifier of pairs on `examples/data/paraphrases`, with a temperature that is
-fitted on dev, and prints the accuracy and the calibration error of each set before and
-after, then the answers to two new pairs. With all-MiniLM-L6-v2, in about 70 seconds on
-two cores:
+Trains a classifier of pairs on `examples/data/paraphrases`, with a temperature fitted
+on dev. Prints the accuracy and the calibration error on each test set before and after
+training, then the answers for two new pairs. With all-MiniLM-L6-v2, in about 70 seconds
+on two cores:
 
     hotel  accuracy                    before 0.62  after 0.88
     hotel  expected_calibration_error  before 0.12  after 0.12
     clinic accuracy                    before 0.50  after 0.95
     clinic expected_calibration_error  before 0.01  after 0.04
 
-Entailment is the same task, on MNLI's files as they are:
+Entailment is the same task, on the original files of MNLI:
 
     bert-keras train classification --encoder ENCODER_FOLDER --output models/mnli \
         --train MNLI/train.tsv --dev MNLI/dev_matched.tsv \

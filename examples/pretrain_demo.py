@@ -1,11 +1,11 @@
-"""From text files to a new BERT, on real English that is on any machine.
+"""From text files to a new BERT, on English text that comes with Python.
 
     make pretrain-demo   (or: python examples/pretrain_demo.py [--steps 4000])
 
-Makes a corpus of the documentation that comes with Python, learns a vocabulary, writes
-the examples, pretrains a small BERT for some minutes, and fills in masks with a model
-that knows nothing and with the pretrained one. Each step is a command, printed before
-it runs; pretraining that was stopped goes on where it was.
+Builds a corpus from Python's documentation, learns a vocabulary, writes the pretraining
+data, pretrains a small BERT for some minutes, and fills in masks with a randomly
+initialized model and with the pretrained one. Each step is a command that is printed
+before it runs; an interrupted pretraining run resumes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import bert_keras as bk
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parent / "models" / "pretrain_demo"
 SIZE = "2/128/2"
-# No dropout: it sees each text a few times. So small a model starts faster from 0.08.
+# No dropout: each text is seen only a few times. Small models learn faster with 0.08.
 SETTINGS = "hidden_dropout_prob=0 attention_probs_dropout_prob=0 initializer_range=0.08"
 SENTENCES = [
     "Return a new [MASK] with the same elements.",
@@ -37,7 +37,7 @@ def show(title: str, predictor: bk.Predictor) -> None:
 
 
 def new_model(vocabulary: Path) -> bk.Predictor:
-    """Return a model of random weights."""
+    """Return a model with random weights."""
     tokenizer = bk.WordPieceTokenizer.from_folder(vocabulary)
     sizes = bk.BertConfig.from_preset(SIZE, vocab_size=tokenizer.vocab_size)
     encoder = bk.BertEncoder(sizes, pooler=False, seed=0)
@@ -59,7 +59,7 @@ def main() -> None:
         run("bert-keras", "vocab", train, "--size", 6000, "--output", vocabulary)
     data = ["--vocab", vocabulary, "--form", "text", "--masking", "dynamic"]
     data += ["--max-length", 64]
-    for text, rate in ((train, 0.5), (held_out, 0.15)):  # more masks teach more a step
+    for text, rate in ((train, 0.5), (held_out, 0.15)):  # more masks to learn from
         output = ["--mask-rate", rate, "--output", WORK / f"data_{text.stem}"]
         run("bert-keras", "pretraining-data", text, *data, *output)
     pretrain = ["--data", WORK / "data_train", "--held-out", WORK / "data_held_out"]

@@ -1,10 +1,10 @@
-"""Real English without a download: the documentation that comes with Python.
+"""An English corpus without a download: the documentation that comes with Python.
 
     python examples/python_corpus.py FOLDER
 
-Writes `train.txt` and `held_out.txt`, a paragraph a line and a blank line between
-documents: the topics of `help()`, and of each installed module the prose of its
-docstrings (read, never run). One document of fifty is held out.
+Writes `train.txt` and `held_out.txt`, one paragraph per line and a blank line between
+documents: the topics of `help()`, and the prose in the docstrings of each installed
+module (which is parsed, never run). One document in fifty is held out.
 """
 
 import ast
@@ -15,12 +15,12 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-HELD_OUT = 50  # one document of so many
+HELD_OUT = 50  # one document in this many
 SECTIONS = ("Args:", "Returns:", "Raises:", "Parameters", "Examples", "Example:")
 
 
 def documents() -> Iterator[tuple[str, str]]:
-    """Yield package, or `python`, and document, a paragraph a line."""
+    """Yield the package, or `python`, and a document, one paragraph per line."""
     from pydoc_data.topics import topics
 
     yield from (("python", prose(topics[name])) for name in sorted(topics))
@@ -34,10 +34,10 @@ def documents() -> Iterator[tuple[str, str]]:
 
 
 def docstrings(path: Path) -> list[str]:
-    """Return the docstrings of a module, in their order."""
+    """Return the docstrings of a module, in order."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old escapes in strings
+            warnings.simplefilter("ignore")  # invalid escapes in old strings
             tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []
@@ -59,7 +59,7 @@ def prose(text: str) -> str:
 
 
 def write_corpus(folder: Path, characters: int = 8_000_000) -> dict[int, list[str]]:
-    """Write the files; returns checksum to package and document, each once."""
+    """Write the files; return {checksum: [package, document]}, without duplicates."""
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[int, list[str]] = {}
     for origin, text in documents():

@@ -1,12 +1,12 @@
-"""Questions in SQuAD's format to a served SavedModel that cuts answers out of texts.
+"""Extractive question answering, from a file in SQuAD's format to a SavedModel.
 
     python examples/question_answering.py [ENCODER_FOLDER]
 
 Fine-tunes an encoder, by default all-MiniLM-L6-v2, on `examples/data/questions`,
-exports it, and asks the SavedModel about a passage that is new to it, alone and far
-down in a long text. Prints the scores on 84 questions about other passages than those
-of training (they choose the epoch, too), before and after, then question, answer, its
-characters and its probability.
+exports it, and asks the SavedModel about an unseen passage, alone and inside
+a long text. Prints the scores on 84 questions about unseen passages (which also select
+the best epoch) before and after training, then each question with its answer, the
+character offsets of the answer and its probability.
 """
 
 import sys

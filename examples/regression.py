@@ -3,9 +3,9 @@ r"""A number for a text: how many stars would the writer give?
     python examples/regression.py ENCODER_FOLDER
 
 Trains on 75 reviews of `examples/data/ratings` (1 to 5 stars) and prints the
-correlations and the error in stars on 60 others (they choose the epoch, too), before
-and after, then the answers to three new texts. With all-MiniLM-L6-v2, in about 45
-seconds on two cores:
+correlations and the error in stars on 60 others (which also select the best epoch)
+before and after training, then the answers for three new texts. With all-MiniLM-L6-v2,
+in about 45 seconds on two cores:
 
     spearman                 before  0.03  after  0.75
     pearson                  before  0.00  after  0.76
@@ -14,7 +14,7 @@ seconds on two cores:
     3.8 stars  It is a table. It stands.
     1.6 stars  Never again, it burst on the second evening.
 
-The same for two texts, on the file of the STS benchmark as it is:
+The same for pairs of texts, on the original files of the STS benchmark:
 
     bert-keras train regression --encoder ENCODER_FOLDER --output models/similarity \
         --train STS-B/train.tsv --dev STS-B/dev.tsv \

@@ -1,11 +1,12 @@
-"""Search by meaning, before and after training on the words of your own house.
+"""Semantic search before and after training on your own vocabulary.
 
     python examples/semantic_search.py [ENCODER]
 
-ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`, which embeds well
-from the start. But it cannot know that the staff of this railway say "pram" for the
-catering trolley. Trains on 120 trouble reports with the page of the manual that helps,
-scores 60 others and finds the pages for three, before and after, and exports the model:
+ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`, which already
+embeds well. But it cannot know that the staff of this railway say "pram" for the
+catering trolley. Trains on 120 trouble reports and the manual page that solves each.
+Scores 60 others and finds pages for three, before and after training, and exports the
+model:
 
     before training: accuracy_at_1 0.30, mrr 0.46
       the pram never arrived, so no tea today
@@ -64,7 +65,7 @@ def main(encoder: str) -> None:
     after = load_embedder(result.folder)
     show("after", after)
     version = bert_keras.export_model(after.model, EXPORTS)
-    print(f"\nmodel folder  {result.folder} (sentence-transformers opens it, too)")
+    print(f"\nmodel folder  {result.folder} (also opens in sentence-transformers)")
     print(f"SavedModel    {version}")
 
 

@@ -1,11 +1,11 @@
-"""Train a summarizer on articles with summaries, and let it read one that is new.
+"""Train a summarizer on articles with summaries, and summarize a new article.
 
     python examples/summarization.py ENCODER_FOLDER
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
-`pip install 'bert_keras[summarization]'`. Prints the ROUGE of the sentences it chooses
-from 24 new articles, before and after, that of their first two sentences and of the
-best two there are, then a summary. With all-MiniLM-L6-v2, in about 55 seconds on two
+`pip install 'bert_keras[summarization]'`. Prints the ROUGE of the sentences that it
+selects from 24 test articles before and after training, that of the first two sentences
+and of the best two, then a summary. With all-MiniLM-L6-v2, in about 55 seconds on two
 cores:
 
     before    rouge1 0.283  rouge2 0.167  rougeLsum 0.267
@@ -40,7 +40,7 @@ def main(encoder: str) -> None:
         epochs=6,
         batch_size=4,
         learning_rate=2e-4,
-        dev_share=0.15,  # eleven articles choose the best epoch
+        dev_share=0.15,  # eleven articles, which select the best epoch
         max_length=192,  # longer articles become windows of whole sentences
     )
     task = Summarization(max_sentences=2)

@@ -1,11 +1,11 @@
-"""Names of persons, places and companies in sentences, from CoNLL to a SavedModel.
+"""Named-entity recognition, from CoNLL files to a SavedModel.
 
     python examples/token_classification.py [ENCODER_FOLDER]
 
 Fine-tunes an encoder (by default the pretrained all-MiniLM-L6-v2) on
-`examples/data/entities`, prints entity F1 on 64 test sentences before and after,
-exports the model, and asks the export: plain sentences in, entities with their places
-out; words of your own in, a tag for each out. The scores with the default encoder:
+`examples/data/entities`, prints entity F1 on 64 test sentences before and after
+training, exports the model, and queries the export: entities with their offsets for
+plain sentences, and a tag for each word of split sentences. With the default encoder:
 
     F1 before training 0.09, after 0.89
       company  F1 0.81 of 23
@@ -68,7 +68,7 @@ def main() -> None:
         for text, kind, start, end, score in zip(
             *(found[key][row].numpy() for key in keys), strict=True
         ):
-            if text:  # shorter lists are filled up
+            if text:  # shorter lists are padded
                 print(f"  {start}-{end} {kind.decode()} {text.decode()} {score:.2f}")
     words = ["Anna", "works", "in", "Rio"]
     tags = served.signatures["words"](words=tf.constant([words]))["tags"][0].numpy()

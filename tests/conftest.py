@@ -59,6 +59,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
+@pytest.fixture
+def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `load` give the same predictor for a folder, whose graphs are traced once."""
+    from bert_keras.inference import predictor
+
+    loaded, load = {}, predictor.load
+
+    def load_or_reuse(folder: Any, **settings: Any) -> Any:
+        key = (os.fspath(folder), repr(settings))
+        if key not in loaded:
+            loaded[key] = load(folder, **settings)
+        return loaded[key]
+
+    monkeypatch.setattr(predictor, "load", load_or_reuse)
+
+
 @pytest.fixture(scope="session")
 def rows() -> list[tuple[str, str]]:
     """Return twelve short texts of three classes, each with its class."""

@@ -73,7 +73,7 @@ def test_task_example_runs(
     ("name", "part"),
     [
         ("paraphrase", "clinic expected_calibration_error"),
-        ("multi_label", "service  is answered from"),
+        ("multi_label", "service  is predicted from"),
         ("next_sentence", "expected_calibration_error"),
         ("regression", "stars  Never again"),
     ],

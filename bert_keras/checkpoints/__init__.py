@@ -1,8 +1,8 @@
-"""Files to {canonical name: array}: find what a folder or a hub name holds, read it.
+"""Map the files of a folder or hub name to {canonical name: array}.
 
 Read `formats`, `huggingface`, `matching`, `checkpoint`, `names`, in that order; the
-other formats are a file each. Nothing here knows a model class, and TensorFlow is
-imported to write its formats alone.
+other formats have a file each. This room uses no model class, and imports TensorFlow
+only to write TensorFlow's formats.
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ _PLACES = {
     "write_model_garden": "model_garden",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -52,7 +52,7 @@ class StoredTensor(abc.ABC):
         """Yield the rows of the first axis in blocks of a few MB, as stored."""
 
     def read(self, *, transpose: bool = False) -> np.ndarray:
-        """Return the values as float32 in C order; no more than a block is copied."""
+        """Return the values as float32 in C order; copies one block at a time."""
         array = _empty(self.shape[::-1] if transpose else self.shape)
         view = array.T if transpose else array
         # LazyArrays finds values that are not finite, also those that overflow here.
@@ -127,16 +127,16 @@ class Checkpoint:
         path: the folder.
         origin: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
         config: the sizes; its `hidden_act` is what the checkpoint's makers computed.
-        raw_config: the whole parsed `config.json` or `bert_config.json`; of others,
-            what their files say in the words of a `config.json`.
-        arrays: canonical name to float32 array, read when asked for.
+        raw_config: the whole parsed `config.json` or `bert_config.json`; for other
+            formats, their settings under the keys of a `config.json`.
+        arrays: canonical name to float32 array, read on demand.
         notes: lines to tell the user, such as which activation was chosen.
         unrecognized: names in the file, as spelled there, that have no canonical name.
-        tokenizer: arguments of `WordPieceTokenizer` that stand among the weights,
-            where no file beside them tells.
+        tokenizer: arguments of `WordPieceTokenizer` that are stored among the weights,
+            for settings that no tokenizer file gives.
 
     Raises:
-        CheckpointError: our entry in the config is broken.
+        CheckpointError: our entry in the config is malformed.
     """
 
     path: Path
@@ -157,7 +157,7 @@ class Checkpoint:
 
     @property
     def own_entry(self) -> dict[str, Any]:
-        """Our entry in the config, see `own_entry`; empty where there is none."""
+        """Our entry in the config, see `own_entry`; empty if absent."""
         return self.raw_config.get(KEY) or {}
 
     @property
@@ -167,7 +167,7 @@ class Checkpoint:
 
 
 def _empty(shape: Shape) -> np.ndarray:
-    """Return float32 memory that TensorFlow takes as a tensor without a copy of it.
+    """Return float32 memory that TensorFlow uses as a tensor without copying it.
 
     Its tensors start at multiples of 64 bytes (`TF_NewTensor`).
     """
@@ -178,7 +178,7 @@ def _empty(shape: Shape) -> np.ndarray:
 
 
 def shapes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Shape]:
-    """Return the shapes of arrays by name; reads none that is lazy."""
+    """Return the shapes of arrays by name; reads no lazy array."""
     if isinstance(arrays, LazyArrays):
         return dict(arrays.shapes)
     return {name: np.shape(arrays[name]) for name in arrays}
@@ -214,7 +214,7 @@ def written(
     Args:
         folder: the folder it will stay in: `os.replace` needs the same disk.
         undo: deletes the file, if it is still there, when it closes.
-        write: writes the file of the path that it is given.
+        write: writes a file at the path that it receives.
     """
     path = folder / f".writing-{secrets.token_hex(8)}"
     undo.callback(path.unlink, missing_ok=True)
@@ -230,16 +230,16 @@ def listed(names: list[str], *, most: int = 4) -> str:
 
 
 def joined_heads(name: str, shape: Shape, heads: int, place: str) -> Shape:
-    """Return the canonical shape of a weight that is stored with an axis of heads.
+    """Return the canonical shape of a weight that is stored with a head axis.
 
     Args:
         name: its canonical name.
-        shape: as it is stored.
+        shape: the stored shape.
         heads: attention heads of the model.
         place: file and name there, for messages.
 
     Raises:
-        CheckpointError: the shape has other axes, or another number of heads.
+        CheckpointError: the number of axes or of heads is wrong.
     """
     axis = head_axis(name)
     if axis is None:
@@ -254,7 +254,7 @@ def joined_heads(name: str, shape: Shape, heads: int, place: str) -> Shape:
 
 
 def split_heads(name: str, array: np.ndarray, heads: int) -> np.ndarray:
-    """Return a weight with the axis of heads with which some formats store it.
+    """Split the head axis of a weight, as some formats store it.
 
     Args:
         name: its canonical name.
@@ -281,15 +281,15 @@ _PREPROCESSING = {
 
 
 def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str, Any]:
-    """Return our entry in a parsed config, empty where there is none.
+    """Return our entry in a parsed config, empty if absent.
 
     Args:
         raw: the config.
         positions: `max_position_embeddings` of the encoder; no row is longer.
-        place: the file or folder, for messages.
+        place: the file or folder, for error messages.
 
     Raises:
-        CheckpointError: it is of another format, or a value of another type.
+        CheckpointError: it has another format, or a value has the wrong type.
     """
     entry = raw.get(KEY)
     if entry is None:
@@ -316,7 +316,7 @@ def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str
                 "`max_length` and `length_multiple`, strings `truncation` and "
                 f"`layout`; received {shown({key: value})}"
             )
-    for key in ("max_length", "length_multiple"):  # both are lengths of rows
+    for key in ("max_length", "length_multiple"):  # both are row lengths
         if said.get(key, 0) > positions:
             raise CheckpointError(
                 f"{place}: `{key}` must be at most `max_position_embeddings`, "

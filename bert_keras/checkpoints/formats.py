@@ -1,13 +1,13 @@
-"""Where a checkpoint lies, which format it has, and what the format's code computes.
+"""Locate a checkpoint, find its format, and describe what that format's code computes.
 
-`resolve` returns the local folder of a path or of a name of the Hugging Face hub; in
-`one_revision` each name is resolved once. `read_checkpoint` takes the first format that
-recognizes the folder. Its module is loaded when its files are there: safetensors wait
-for no other reader.
+`resolve` returns the local folder of a path or of a Hugging Face Hub name; inside
+`one_revision` each name is resolved once. `read_checkpoint` uses the first format that
+recognizes the folder. The module of a format is imported only if the format's files
+are present.
 
 A `Dialect` holds the activations, LayerNorm and heads of a format's own code. A model
-is written in a format only if that code computes it; where the answers differ a little,
-or a head is left out, a note says so. Which names the weights have is in `names`.
+is written in a format only if that code can compute it; a note reports small
+differences in the outputs and heads that are left out. Weight names are in `names`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _POOLING = "1_Pooling"
 class Format(NamedTuple):
     """How one format is recognized and read.
 
-    `find(place)` returns what to read of a folder, or of the prefix of a TensorFlow
-    checkpoint; `None` where it is another format. `reader` is the name of the function
+    `find(place)` returns the path to read in a folder, or for a TensorFlow checkpoint's
+    prefix; `None` if it has another format. `reader` is the name of the function
     in `bert_keras.checkpoints.<module>` that reads it.
     """
 
@@ -47,17 +47,17 @@ class Format(NamedTuple):
 
 
 def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    """Open the checkpoint at a path; the files that are there tell the format.
+    """Open the checkpoint at a path; the files present determine the format.
 
     A hub name is resolved to one revision: pass on the checkpoint, not the name, so
-    that everything that is read comes from that revision.
+    that everything is read from that revision.
 
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
             `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of TF
-            Model Garden; a preset folder of KerasHub; a SavedModel of Model Garden's or
-            TF-Hub's kind, or the folder of an `encoder` and its `preprocess`; a hub
-            name `hf://owner/name[@revision]`; or a checkpoint, returned as it is.
+            Model Garden; a preset folder of KerasHub; a SavedModel of Model Garden or
+            of TF-Hub, or the folder of an `encoder` and its `preprocess`; a hub
+            name `hf://owner/name[@revision]`; or a checkpoint, returned unchanged.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or not a BERT.
@@ -85,7 +85,7 @@ def _module(name: str) -> Any:
 
 
 def _hub_encoder(folder: Path) -> Path | None:
-    """Return the SavedModel of TF-Hub's kind in a folder: itself or its `encoder`."""
+    """Return the TF-Hub SavedModel in a folder: the folder itself or its `encoder`."""
     if _holds(folder, _CONFIG) or not _holds(folder, _GRAPH, f"encoder/{_GRAPH}"):
         return None
     saved_model: Path | None = _module("tf_hub").find_encoder(folder)
@@ -103,7 +103,7 @@ def _saved_model(folder: Path) -> Path | None:
 
 
 def _object_based(place: Path) -> Path | None:
-    """Return the prefix of a checkpoint of TensorFlow 2."""
+    """Return the prefix of a TensorFlow 2 checkpoint."""
     prefix = _variables(place)
     if prefix is None or not _module("model_garden").is_object_based(prefix):
         return None
@@ -111,7 +111,7 @@ def _object_based(place: Path) -> Path | None:
 
 
 def _variables(place: Path) -> Path | None:
-    """Return the prefix of a TensorFlow checkpoint: as given, or that of a folder."""
+    """Return the prefix of a TensorFlow checkpoint: as given, or found in a folder."""
     if not os.path.isdir(place):
         return place
     if not any(place.glob("*ckpt*.index")):
@@ -128,7 +128,7 @@ def _config(folder: Path) -> Path | None:
     return folder if _holds(folder, _CONFIG) else None
 
 
-# In this order: what a folder holds beside safetensors does not count.
+# In this order: other formats next to safetensors are ignored.
 FORMATS = (
     Format(_hub_encoder, "tf_hub", "read_tf_hub"),
     Format(_safetensors, "huggingface", "read_huggingface"),
@@ -145,7 +145,7 @@ def _holds(folder: Path, *files: str) -> bool:
 
 
 def _hint(folder: Path) -> str:
-    """Return which folders below hold one, as in old ones of sentence-transformers."""
+    """Return a hint at subfolders with one, as in old sentence-transformers models."""
     found = sorted(path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
     found = [name for name in found if name != _POOLING]
     return f"; a folder in it may: {listed(found)}" if found else ""
@@ -160,16 +160,17 @@ _HEADS = {NEXT_SENTENCE: "next-sentence", ANSWERS: "question-answering"}
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """What the code of one format computes.
+    """What one format's own code computes.
 
     Args:
         code: whose code, for messages.
-        activations: our name of each activation to its own. All compute gelu by the
-            tanh form, our `gelu_new`; the erf form, our `gelu`, is written with a note.
-        heads: scopes of the heads that it has.
-        left_out: scopes of heads that are dropped with a note. Other weights that it
-            does not have are refused by `names`.
-        epsilon: of LayerNorm, which no config of these formats changes.
+        activations: our name of each activation to the format's name. Every format
+            computes gelu by the tanh form, our `gelu_new`; the erf form, our `gelu`, is
+            written with a note.
+        heads: scopes of the heads that the format has.
+        left_out: scopes of heads that are dropped with a note; `names` rejects other
+            weights that the format lacks.
+        epsilon: LayerNorm's, which no config of these formats can change.
     """
 
     code: str
@@ -182,7 +183,7 @@ class Dialect:
         """Return notes on what this code computes differently.
 
         Raises:
-            CheckpointError: it has no such computation.
+            CheckpointError: that code cannot compute this model.
         """
         if sizes.is_decoder:
             raise CheckpointError(f"{self.code} has no causal attention (`is_decoder`)")
@@ -195,7 +196,7 @@ class Dialect:
         if sizes.hidden_act == "gelu":
             notes.append(
                 f"{self.code} computes gelu by its tanh form, this model by erf: "
-                "there its outputs differ a little"
+                "there its outputs differ slightly"
             )
         if sizes.layer_norm_eps != self.epsilon:
             notes.append(
@@ -259,7 +260,7 @@ HUB_FILES = (
     "assets/vocab.txt",
     "assets.extra/*",
 )
-# Fetched only where there are no others: most repositories that have both hold each
+# Fetched only if there are no others: repositories that have both usually hold each
 # weight twice.
 HUB_PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 _WEIGHTS = (
@@ -279,13 +280,13 @@ _HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """Return the local folder of a path or hub name; fetches from the hub if need be.
+    """Return the local folder of a path or hub name; fetches from the hub if needed.
 
     Args:
-        path: as in `read_checkpoint`; of a checkpoint prefix, the folder it stands in.
+        path: as in `read_checkpoint`; for a checkpoint prefix, its folder.
 
     Raises:
-        CheckpointError: there is no such folder, or the hub cannot give it.
+        CheckpointError: the folder does not exist, or the hub cannot provide it.
     """
     text = os.fspath(path)
     if text.startswith(_HUB):
@@ -312,7 +313,7 @@ def given_prefix(text: str) -> Path | None:
 
 @contextlib.contextmanager
 def one_revision() -> Iterator[None]:
-    """Resolve each hub name once within, so that several runs start from the same."""
+    """Resolve each hub name once within, so that runs share one revision."""
     token = _RESOLVED.set({})
     try:
         yield
@@ -343,8 +344,8 @@ def _fetched(name: str) -> Path:
         return folder
     from bert_keras.checkpoints.pickled_file import check_torch
 
-    check_torch(f"{name}: has no weights but perhaps pytorch_model.bin, which")
-    # The hub's cache names a snapshot after its commit: the weights are of the same.
+    check_torch(f"{name}: has no weights except perhaps pytorch_model.bin, which")
+    # The hub's cache names a snapshot after its commit: take the weights of that one.
     if _COMMIT.fullmatch(folder.name):
         revision = folder.name
     return _snapshot(name, repository, revision, (*HUB_FILES, *HUB_PICKLES))
@@ -353,14 +354,14 @@ def _fetched(name: str) -> Path:
 def _snapshot(
     name: str, repository: str, revision: str | None, files: tuple[str, ...]
 ) -> Path:
-    """Return the local snapshot of a hub repository with these files of it."""
+    """Return the local snapshot of a hub repository with these of its files."""
     from huggingface_hub import snapshot_download  # only for hub names: it is slow
 
     try:
         folder = snapshot_download(
             repository, revision=revision, allow_patterns=list(files)
         )
-    except Exception as error:  # of the hub, its HTTP library or the disk
+    except Exception as error:  # from the hub, its HTTP library or the disk
         raise CheckpointError(
             f"{name}: cannot be fetched from the Hugging Face hub: "
             f"{type(error).__name__}: {one_line(error)}"
@@ -369,5 +370,5 @@ def _snapshot(
 
 
 def _holds_weights(folder: Path) -> bool:
-    """Say whether a folder holds weights that are not a pickle."""
+    """Return whether a folder holds weights that are not pickled."""
     return any(os.path.isfile(folder / name) for name in _WEIGHTS)

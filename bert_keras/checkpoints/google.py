@@ -2,7 +2,7 @@
 
 Source: https://github.com/google-research/bert (`modeling.py`, whose "gelu" is the tanh
 form; the releases hold `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`).
-Imports TensorFlow when it writes.
+TensorFlow is imported only for writing.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _KEYS = (
     "type_vocab_size",
     "vocab_size",
 )
-# Our key for what its word "gelu" hides: the erf form, if that is what is meant.
+# Our key for the erf form, which Google's "gelu" cannot express.
 _EXACT_ACTIVATION = "huggingface_hidden_act"
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], BertConfig, list[str]]:
-    """Return what a `bert_config.json` holds, the sizes it means, and notes.
+    """Return the content of a `bert_config.json`, its sizes, and notes.
 
     Raises:
         CheckpointError: the file is missing or broken.
@@ -72,14 +72,14 @@ def read_config(path: Path) -> tuple[dict[str, Any], BertConfig, list[str]]:
 def config_values(
     config: Mapping[str, Any], dialect: Dialect = formats.GOOGLE
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what `bert_config.json` holds, and notes on what it cannot say.
+    """Return the content of `bert_config.json`, and notes on what it cannot express.
 
     Args:
         config: the whole of a `config.json`.
-        dialect: of the code that is to read it.
+        dialect: of the code that will read it.
 
     Raises:
-        CheckpointError: that code has no such computation.
+        CheckpointError: that code cannot compute this model.
         ConfigError: a size in `config` is out of range.
     """
     sizes = bert_config(config, path=Path(CONFIG))
@@ -113,12 +113,12 @@ FILES = frozenset(
 
 
 def find_prefix(folder: Path) -> Path | None:
-    """Return the prefix of the one checkpoint in a folder, or `None` if it has none.
+    """Return the prefix of the only checkpoint in a folder, or `None` if it has none.
 
-    `bert_model.ckpt` is taken before others.
+    `bert_model.ckpt` takes precedence.
 
     Raises:
-        CheckpointError: there are several, such as `model.ckpt-20`, `ckpt-40`.
+        CheckpointError: there are several, such as `model.ckpt-20` and `ckpt-40`.
     """
     found = sorted(path.with_suffix("") for path in folder.glob("*ckpt*.index"))
     if folder / PREFIX in found:
@@ -132,13 +132,13 @@ def find_prefix(folder: Path) -> Path | None:
 
 
 def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
-    """Open a TensorFlow 1 checkpoint; weights are read when asked for.
+    """Open a TensorFlow 1 checkpoint; weights are read on demand.
 
     Args:
-        prefix: the path before `.index`; `bert_config.json` stands beside it. Its
-            `hidden_act` "gelu" is the tanh form, `gelu_new` in our config: that is
-            what Google's code computes, where Hugging Face's "gelu" is the erf form
-            (a file of `write_google` may say that the erf form is meant).
+        prefix: the path before `.index`; `bert_config.json` is in the same folder. Its
+            `hidden_act` "gelu" is the tanh form, `gelu_new` in our config: Google's
+            code computes it so, while Hugging Face's "gelu" is the erf form (a file of
+            `write_google` may specify the erf form).
 
     Raises:
         CheckpointError: a file is missing or broken, or is not a BERT.
@@ -156,7 +156,7 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     for variable, _ in chosen.values():
         variable.check()
     if skipped:
-        notes.append(f"{skipped:,} values of the optimizer are passed over")
+        notes.append(f"{skipped:,} optimizer values are skipped")
 
     def read(name: str) -> np.ndarray:
         variable, transpose = chosen[name]
@@ -189,7 +189,7 @@ def write_google(
     `run_squad.py` write them. All weights are in memory at once.
 
     Args:
-        folder: made if absent; `convert` gives one that nobody sees before it is whole.
+        folder: created if absent; `convert` passes one that is hidden until complete.
         arrays: canonical name to array, canonical shape; each is read once.
         config: the whole of a `config.json`. Keys that Google's code does not
             use are kept: it ignores them, and `read_google` finds them.
@@ -199,7 +199,7 @@ def write_google(
 
     Raises:
         CheckpointError: Google's code has no such weight or computation, a value is
-            not finite, or the disk refuses.
+            not finite, or writing fails.
         ConfigError: a size in `config` is out of its range.
     """
     folder = Path(folder)
@@ -225,7 +225,7 @@ def write_google(
         )
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
-    for variable in read_index(prefix).values():  # what was written must open
+    for variable in read_index(prefix).values():  # the written file must open
         variable.check()
     return tuple(notes)
 
@@ -233,7 +233,7 @@ def write_google(
 def _sorted_out(
     variables: Mapping[str, Variable], *, prefix: Path
 ) -> tuple[dict[str, tuple[Variable, bool]], list[str], int]:
-    """Return canonical name to (variable, transpose); unrecognized names; skipped."""
+    """Return canonical name to (variable, transpose); unrecognized; number skipped."""
     chosen: dict[str, tuple[Variable, bool]] = {}
     unrecognized = []
     skipped = 0

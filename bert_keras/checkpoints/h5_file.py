@@ -1,8 +1,8 @@
-"""One HDF5 file of weights, as Keras writes it: its arrays by their path, and a writer.
+"""One HDF5 weights file as Keras writes it: its arrays by path, and a writer.
 
-A file is untrusted data, so little of HDF5 is allowed: groups, and arrays that are
+A file is untrusted data, so only part of HDF5 is accepted: groups, and arrays that are
 contiguous in the file itself. No links, no other files, no compression (a small file
-could ask for any amount of memory). Source: Keras `saving_lib.py`, which writes nothing
+could claim any amount of memory). Source: Keras `saving_lib.py`, which writes nothing
 else. Imports h5py, which Keras requires, when used.
 """
 
@@ -23,21 +23,21 @@ from bert_keras.errors import CheckpointError
 _MOST_GROUPS = 100_000  # BERT-large has about 1,000
 _DEEPEST = 12
 _BLOCK_BYTES = 4 << 20
-# What h5py and the library below it raise for files that are broken.
+# What h5py and the HDF5 library raise for broken files.
 _BROKEN = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError)
 
 
 class StoredArray:
-    """Where one array stands: its file and path, its shape, whether it is bfloat16."""
+    """One array in a file: file, path, shape, and whether it is bfloat16."""
 
     def __init__(self, file: Path, path: str, shape: Shape) -> None:
         self.file, self.path, self.shape = file, path, shape
 
     def check(self) -> None:
-        """Raise a CheckpointError unless it holds floating-point values, in one piece.
+        """Raise a CheckpointError unless it holds contiguous floating-point values.
 
-        The place of the values is compared with the size of the file, so that a false
-        shape costs no memory.
+        The position of the values is checked against the file size, so a false shape
+        costs no memory.
         """
         with self._dataset() as dataset:
             kind = dataset.dtype
@@ -57,11 +57,11 @@ class StoredArray:
             if not whole or not wanted or place is None or place + wanted > size:
                 raise CheckpointError(
                     f"{self.file}: {self.path} of shape {list(self.shape)} must lie in "
-                    "one piece in the file itself; it does not, or is cut off"
+                    "one piece in the file itself; it does not, or is truncated"
                 )
 
     def read(self) -> np.ndarray:
-        """Return the values as float32 in C order; no more than a block is copied."""
+        """Return the values as float32 in C order; copies one block at a time."""
         self.check()
         array = np.empty(self.shape, np.float32)
         with self._dataset() as dataset, np.errstate(all="ignore"):
@@ -76,7 +76,7 @@ class StoredArray:
 
     @contextlib.contextmanager
     def _dataset(self) -> Iterator[Any]:
-        """Open the file, and the array in it, which must be what it was."""
+        """Open the file and its array, which must be unchanged."""
         with _opened(self.file) as file:
             found = file[self.path]
             if tuple(getattr(found, "shape", None) or ()) != self.shape:
@@ -85,7 +85,7 @@ class StoredArray:
 
 
 def _is_bfloat16(dataset: Any) -> bool:
-    """Say whether two opaque bytes are bfloat16, as Keras notes it beside them."""
+    """Return whether two opaque bytes are bfloat16, by Keras's attribute."""
     return dataset.dtype.str == "|V2" and dataset.attrs.get("dtype") == "bfloat16"
 
 
@@ -99,7 +99,7 @@ def _values(dataset: Any, rows: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file; a broken one is a CheckpointError."""
+    """Open an HDF5 file; a broken one raises a CheckpointError."""
     import h5py
 
     try:
@@ -108,7 +108,9 @@ def _opened(path: Path) -> Iterator[Any]:
     except _BROKEN as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{path}: broken or cut off: {one_line(error)}") from None
+        raise CheckpointError(
+            f"{path}: broken or truncated: {one_line(error)}"
+        ) from None
 
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:
@@ -129,7 +131,7 @@ def stored_arrays(path: Path) -> dict[str, StoredArray]:
             for key in group:
                 seen += 1
                 if seen > _MOST_GROUPS or depth > _DEEPEST:
-                    raise CheckpointError(f"{path}: holds too many groups, or too deep")
+                    raise CheckpointError(f"{path}: holds too many or too deep groups")
                 inner = f"{place}/{key}".lstrip("/")
                 if not isinstance(group.get(key, getlink=True), h5py.HardLink):
                     raise CheckpointError(
@@ -153,8 +155,8 @@ def write_arrays(
     """Write a whole file of arrays; each is read once and released.
 
     Args:
-        path: the file, which must not be there.
-        places: the paths of the arrays; what stands before `:` is ignored.
+        path: the file, which must not exist.
+        places: the paths of the arrays; the part before `:` is ignored.
         values: returns the array of a place.
         extra: further places, and their arrays.
     """

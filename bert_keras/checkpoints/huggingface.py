@@ -1,7 +1,7 @@
 """Hugging Face folders: `config.json` and `model.safetensors`, read and written.
 
 Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`.
-`pytorch_model.bin` is read as data alone (`pickled_file`).
+`pytorch_model.bin` is read as data only (`pickled_file`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_h
 
 
 def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
-    """Open a Hugging Face folder; weights are read when asked for.
+    """Open a Hugging Face folder; weights are read on demand.
 
     Args:
         folder: holds `config.json`, and `model.safetensors` or the shards that
@@ -85,7 +85,7 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
 
 
 def check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
-    """Raise unless a config is that of a BERT that this package computes."""
+    """Raise unless a config describes a BERT that this package supports."""
     architectures = raw.get("architectures")
     if architectures is None:
         architectures = []
@@ -139,9 +139,7 @@ def _sharded(
     if not isinstance(index, dict) or not all(
         isinstance(shard, str) for shard in index.values()
     ):
-        raise CheckpointError(
-            f"{path}: `weight_map` must be an object of names to file names"
-        )
+        raise CheckpointError(f"{path}: `weight_map` must map names to file names")
     tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(index.values())):
         for name, tensor in stored(_shard(path, shard)).items():
@@ -160,9 +158,9 @@ def _sharded(
 
 
 def _shard(index: Path, name: str) -> Path:
-    """Return the path of a shard, which must stand in the folder of its index.
+    """Return the path of a shard, which must be in the folder of its index.
 
-    The hub's cache keeps files in `blobs` beside `snapshots` and links to them.
+    The hub's cache keeps files in `blobs` next to `snapshots` and links to them.
     """
     folder = index.parent
     path = folder / name
@@ -220,9 +218,9 @@ def _sorted_out(
 def _untied(
     tensors: Mapping[str, StoredTensor], chosen: dict[str, tuple[StoredTensor, bool]]
 ) -> list[str]:
-    """Return the copies of tied weights whose values are not those of the weight.
+    """Return the copies of tied weights whose values differ from the weight's.
 
-    Where a file holds the copy alone, the copy becomes the weight.
+    If a file holds only the copy, the copy becomes the weight.
     """
     untied = []
     for name, ours in TIED.items():
@@ -249,19 +247,19 @@ def write_huggingface(
     arrays: Mapping[str, np.ndarray],
     config: Mapping[str, Any],
 ) -> None:
-    """Write `config.json` and `model.safetensors`; the old pair stays until both stand.
+    """Write `config.json` and `model.safetensors`, and only then replace old ones.
 
-    All weights are in memory at once; each is taken from the mapping once.
+    All weights are in memory at once; each is read from the mapping once.
 
     Args:
-        folder: made if absent.
+        folder: created if absent.
         arrays: canonical name to float32 or float16 array, canonical shape.
         config: the whole of `config.json`; `architectures` holds one name, and
             encoder names get the prefix `bert.` unless it is `BertModel`.
 
     Raises:
         CheckpointError: a name, an array or the config cannot be stored, a value is
-            not finite, or the disk refuses.
+            not finite, or writing fails.
     """
     folder = Path(folder)
     text, prefix = _config_text({"model_type": "bert", **config})
@@ -276,13 +274,13 @@ def write_huggingface(
         if array.size == 0:
             raise CheckpointError(f"`{name}` is empty: {list(array.shape)}")
         check_finite(array, name=name, place=str(folder))
-        # In C order at once: a view would keep the array that it turns as well.
+        # In C order at once: a transposed view would keep its base array in memory.
         tensors[theirs] = np.asarray(array.T if transpose else array, order="C")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as undo:
             weights = written(folder, undo, lambda path: write_tensors(path, tensors))
-            with opened(weights):  # what was written must open
+            with opened(weights):  # the written file must open
                 pass
             settings = written(folder, undo, lambda path: path.write_bytes(text))
             os.replace(weights, folder / WEIGHTS)

@@ -1,7 +1,7 @@
-"""Preset folders of KerasHub: `BertBackbone`, with the head of a task if it has one.
+"""Preset folders of KerasHub: `BertBackbone`, with a task's head if it has one.
 
-The JSON files name Python classes; here they are names, and nothing is imported because
-of them. Presets are written tensor by tensor, without a second model in memory.
+The JSON files name Python classes; the names are compared as text and never imported.
+Presets are written tensor by tensor, without a second model in memory.
 
 Source: KerasHub `preset_utils.py`, which writes `config.json`, `model.weights.h5` and,
 for a task, `task.json`, `task.weights.h5`, `preprocessor.json`; `bert_backbone.py`,
@@ -47,8 +47,8 @@ TASK = "task.json"
 TASK_WEIGHTS = "task.weights.h5"
 PREPROCESSOR = "preprocessor.json"
 METADATA = "metadata.json"
-OURS = "bert_keras.json"  # what KerasHub's files cannot say, see `write_keras_hub`
-# Their names of sizes, and ours.
+OURS = "bert_keras.json"  # what KerasHub's files cannot express, see `write_keras_hub`
+# KerasHub's names of sizes, and ours.
 SIZES = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -60,7 +60,7 @@ SIZES = {
     "dropout": "hidden_dropout_prob",
 }
 TRUNCATIONS = {"round_robin": "round_robin", "waterfall": "only_second"}
-# A task of theirs: the class of Hugging Face that it is, and others of the same head.
+# KerasHub's task: its Hugging Face class, and others with the same head.
 ARCHITECTURES = {
     "BertMaskedLM": ("BertForMaskedLM",),
     "BertTextClassifier": ("BertForSequenceClassification", "BertForMultipleChoice"),
@@ -68,16 +68,16 @@ ARCHITECTURES = {
 _OLD_NAMES = {"BertClassifier": "BertTextClassifier"}
 MASKED_LM_NOTE = (
     "KerasHub's masked-LM head computes gelu by erf and LayerNorm with epsilon 1e-05, "
-    "here the head computes as the encoder does: its outputs differ a little"
+    "here the head computes as the encoder does: its outputs differ slightly"
 )
 
 
 def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
-    """Open a preset folder of KerasHub; weights are read when asked for.
+    """Open a preset folder of KerasHub; weights are read on demand.
 
     Args:
         folder: holds `config.json` of a `BertBackbone` and `model.weights.h5`, and
-            perhaps those of a task. Its gelu is the tanh form, `gelu_new`.
+            optionally those of a task. Its gelu is the tanh form, `gelu_new`.
 
     Raises:
         CheckpointError: a file is missing or broken, or is not a BERT.
@@ -125,7 +125,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
 
 
 def _object(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the class and the arguments that a file of Keras names."""
+    """Return the class and the arguments in a JSON file of Keras."""
     values = read_json(path)
     kind, config = values.get("class_name"), values.get("config")
     if not isinstance(kind, str) or not isinstance(config, dict):
@@ -150,7 +150,7 @@ def _task(folder: Path) -> tuple[str, dict[str, Any]] | None:
 def _task_config(
     task: tuple[str, dict[str, Any]] | None, folder: Path
 ) -> dict[str, Any]:
-    """Return what a Hugging Face `config.json` would say of a task."""
+    """Return a task's entries as in a Hugging Face `config.json`."""
     if task is None:
         return {"architectures": ["BertModel"]}
     kind, theirs = task
@@ -170,9 +170,9 @@ def _task_config(
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether our file describes this preset: KerasHub may have saved one since.
+    """Return whether our file describes this preset: KerasHub may have saved another.
 
-    It notes the date; the writer of ours does not.
+    KerasHub records the date; our writer does not.
     """
     if not (folder / OURS).is_file() or not (folder / METADATA).is_file():
         return False
@@ -180,7 +180,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _truncation(preprocessor: Mapping[str, Any], *, path: Path) -> str:
-    """Return our word for how pairs are cut."""
+    """Return our name of how pairs are truncated."""
     theirs = preprocessor.get("truncate", "round_robin")
     if not isinstance(theirs, str) or theirs not in TRUNCATIONS:
         raise CheckpointError(
@@ -197,7 +197,7 @@ def _scopes(values: Any, *, path: Path) -> tuple[str, ...]:
 
 
 def _arrays(folder: Path, *, with_task: bool) -> dict[str, StoredArray]:
-    """Return the arrays of both files by their place, as `names` spells it."""
+    """Return the arrays of both files by place, as spelled in `names`."""
     if not os.path.isfile(folder / WEIGHTS):
         if os.path.isfile(folder / SHARDS):
             raise CheckpointError(
@@ -274,8 +274,8 @@ def _text_classifier(config: Mapping[str, Any], classes: int) -> dict[str, Any]:
 def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `BertTokenizer` of `WordPieceTokenizer.get_config`.
 
-    Its vocabulary stands in a file of its own. Where we lower-case as Google does, it
-    folds case (`ß` becomes `ss`).
+    Its vocabulary is in a separate file. KerasHub folds case (`ß` becomes `ss`) where
+    we lower-case as Google does.
     """
     accents = settings["strip_accents"]
     return _serialized(
@@ -299,7 +299,7 @@ def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _preprocessor(
     task: str, config: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the preprocessor of a task; pairs are cut as they are, or round robin.
+    """Return the preprocessor of a task; pairs keep their truncation, else round robin.
 
     Args:
         task: KerasHub's class.
@@ -321,7 +321,7 @@ def _preprocessor(
 
 
 def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return what a preset says of itself."""
+    """Return the metadata of a preset."""
     encoder = [shape for name, shape in shapes.items() if name.startswith("bert/")]
     return {
         "keras_version": distributions.version("keras"),
@@ -361,7 +361,7 @@ FILES = frozenset(
         VOCABULARY,
     )
 )
-# A task of theirs is compiled, with the optimizer's state in the file: before a step.
+# KerasHub's tasks are compiled, with the optimizer's state in the file: here at step 0.
 _OPTIMIZER: dict[str, np.ndarray] = {
     "task:optimizer/vars/0": np.array(0, np.int64),  # steps
     "task:optimizer/vars/1": np.array(5e-5, np.float32),  # learning rate by default
@@ -380,17 +380,17 @@ def write_keras_hub(
     Args:
         folder: a new folder.
         arrays: canonical name to array, canonical shape.
-        config: the whole of a `config.json`. What KerasHub's files cannot say is kept
-            in `bert_keras.json`, which KerasHub ignores.
-        tokenizer: as of `WordPieceTokenizer.get_config`; without it the preset takes
-            ids alone.
+        config: the whole of a `config.json`. What KerasHub's files cannot express is
+            kept in `bert_keras.json`, which KerasHub ignores.
+        tokenizer: as returned by `WordPieceTokenizer.get_config`; without it the
+            preset takes ids only.
 
     Returns:
         Notes on what KerasHub computes differently, and what it lacks.
 
     Raises:
-        CheckpointError: KerasHub has no such weight, computation or tokenizer, or a
-            value is not finite, or the disk refuses.
+        CheckpointError: KerasHub lacks the weight, computation or tokenizer, or a
+            value is not finite, or writing fails.
         ConfigError: a size in `config` is out of its range.
     """
     sizes = bert_config(config, path=Path(CONFIG))
@@ -450,7 +450,7 @@ def _write_texts(
 
 
 def _no_pooler(hidden_size: int) -> dict[str, np.ndarray]:
-    """Return what stands for the pooler where there is none: it answers zeros."""
+    """Return zeros in place of a missing pooler, whose output is then zero."""
     return {
         names.to_keras_hub("bert/pooler/dense/kernel"): np.zeros(
             (hidden_size, hidden_size), np.float32
@@ -481,7 +481,7 @@ def _tokenizer_notes(tokenizer: Mapping[str, Any] | None) -> list[str]:
     """Return what KerasHub does differently with text.
 
     Raises:
-        CheckpointError: it cannot read these tokens.
+        CheckpointError: KerasHub cannot read these tokens.
     """
     if tokenizer is None:
         return []
@@ -493,8 +493,8 @@ def _tokenizer_notes(tokenizer: Mapping[str, Any] | None) -> list[str]:
 def _check_tokens(vocabulary: Sequence[str]) -> None:
     """Raise unless KerasHub reads these tokens from a file of lines.
 
-    It drops space at the end of a line: a token of space alone, as the released Chinese
-    vocabulary has one, is an empty token there, which no text yields.
+    KerasHub strips trailing space: a token of only spaces, as in the released Chinese
+    vocabulary, becomes an empty token, which no text yields.
     """
     if "[MASK]" not in vocabulary:
         raise CheckpointError("KerasHub's tokenizer must have the token [MASK]")
@@ -503,7 +503,7 @@ def _check_tokens(vocabulary: Sequence[str]) -> None:
         if "\n" in token or "\r" in token or token.rstrip() in read:
             raise CheckpointError(
                 "KerasHub's vocabulary.txt cannot hold a token with a line break, or "
-                f"two that differ in space at the end; received {token!r}"
+                f"two that differ only in trailing space; received {token!r}"
             )
         read.add(token.rstrip())
 
@@ -512,7 +512,7 @@ def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
     """Return the task of KerasHub that has this head; empty for an encoder alone.
 
     Raises:
-        CheckpointError: it has no such task.
+        CheckpointError: KerasHub has no such task.
     """
     classifier = shapes.get("classifier/kernel")
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)

@@ -18,7 +18,7 @@ _POOLER = "bert/pooler/"
 
 
 class MismatchError(CheckpointError):
-    """A checkpoint does not fit a model; holds every name, the message the first few.
+    """A checkpoint does not fit a model; the message lists only the first few names.
 
     Attributes:
         missing: wanted names that the checkpoint lacks.
@@ -62,9 +62,9 @@ def match(
     Args:
         wanted: the model's names and shapes.
         available: the checkpoint's names and shapes.
-        optional: names that may stand on one side only; one that ends in `/` is a
-            scope and stands for every name below it. A shape that differs is an error
-            all the same.
+        optional: names that may be on one side only; a name that ends in `/` is a
+            scope and covers every name below it. A different shape is still an
+            error.
 
     Raises:
         MismatchError: names are missing, unexpected or misshapen; reports all at once.
@@ -89,19 +89,19 @@ def match(
 
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
-    """Say whether a checkpoint has the pooler's weights."""
+    """Return whether a checkpoint has the pooler's weights."""
     return "bert/pooler/dense/kernel" in checkpoint.shapes
 
 
 def assign(
     model: keras.Model, checkpoint: Checkpoint, *, optional: tuple[str, ...] = ()
 ) -> None:
-    """Set the weights of a model by name; nothing is set where any name does not fit.
+    """Set the weights of a model by name; sets nothing if any name does not fit.
 
     Args:
         model: its weights' `path` are canonical names.
-        checkpoint: names to arrays, each read when its turn comes.
-        optional: names or scopes (`cls/`) that may stand on one side only.
+        checkpoint: names to arrays, each read when it is assigned.
+        optional: names or scopes (`cls/`) that may be on one side only.
 
     Raises:
         MismatchError: names are missing, unexpected or misshapen; reports all at once.
@@ -118,21 +118,21 @@ def assign(
 
 
 def check_encoder(checkpoint: Checkpoint) -> None:
-    """Raise unless a checkpoint holds the encoder that its config says.
+    """Raise unless a checkpoint holds the encoder that its config describes.
 
-    Called before a model is made, so that wrong sizes in a config cost no memory.
+    Called before a model is built, so that wrong sizes in a config cost no memory.
 
     Raises:
-        CheckpointError: it has other layers than the config.
+        CheckpointError: its layers differ from the config's.
         MismatchError: a weight is missing, unexpected or misshapen; a pooler may be
             missing.
     """
     layers = checkpoint.config.num_hidden_layers
     found = {name.split("/")[2] for name in checkpoint.shapes if "/layer_" in name}
-    if layers > len(found):  # so many names are not made for a message
+    if layers > len(found):  # a message needs no list of that many names
         raise CheckpointError(
             f"{checkpoint.path}: `num_hidden_layers` must be the number of layers "
-            f"that are there, {len(found):,}; received {layers:,}"
+            f"present, {len(found):,}; received {layers:,}"
         )
     shapes = {n: s for n, s in checkpoint.shapes.items() if n.startswith(_ENCODER)}
     try:
@@ -166,15 +166,15 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
 
 
 def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None:
-    """Raise if a checkpoint has no weight at all of a task's head.
+    """Raise if a checkpoint has no weights of a task's head.
 
     Args:
         wanted: the names of a model's weights.
-        checkpoint: what they are to come from.
+        checkpoint: where they come from.
         task: the name of the task.
 
     Raises:
-        CheckpointError: it has none.
+        CheckpointError: it has none of them.
     """
     head = {name for name in wanted if not name.startswith(_ENCODER)}
     if head and not head & set(checkpoint.shapes):
@@ -188,10 +188,10 @@ _LABELLED = ("BertForSequenceClassification", "BertForTokenClassification")
 
 
 def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the entries of `config.json` on a head: `architectures`, perhaps classes.
+    """Return a head's entries of `config.json`: `architectures`, and any classes.
 
-    What `raw` says is kept; where it is silent, the weights tell: `cls`, `classifier`
-    or `qa_outputs`, and as many classes `LABEL_0` … as the head has outputs.
+    Entries of `raw` are kept; missing ones follow from the weights: `cls`, `classifier`
+    or `qa_outputs`, and one class `LABEL_0` … for each output of the head.
 
     Args:
         raw: a parsed config.
@@ -217,7 +217,7 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
 
 
 def _architecture(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> str:
-    """Return Hugging Face's class for weights: what the source says, or their heads."""
+    """Return Hugging Face's class for weights: from the source, else from the heads."""
     said = raw.get("architectures")
     if isinstance(said, list) and len(said) == 1:
         return str(said[0])

@@ -1,20 +1,20 @@
 """Checkpoints and SavedModels of TF Model Garden: BertEncoder, BertPretrainerV2.
 
-Weights are found by the graph of objects, whatever root they were saved under:
+Weights are found through the object graph, whatever root they were saved under:
 `encoder`, `model`, the checkpoints of its `train.py` with their optimizer, exported
-SavedModels. An encoder is known by its attributes; one that was saved as a functional
-Keras model without them, as in older releases, by the order of its layers. No code of a
-SavedModel is run.
+SavedModels. An encoder is recognized by its attributes, or, if it was saved as a
+functional Keras model without them, as in older releases, by the order of its layers.
+No code of a SavedModel is run.
 
-To write, a tree of `tf.train.Checkpoint` objects stands for Model Garden's: TensorFlow
-matches a checkpoint with a model by the names of attributes, so nothing of Model Garden
-is needed. The roots are those that its tools and tutorials restore from: `encoder`,
+The writer builds a tree of `tf.train.Checkpoint` objects in place of Model Garden's:
+TensorFlow matches a checkpoint with a model by attribute names, so Model Garden is not
+needed. The roots are those that its tools and tutorials restore from: `encoder`,
 `model` and, with heads, `masked_lm` and `next_sentence.pooler_dense`.
 
 Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py` (`checkpoint_items`),
 `masked_lm.py`, `cls_head.py`, `base_trainer.py`, `export_tfhub_lib.py`,
-`tf1_bert_checkpoint_converter_lib.py`, `configs/encoders.py`. Imports TensorFlow when
-it writes.
+`tf1_bert_checkpoint_converter_lib.py`, `configs/encoders.py`. TensorFlow is imported
+only for writing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _POOLER_SCOPE = "bert/pooler/dense"
 
 
 def is_object_based(prefix: Path) -> bool:
-    """Return whether a checkpoint is one of TensorFlow 2, which holds objects.
+    """Return whether a checkpoint is a TensorFlow 2 checkpoint, which holds objects.
 
     Raises:
         CheckpointError: its index is absent or broken.
@@ -75,10 +75,10 @@ def is_object_based(prefix: Path) -> bool:
 
 
 def is_saved_model(folder: Path) -> bool:
-    """Return whether a SavedModel holds an encoder of Model Garden, known by objects.
+    """Return whether a SavedModel's objects include an encoder of Model Garden.
 
-    One of ours, with its config in `assets.extra`, is of TF-Hub's kind and read by the
-    names of its variables (`tf_hub`), as are those that have other objects.
+    Our own exports, with a config in `assets.extra`, are read as TF-Hub SavedModels by
+    variable names (`tf_hub`), as are those with other objects.
 
     Raises:
         CheckpointError: the index of its variables is absent or broken.
@@ -95,13 +95,13 @@ def is_saved_model(folder: Path) -> bool:
 
 
 def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
-    """Open a checkpoint of Model Garden; weights are read when asked for.
+    """Open a checkpoint of Model Garden; weights are read on demand.
 
     Args:
         path: the path before `.index`, or the folder of a SavedModel. Its "gelu" is
-            the tanh form, `gelu_new` in our config. Where a next-sentence head has a
-            pooler, it is taken in the place of the encoder's own, which pretraining
-            does not train. A pooler of zeros is none.
+            the tanh form, `gelu_new` in our config. If a next-sentence head has a
+            pooler, it replaces the encoder's own, which pretraining does not train. A
+            pooler of zeros counts as missing.
 
     Raises:
         CheckpointError: a file is missing or broken, or is not a BERT.
@@ -116,7 +116,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         graph = read_graph(variables)
     except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
         raise CheckpointError(
-            f"{prefix}: broken or no TensorFlow 2 checkpoint: {one_line(error)}"
+            f"{prefix}: broken or not a TensorFlow 2 checkpoint: {one_line(error)}"
         ) from None
     stored = _Stored(prefix, graph, variables)
     chosen, unrecognized, notes = stored.sort_out()
@@ -140,8 +140,8 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         )
     if config.num_attention_heads != heads:
         raise CheckpointError(
-            f"{prefix}: `num_attention_heads` must be {heads:,}, as the weights have "
-            f"it; received {config.num_attention_heads:,}"
+            f"{prefix}: `num_attention_heads` must be {heads:,}, as in the "
+            f"weights; received {config.num_attention_heads:,}"
         )
 
     def read(name: str) -> np.ndarray:
@@ -160,7 +160,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 class _Stored:
-    """The variables of a checkpoint: which are weights, which pooler is taken."""
+    """The variables of a checkpoint: which are weights, which pooler is used."""
 
     def __init__(
         self, prefix: Path, graph: ObjectGraph, variables: Mapping[str, Variable]
@@ -168,7 +168,7 @@ class _Stored:
         self._prefix, self._graph, self._variables = prefix, graph, variables
 
     def sort_out(self) -> tuple[dict[str, Variable], list[str], list[str]]:
-        """Return canonical name to variable; names that are unrecognized; notes.
+        """Return canonical name to variable; unrecognized names; notes.
 
         Raises:
             CheckpointError: there is no encoder, or a weight is not in the file.
@@ -191,7 +191,7 @@ class _Stored:
         used |= set(others)
         state = [n for n in range(len(graph.nodes)) if n not in used]
         if skipped := sum(map(self._is_float, state)):
-            notes.append(f"{skipped:,} values of the optimizer are passed over")
+            notes.append(f"{skipped:,} optimizer values are skipped")
         unrecognized = [
             graph.nodes[n].full_name or self._variable(n).name for n in others
         ]
@@ -201,28 +201,28 @@ class _Stored:
         return self._variables[self._graph.nodes[number].key or ""]
 
     def _is_float(self, number: int) -> bool:
-        """Say whether an object is a variable of floats: a counter is none."""
+        """Return whether an object is a floating-point variable; a counter is not."""
         if self._graph.nodes[number].key is None:
             return False
         return self._variable(number).is_float
 
     def _pooler_notes(self, chosen: dict[str, int], own: list[int]) -> list[str]:
-        """Return what to tell of the pooler; takes one of zeros out of `chosen`."""
+        """Return notes on the pooler; removes a pooler of zeros from `chosen`."""
         taken = [chosen[n] for n in chosen if n.startswith(f"{_POOLER_SCOPE}/")]
         values, others = self._bytes(taken), self._bytes(own)
         if taken and not any(map(any, values)):
             for part in ("kernel", "bias"):
                 chosen.pop(f"{_POOLER_SCOPE}/{part}", None)
-            return ["there is no pooler: that of the file is all zeros"]
+            return ["there is no pooler: the file's is all zeros"]
         if own and set(own) != set(taken) and values != others:
             return [
-                "the pooler is that of the next-sentence head; the encoder's own, "
-                "which pretraining leaves untrained, is another"
+                "the pooler is the next-sentence head's; the encoder's own, "
+                "which pretraining leaves untrained, differs"
             ]
         return []
 
     def lower_case(self) -> dict[str, bool]:
-        """Return `lowercase` of the tokenizer, where an export keeps it."""
+        """Return `lowercase` of the tokenizer, if an export stores it."""
         number = self._graph.nodes[0].children.get("do_lower_case")
         if number is None or self._graph.nodes[number].key is None:
             return {}
@@ -236,7 +236,7 @@ class _Stored:
 
 
 def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
-    """Return the number of attention heads that the first layer's query has."""
+    """Return the number of attention heads of the first layer's query."""
     query = chosen.get("bert/encoder/layer_0/attention/self/query/kernel")
     if query is None or len(query.shape) != 3:
         found = "is absent" if query is None else f"has {list(query.shape)}"
@@ -249,8 +249,8 @@ def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
 # Which objects are the encoder and its heads.
 
 NEXT_SENTENCE = "next_sentence"
-NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"  # its name beside the model
-# What leads to no weight of a model: state of the training, and Keras's own lists.
+NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"  # its name next to the model
+# Attributes that lead to no weights: training state, and Keras's own lists.
 ASIDE = frozenset(
     (
         *("optimizer", "keras_api", "metrics", "compiled_metrics"),
@@ -275,15 +275,15 @@ def holds_encoder(graph: ObjectGraph, objects: list[int]) -> bool:
 
 
 def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
-    """Return a new object that holds `encoder` and the heads that are there.
+    """Return a new object that holds `encoder` and the heads that were found.
 
-    The encoder has its attributes, whatever it was saved as. Where a next-sentence head
-    has a pooler, that is the encoder's: pretraining trains no other, and Model Garden
-    copies it so for its exports.
+    The encoder gets its attributes, however it was saved. If a next-sentence head has a
+    pooler, it becomes the encoder's: pretraining trains no other, and Model Garden's
+    exports copy it the same way.
 
     Args:
         graph: gets the new objects.
-        objects: those to look at.
+        objects: the objects to search.
         place: the checkpoint, for messages.
 
     Raises:
@@ -323,11 +323,11 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
 
 
 def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, int]:
-    """Return canonical name to variable, of what `find_parts` found.
+    """Return canonical name to variable, of the parts that `find_parts` found.
 
     Raises:
-        CheckpointError: one variable is two weights, or the masked-LM head has token
-            embeddings of its own.
+        CheckpointError: one variable serves as two weights, or the masked-LM head has
+            its own token embeddings.
     """
     chosen = {
         name: number
@@ -340,7 +340,7 @@ def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, in
     table = graph.find(parts, "masked_lm/embedding_table")
     if len(keys) < len(chosen) or table not in (None, words):
         raise CheckpointError(
-            f"{place}: each weight must be a variable of its own, and the masked-LM "
+            f"{place}: each weight must be a separate variable, and the masked-LM "
             "head must share the token embeddings"
         )
     return chosen
@@ -370,7 +370,7 @@ def _places(graph: ObjectGraph, parts: int) -> Iterator[tuple[str, str]]:
 
 
 def _encoder(graph: ObjectGraph, number: int) -> dict[str, int] | None:
-    """Return the attributes of an encoder; `None` if the object is none."""
+    """Return the attributes of an encoder; `None` if the object is not one."""
     children = graph.nodes[number].children
     if children.keys() >= {*EMBEDDINGS, LAYERS}:
         return dict(children)
@@ -392,7 +392,7 @@ def _encoder(graph: ObjectGraph, number: int) -> dict[str, int] | None:
 
 
 def _is_next_sentence(graph: ObjectGraph, number: int) -> bool:
-    """Say whether a head is named so: beside the model, or by its weights."""
+    """Return whether a head is for next sentences, by its name or its weights."""
     beside = graph.nodes[0].children.get(NEXT_SENTENCE_POOLER)
     if beside is not None:
         return graph.nodes[number].children.get("dense") == beside
@@ -403,7 +403,7 @@ def _is_next_sentence(graph: ObjectGraph, number: int) -> bool:
 
 # Writing.
 
-_STATE = "checkpoint"  # the file by which `tf.train.latest_checkpoint` finds it
+_STATE = "checkpoint"  # the file that `tf.train.latest_checkpoint` reads
 PREFIX = "bert_model.ckpt"
 FILES = frozenset(
     (
@@ -416,7 +416,7 @@ FILES = frozenset(
         "vocab.txt",
     )
 )
-_Tree = dict[str, Any]  # attribute to what it holds: a tree, or a variable
+_Tree = dict[str, Any]  # attribute to its value: a tree, or a variable
 
 
 def write_model_garden(
@@ -428,17 +428,17 @@ def write_model_garden(
     its heads, restores them. All weights are in memory at once.
 
     Args:
-        folder: made if absent; `convert` gives one that nobody sees before it is whole.
+        folder: created if absent; `convert` passes one that is hidden until complete.
         arrays: canonical name to array, canonical shape; each is read once.
-        config: the whole of a `config.json`. Keys that Model Garden has no use for are
+        config: the whole of a `config.json`. Keys that Model Garden does not use are
             kept in `bert_config.json`, where `read_model_garden` finds them.
 
     Returns:
-        Notes on what Model Garden computes differently, and what it lacks.
+        Notes on what Model Garden computes differently, and what the checkpoint lacks.
 
     Raises:
         CheckpointError: Model Garden has no such weight or computation, a value is not
-            finite, or the disk refuses.
+            finite, or writing fails.
         ConfigError: a size in `config` is out of its range.
     """
     values, notes = config_values(config, formats.MODEL_GARDEN)
@@ -459,18 +459,18 @@ def write_model_garden(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_texts(folder, values)
-        _ = root.save_counter  # made when asked for: `restore` looks for it
+        _ = root.save_counter  # created on access: `restore` looks for it
         root.write(str(prefix))
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
-    for variable in read_index(prefix).values():  # what was written must open
+    for variable in read_index(prefix).values():  # the written file must open
         if "/.ATTRIBUTES/VARIABLE_VALUE" in variable.name and variable.shape:
             variable.check()
     return [*notes, *_missing(shapes)]
 
 
 def _missing(shapes: Mapping[str, Shape]) -> list[str]:
-    """Return notes on what Model Garden's models have and the checkpoint lacks."""
+    """Return notes on the parts of Model Garden's models that the checkpoint lacks."""
     notes = []
     if f"{_POOLER_SCOPE}/kernel" not in shapes:
         notes.append(
@@ -505,14 +505,14 @@ def _add_pooler(tree: _Tree, width: int) -> None:
 
 
 class _Objects:
-    """The objects of a tree, each made once, by the names that restoring asks for."""
+    """The objects of a tree, each created once, by the names that restoring needs."""
 
     def __init__(self, tree: _Tree) -> None:
         encoder = tree["encoder"]
         made = {name: _made(part) for name, part in encoder.items() if name != LAYERS}
         layers = encoder[LAYERS]
         blocks = {number: _made(layers[number]) for number in sorted(layers, key=int)}
-        # Releases before attributes were stored know layers by their order alone.
+        # Releases that stored no attributes identify layers by their order.
         ordered = [*(made[name] for name in EMBEDDINGS), *blocks.values(), made[POOLER]]
         counted = {f"layer_with_weights-{i}": layer for i, layer in enumerate(ordered)}
         self._encoder = _made({**made, **counted, LAYERS: _made(blocks)})
@@ -520,7 +520,7 @@ class _Objects:
         self._words = encoder[EMBEDDINGS[0]]["embeddings"]
 
     def root(self) -> Any:
-        """Return what is saved: the encoder, the heads, and the model of all."""
+        """Return the root to save: the encoder, the heads, and the whole model."""
         if not self._heads:
             return _made({"encoder": self._encoder, "model": self._encoder})
         beside: _Tree = {"encoder": self._encoder}
@@ -536,7 +536,7 @@ class _Objects:
 
 
 def _made(tree: _Tree) -> Any:
-    """Return an object that holds what a tree does."""
+    """Return an object with the content of a tree."""
     import tensorflow as tf
 
     parts = {n: _made(v) if isinstance(v, dict) else v for n, v in tree.items()}
@@ -556,8 +556,8 @@ def _write_texts(folder: Path, values: Mapping[str, Any]) -> None:
 
 
 def _params(values: Mapping[str, Any]) -> str:
-    """Return the encoder as every experiment of train.py takes it: `--config_file`."""
+    """Return the encoder's settings for `--config_file` of train.py's experiments."""
     bert = {theirs: values[ours] for theirs, ours in PARAMS_KEYS.items()}
     encoder = {"type": "bert", "bert": bert}
     model = {"task": {"model": {"encoder": encoder}}}
-    return json.dumps(model, indent=2) + "\n"  # JSON is YAML
+    return json.dumps(model, indent=2) + "\n"  # JSON is valid YAML

@@ -1,8 +1,8 @@
-"""What TF Model Garden says of an encoder: params.yaml, or what Keras wrote.
+"""TF Model Garden's settings of an encoder: params.yaml, or Keras's metadata.
 
-Runs of its `train.py` leave a `params.yaml`, Keras's SavedModels a `keras_metadata.pb`;
-where neither is there, the shapes of the weights tell the sizes. The `bert_config.json`
-that stands beside released checkpoints is Google's, see `bert_config_file`.
+Runs of its `train.py` write a `params.yaml`, Keras's SavedModels a `keras_metadata.pb`;
+without either, the sizes follow from the shapes of the weights. The `bert_config.json`
+next to released checkpoints is Google's, see `bert_config_file`.
 
 Source: TF Model Garden `configs/encoders.py`, `configs/bert.py`, `modeling/tf_utils.py`
 (its "gelu" is the tanh form); Keras 2, `saved_metadata.proto`.
@@ -22,7 +22,7 @@ from bert_keras.files.json_file import parse_json
 
 PARAMS = "params.yaml"
 METADATA = "keras_metadata.pb"
-# Their names of settings in params.yaml, in the config of its Keras layer, and ours.
+# Names of settings in params.yaml, in the config of the Keras layer, and ours.
 PARAMS_KEYS = {
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
@@ -44,15 +44,15 @@ _LAYER_KEYS = {
 _TYPES = ("bert", "bert_v2")
 _CLASSES = ("BertEncoder", "BertEncoderV2")
 # In a params.yaml "gelu" is the tanh form; in Keras's files it is the erf form, and the
-# tanh form is a function of Model Garden's own, or the default of the class.
+# tanh form is Model Garden's own function, or the default of the class.
 _ACTIVATIONS = {"gelu": "gelu_new"}
 _LAYER_ACTIVATIONS = {"Text>gelu": "gelu_new", "<lambda>": "gelu_new"}
 _MOST_BYTES = 32 << 20
-_MOST_YAML_BYTES = 256 << 10  # that of a run has 10 KB
+_MOST_YAML_BYTES = 256 << 10  # that of a run has about 10 KB
 
 
 class Said(NamedTuple):
-    """What was found: as words of a `config.json`, the sizes, and notes."""
+    """The settings found: as entries of a `config.json`, the sizes, and notes."""
 
     raw: dict[str, Any]
     config: BertConfig
@@ -65,10 +65,10 @@ def read_settings(
     """Return the config of the encoder in a folder; the first file found decides.
 
     Args:
-        folder: where the checkpoint, or the SavedModel, stands.
-        shapes: canonical name to canonical shape, for what no file says.
-        heads: number of attention heads, as the weights have it.
-        masked_lm: whether there is a masked-LM head, whose activation may be another.
+        folder: the folder of the checkpoint, or the SavedModel.
+        shapes: canonical name to canonical shape, for settings that no file gives.
+        heads: number of attention heads, as in the weights.
+        masked_lm: whether there is a masked-LM head, whose activation may differ.
 
     Raises:
         CheckpointError: a file is broken, or its encoder is not a BERT.
@@ -80,9 +80,7 @@ def read_settings(
     path = folder / METADATA
     layer = _layer(path) if path.exists() else None
     if layer is None:
-        notes = [
-            "no config is there: the weights tell the sizes, gelu is its tanh form"
-        ]
+        notes = ["no config found: the weights give the sizes, gelu is the tanh form"]
         values = {**sizes, "hidden_act": "gelu_new"}
     else:
         notes = []
@@ -95,7 +93,7 @@ def read_settings(
 
 
 def _sizes(shapes: Mapping[str, Shape], *, heads: int) -> dict[str, int]:
-    """Return the sizes that the shapes of the weights tell."""
+    """Return the sizes that follow from the shapes of the weights."""
     embeddings = "bert/embeddings"
     layers = {name.split("/")[2] for name in shapes if "/layer_" in name}
     inner = shapes.get("bert/encoder/layer_0/intermediate/dense/kernel", (0, 0))
@@ -114,7 +112,7 @@ def _sizes(shapes: Mapping[str, Shape], *, heads: int) -> dict[str, int]:
 
 
 def _of_params(path: Path, *, masked_lm: bool) -> Said:
-    """Return what a `params.yaml` says of the encoder."""
+    """Return the settings of the encoder in a `params.yaml`."""
     model = _read_yaml(path)
     for key in ("task", "model"):
         model = model[key] if isinstance(model.get(key), dict) else model
@@ -144,7 +142,7 @@ def _of_params(path: Path, *, masked_lm: bool) -> Said:
 
 
 def _plain_values(values: Any, *, name: str, path: Path) -> dict[str, Any]:
-    """Return a mapping of plain values: lists in lists have no end in a message."""
+    """Return a mapping of plain values: nested lists could make a message endless."""
     kinds = (str, int, float, type(None))
     if not isinstance(values, dict) or not all(
         isinstance(value, kinds) for value in values.values()
@@ -154,7 +152,7 @@ def _plain_values(values: Any, *, name: str, path: Path) -> dict[str, Any]:
 
 
 def check_plain(values: Mapping[str, Any], *, width: Any, path: Path) -> None:
-    """Raise if the encoder computes something else than BERT."""
+    """Raise if the encoder computes something other than BERT."""
     if values.get("norm_first"):
         raise CheckpointError(
             f"{path}: `norm_first` must be false: BERT normalizes after each block; "
@@ -169,15 +167,15 @@ def check_plain(values: Mapping[str, Any], *, width: Any, path: Path) -> None:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file; names of Python types in it are refused."""
-    import yaml  # only for what train.py leaves
+    """Return the mapping in a YAML file; Python type tags are rejected."""
+    import yaml  # only for files of train.py
 
     try:
         if path.stat().st_size > _MOST_YAML_BYTES:
             raise ValueError(f"more than {_MOST_YAML_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
-        if "<<" in text:  # mappings merged into mappings grow without end
-            raise ValueError("merged mappings, which are not read")
+        if "<<" in text:  # nested merges grow without bound
+            raise ValueError("merged mappings, which are not supported")
         values = yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise CheckpointError(f"{path}: not a YAML file: {one_line(error)}") from None
@@ -208,7 +206,7 @@ def _layer(path: Path) -> dict[str, Any] | None:
                 return dict(said["config"])
             if kind.endswith("Encoder"):
                 others.append(kind)
-    # Text that is not JSON, or not the JSON that Keras writes, is broken as well.
+    # Text that is not JSON, or not the JSON that Keras writes, is also broken.
     except (BrokenError, OSError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
     except (ValueError, AttributeError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Names of weights: the canonical one of each, and those of every other format.
 
 The tables hold each name once; the functions below read them in both directions. Those
-of Hugging Face and Google also say whether the values are transposed.
+of Hugging Face and Google also record whether the values are transposed.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
 `run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
@@ -65,7 +65,7 @@ for _scope in (
         TABLE |= {f"{_ours}/kernel": f"{_theirs}.weight"}
         TABLE |= {f"{_ours}/bias": f"{_theirs}.bias"}
 
-# Google's names are the canonical ones but for the output layers of its heads.
+# Google's names are the canonical ones except for the output layers of its heads.
 GOOGLE = {
     "cls/seq_relationship/kernel": "cls/seq_relationship/output_weights",
     "cls/seq_relationship/bias": "cls/seq_relationship/output_bias",
@@ -79,13 +79,13 @@ GOOGLE = {
 def _weights(
     scopes: dict[str, str], layers: str, theirs: tuple[str, str] | None = None
 ) -> dict[str, str]:
-    """Return our names and theirs of the two weights of each scope.
+    """Map our names of the two weights of each scope to those of another format.
 
     Args:
-        scopes: our scope to theirs; of a layer's, to what follows `layers`.
-        layers: where the layers stand.
-        theirs: what the first and the second weight of a scope are called; as ours if
-            not given.
+        scopes: our scope to theirs; for a layer's scope, the part after `layers`.
+        layers: the scope of the layers.
+        theirs: their names of the first and second weight of a scope; the same as
+            ours by default.
     """
     found = {}
     for scope, their_scope in scopes.items():
@@ -96,9 +96,9 @@ def _weights(
     return found
 
 
-# canonical name: KerasHub's file and place in it. Keras names what a model holds after
-# the class, counts those of one class (`transformer_encoder`, `transformer_encoder_1`)
-# and numbers the weights of each.
+# canonical name: KerasHub's file and place in it. Keras names the parts of a model for
+# their class, counts those of one class (`transformer_encoder`,
+# `transformer_encoder_1`) and numbers the weights of each part.
 KERAS_HUB = {
     "bert/embeddings/word_embeddings": "model:layers/reversible_embedding/vars/0",
     "bert/embeddings/position_embeddings": "model:layers/position_embedding/vars/0",
@@ -126,8 +126,8 @@ KERAS_HUB |= _weights(
 )
 KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
 
-# canonical name: its place in the objects of TF Model Garden, from one of three: the
-# encoder, the masked-LM head and the head named `next_sentence`. Each step is an
+# canonical name: its place in the objects of TF Model Garden, from one of three roots:
+# the encoder, the masked-LM head and the head named `next_sentence`. Each step is an
 # attribute of a Python object, which is what an object-based checkpoint stores.
 MODEL_GARDEN = {
     "bert/embeddings/word_embeddings": "encoder/_embedding_layer/embeddings",
@@ -154,7 +154,7 @@ _GARDEN_SCOPES = {
 MODEL_GARDEN |= _weights(_GARDEN_SCOPES, "encoder/_transformer_layers/#")
 MODEL_GARDEN["cls/predictions/output_bias"] = "masked_lm/bias"
 
-# The canonical axis that KerasHub and Model Garden store as two: heads, their width.
+# The canonical axis that KerasHub and Model Garden store as two: heads and head width.
 HEAD_AXES = {
     "attention/self/query/kernel": 1,
     "attention/self/query/bias": 0,
@@ -173,7 +173,7 @@ TIED = {
 # Constants that older transformers releases saved among the weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 
-# What an optimizer keeps beside each variable, below its name.
+# State that an optimizer keeps for each variable, below its name.
 _SLOT = re.compile(
     r"(?:adam|lamb)_[mv]|(?:Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer"
     r"|Momentum|ExponentialMovingAverage)(?:_[0-9]{1,2})?"
@@ -212,7 +212,7 @@ def from_huggingface(name: str) -> Renamed | None:
 
     With or without the prefix `bert.`; LayerNorm as `weight`, `bias` or, in older
     files, `gamma`, `beta`. A name with a slash is a canonical name that Hugging Face
-    has no word for (see `to_huggingface`).
+    has no name for (see `to_huggingface`).
     """
     if "/" in name:
         known = name.startswith(("bert/", "cls/")) or name in TABLE
@@ -236,8 +236,8 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
     """Return the Hugging Face name of a canonical one.
 
     A head that Hugging Face has no name for, such as `my_head/kernel`, keeps its
-    canonical name and its values as they are: transformers ignores it, and
-    `from_huggingface` knows it by its slash.
+    canonical name and its values are unchanged: transformers ignores it, and
+    `from_huggingface` recognizes it by its slash.
 
     Args:
         name: a canonical name.
@@ -245,7 +245,7 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
             architecture; `BertModel` has none.
 
     Raises:
-        CheckpointError: the name cannot be stored so that it reads back.
+        CheckpointError: the name cannot be stored and read back.
     """
     number = _LAYER.search(name)
     theirs = None if "#" in name else TABLE.get(_LAYER.sub("#", name))
@@ -287,7 +287,7 @@ def from_keras_hub(place: str) -> str | None:
 
     Args:
         place: `model:` or `task:`, then the path in that file. Keras has saved some of
-            its steps with a leading underscore and without, so that none counts.
+            its steps with and without a leading underscore, so it is ignored.
     """
     place = place.replace("/_", "/")
     number = _KERAS_HUB_NUMBER.search(place)
@@ -340,8 +340,8 @@ def to_model_garden(name: str) -> str:
 def head_axis(name: str) -> int | None:
     """Return the canonical axis that some formats split into heads, `None` without one.
 
-    Stored in its place, by KerasHub and Model Garden, are two axes: the heads, and the
-    width of a head.
+    KerasHub and Model Garden store two axes in its place: the heads, and the width of
+    a head.
     """
     return HEAD_AXES.get(name.partition("/layer_")[2].partition("/")[2])
 
@@ -404,21 +404,21 @@ _WEIGHTS = {
         if f"{ours}/{part}" in TABLE
     },
 }
-# The masked-LM head has Google's names but for its bias.
+# The masked-LM head has Google's names except for its bias.
 _OURS = ("bert/", "cls/predictions/")
 _TO_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
 _TO_HUB |= {ours: new for ours, (new, _) in _WEIGHTS.items()}
 _FROM_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
 _FROM_HUB |= {theirs: ours for ours, both in _WEIGHTS.items() for theirs in both}
 _HUB_LAYER = re.compile(r"(?<=/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
-_MOST_STEPS = 12  # of a name; more than any has
+_MOST_STEPS = 12  # of a name; no weight has more
 
 
 def from_hub(name: str) -> str | None:
     """Return the canonical name of a variable of a hub's SavedModel, or `None`.
 
     Args:
-        name: as the variable was made with, perhaps with `:0` behind.
+        name: the name that the variable was created with, with or without `:0`.
     """
     steps = f"/{name.removesuffix(':0')}".split("/")[1:]
     if len(steps) > _MOST_STEPS or "#" in name:
@@ -433,7 +433,7 @@ def from_hub(name: str) -> str | None:
 
 
 def to_hub(name: str) -> str:
-    """Return the newer name of a canonical one.
+    """Return the newer TF-Hub name of a canonical one.
 
     Raises:
         CheckpointError: the hub's BERTs have no such weight.

@@ -1,4 +1,4 @@
-"""One `pytorch_model.bin`: its tensors, read by torch as data alone.
+"""One `pytorch_model.bin`: its tensors, read by torch as data only.
 
 Such a file is a pickle, and a pickle may run code when it is opened. torch's loader
 with `weights_only=True` builds tensors and plain containers and refuses anything else;
@@ -55,19 +55,19 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
 
     Raises:
         CheckpointError: torch is absent or too old to be trusted with the file, or the
-            file is broken or holds something else than tensors.
+            file is broken or holds something other than tensors.
     """
     torch = check_torch(f"{path}:")
     _check_packing(path)
     try:
         try:
             values = torch.load(path, "cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # of before torch 1.6: no zip archive, read as a whole
+        except RuntimeError:  # from before torch 1.6: not a zip, read as a whole
             values = torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # of torch, of pickle, of zip: documented as none
+    except Exception as error:  # from torch, pickle or zip: none is documented
         reason = one_line(str(error).partition("\n")[0], longest=200)
         raise CheckpointError(
-            f"{path}: broken, or holds something else than tensors, which is not "
+            f"{path}: broken, or holds something other than tensors, which is not "
             f"opened: {type(error).__name__}: {reason}"
         ) from None
     if not isinstance(values, Mapping):
@@ -88,7 +88,7 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
 def _check_packing(path: Path) -> None:
     """Raise if parts of the file are compressed, which torch never does.
 
-    A small file could then ask for any amount of memory.
+    A small file could then claim any amount of memory.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -96,7 +96,9 @@ def _check_packing(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             parts = archive.infolist()
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path}: broken or cut off: {one_line(error)}") from None
+        raise CheckpointError(
+            f"{path}: broken or truncated: {one_line(error)}"
+        ) from None
     if any(
         part.compress_type or part.file_size != part.compress_size for part in parts
     ):
@@ -104,17 +106,17 @@ def _check_packing(path: Path) -> None:
 
 
 def check_torch(what: str) -> Any:
-    """Return torch, in a release whose loader runs no code of a file.
+    """Return torch, in a release whose loader runs no code from a file.
 
     Args:
-        what: the file, in the words that the message begins with.
+        what: the file, as the start of the message.
 
     Raises:
         CheckpointError: torch is absent, or too old to be trusted with a pickle.
     """
     why = (
         f"{what} is a pickle, which can run code when it is opened, and is read only "
-        "by torch 2.6 or later, as data alone"
+        "by torch 2.6 or later, as data only"
     )
     try:
         import torch
@@ -130,9 +132,9 @@ def check_torch(what: str) -> Any:
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Say whether a value is a tensor whose numbers all lie in memory, in rows.
+    """Return whether a value is a dense tensor that stores all of its numbers.
 
-    A tensor may be a view that repeats a few numbers a billion times, or a sparse one.
+    A tensor may be sparse, or a view that repeats a few numbers a billion times.
     """
     return (
         isinstance(tensor, torch.Tensor)

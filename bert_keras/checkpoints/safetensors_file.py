@@ -1,7 +1,7 @@
 """One safetensors file: its tensors, read block by block, and written.
 
 Format: https://github.com/huggingface/safetensors (format section). The file holds
-numbers alone, no code. The safetensors library reads and writes; on reading it checks
+only numbers, no code. The safetensors library reads and writes; on reading it checks
 that shapes, offsets and the size of the file agree.
 """
 
@@ -34,8 +34,8 @@ class SafeTensor(StoredTensor):
     def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
         """Yield the rows of the first axis in blocks of a few MB, as stored.
 
-        Each block opens the file anew (0.2 ms): that gives back the pages which the
-        last one mapped, so that a large table does not count twice.
+        Each block reopens the file (0.2 ms), which releases the pages that the last one
+        mapped, so that a large table does not count twice.
         """
         if not self.shape:
             with self._stored() as (file, _):
@@ -50,7 +50,7 @@ class SafeTensor(StoredTensor):
 
     @contextlib.contextmanager
     def _stored(self) -> Iterator[tuple[Any, Any]]:
-        """Open the file, and the tensor in it, which must be what it was."""
+        """Open the file and its tensor, which must be unchanged."""
         with opened(self.file) as file:
             stored = file.get_slice(self.name)
             found = (tuple(stored.get_shape()), stored.get_dtype())
@@ -61,9 +61,9 @@ class SafeTensor(StoredTensor):
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open a safetensors file; a broken one is a CheckpointError.
+    """Open a safetensors file; a broken one raises a CheckpointError.
 
-    The length of the header is looked at first, so that a false one costs no memory.
+    The length of the header is checked first, so that a false one costs no memory.
     """
     try:
         with open(path, "rb") as raw:
@@ -71,7 +71,9 @@ def opened(path: Path) -> Iterator[Any]:
             size = os.fstat(raw.fileno()).st_size
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else -1
         if not 0 <= length <= size - 8:
-            raise CheckpointError(f"{path}: broken or cut off: no safetensors file")
+            raise CheckpointError(
+                f"{path}: broken or truncated: not a safetensors file"
+            )
         if length > _MOST_HEADER_BYTES:
             raise CheckpointError(
                 f"{path}: the header must have at most {_MOST_HEADER_BYTES:,} bytes; "
@@ -80,11 +82,13 @@ def opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="numpy") as file:
             yield file
     except (OSError, SafetensorError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path}: broken or cut off: {one_line(error)}") from None
+        raise CheckpointError(
+            f"{path}: broken or truncated: {one_line(error)}"
+        ) from None
 
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of one file by name; reads the header alone."""
+    """Return the tensors of one file by name; reads only the header."""
     tensors: dict[str, StoredTensor] = {}
     with opened(path) as file:
         for name in list(file.keys()):
@@ -102,14 +106,14 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         tensors: name to float32 or float16 array in C order.
 
     Raises:
-        CheckpointError: an array has another type.
-        OSError, SafetensorError: the disk refuses.
+        CheckpointError: an array has an unsupported type.
+        OSError, SafetensorError: writing fails.
     """
     for name, array in tensors.items():
         if array.dtype.name not in _WRITTEN:
             raise CheckpointError(
                 f"`{name}` must be float32 or float16; received {array.dtype.name}"
             )
-        if not array.flags.c_contiguous:  # the library writes memory as it lies there
+        if not array.flags.c_contiguous:  # the library writes the memory unchanged
             raise CheckpointError(f"`{name}` must be in C order")
     save_file(dict(tensors), path, metadata={"format": "pt"})

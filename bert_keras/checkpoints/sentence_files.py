@@ -1,8 +1,9 @@
-"""The small files that make an encoder's folder one of sentence-transformers.
+"""The small files that make an encoder's folder a sentence-transformers model.
 
-`modules.json` names the steps after the encoder: `1_Pooling/config.json` how tokens
-become one vector, `2_Normalize` that it has length 1; `sentence_bert_config.json` holds
-the longest text. Read and written as sentence-transformers 2 to 6 do.
+`modules.json` lists the steps after the encoder: `1_Pooling/config.json` describes how
+tokens become one vector, `2_Normalize` scales it to length 1;
+`sentence_bert_config.json` holds the maximum text length. Files are read and written as
+by sentence-transformers 2 to 6.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SETTINGS = "sentence_bert_config.json"
 MODEL_SETTINGS = "config_sentence_transformers.json"
 POOLING = "1_Pooling"
 NORMALIZE = "2_Normalize"
-# Their words for the poolings that this package computes.
+# sentence-transformers' names of the poolings that this package supports.
 _OLD_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -33,12 +34,12 @@ _LENGTHS = ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_l
 
 
 def read_sentence_files(folder: Path) -> dict[str, Any]:
-    """Return `pooling`, `normalize` and, if it is said, `max_length`; or nothing.
+    """Return `pooling`, `normalize` and, if given, `max_length`; or an empty dict.
 
-    Empty where there is no `modules.json`: the folder holds an encoder alone.
+    Empty if there is no `modules.json`: the folder holds only an encoder.
 
     Raises:
-        CheckpointError: a file is broken, or asks for a step that is not computed here.
+        CheckpointError: a file is broken, or requires a step that is not supported.
     """
     if not (folder / MODULES).is_file():
         return {}
@@ -70,7 +71,7 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
 def write_sentence_files(
     folder: Path, *, hidden_size: int, pooling: str, normalize: bool, max_length: int
 ) -> None:
-    """Write the files beside an encoder, so that sentence-transformers opens it."""
+    """Write the files next to an encoder, so that sentence-transformers can open it."""
     places = ["", POOLING] + ([NORMALIZE] if normalize else [])
     modules = [
         {
@@ -107,13 +108,13 @@ def _steps(path: Path) -> list[tuple[str, str]]:
     for _, place in steps:
         if not isinstance(place, str) or "/" in place or "\\" in place or place == "..":
             raise CheckpointError(
-                f"{path}: `path` must be a folder beside; received {one_line(place)}"
+                f"{path}: `path` must be an adjacent folder; received {one_line(place)}"
             )
     return steps
 
 
 def _pooling(path: Path) -> str:
-    """Return the one way of pooling that a config names."""
+    """Return the only pooling that a config enables."""
     config = read_json(path)
     modes = config.get("pooling_mode")
     if modes is None:
@@ -129,7 +130,7 @@ def _pooling(path: Path) -> str:
 
 
 def _check_prompts(path: Path) -> None:
-    """Raise if texts get a prompt before them of the model's own accord."""
+    """Raise if the model puts a prompt before texts by default."""
     name = _entry(path, "default_prompt_name")
     if name is not None:
         raise CheckpointError(

@@ -5,8 +5,8 @@ the Python objects that a checkpoint of TensorFlow 2 stores beside its values.
 
 TensorFlow's own reader is not used: a wrong entry in the index, with a valid checksum,
 ends the process instead of raising. Here nothing in a file is trusted: sizes are
-compared with the file before memory is taken, and every value with its checksum. Values
-are read block by block into NumPy arrays. Imports no TensorFlow.
+checked against the file before memory is allocated, and all values against their
+checksums. Values are read block by block into NumPy arrays. TensorFlow is not imported.
 
 Source: TensorFlow, `core/lib/io/table_format.txt`, `core/protobuf/tensor_bundle.proto`,
 `core/util/tensor_bundle/tensor_bundle.cc`, `core/lib/hash/crc32c.h`,
@@ -31,11 +31,11 @@ from bert_keras.errors import CheckpointError, one_line, reason_of
 
 
 class BrokenError(Exception):
-    """The bytes are malformed; the message says where."""
+    """The bytes are malformed; the message locates the fault."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, of at most 64 bits, and the place after it."""
+    """Return the number at an offset, at most 64 bits, and the offset after it."""
     value = 0
     for shift in range(0, 64, 7):
         byte = data[at]  # IndexError beyond the end
@@ -52,7 +52,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the (number, value) pairs of a protobuf message.
 
     Raises:
-        BrokenError, IndexError: the bytes are not such a message.
+        BrokenError, IndexError: the bytes are not a protobuf message.
     """
     at = 0
     while at < len(data):
@@ -91,7 +91,7 @@ class Variable(StoredTensor):
         shape: of the variable.
         kind: the number of its type in `types.proto`.
         offset: where it starts, in bytes.
-        size: bytes that it takes.
+        size: its number of bytes.
         checksum: masked CRC-32C of its bytes; `None` if the index has none.
     """
 
@@ -124,14 +124,14 @@ class Variable(StoredTensor):
         wanted = math.prod(self.shape) * np.dtype(_STORED[self.dtype]).itemsize
         if self.size != wanted or self.offset + wanted > self.file.stat().st_size:
             raise CheckpointError(
-                f"{self.file}: broken or cut off: {self.name} of shape "
-                f"{list(self.shape)} is not there"
+                f"{self.file}: broken or truncated: {self.name} of shape "
+                f"{list(self.shape)} is missing"
             )
 
     def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
         """Yield the rows of the first axis in blocks of a few MB.
 
-        bfloat16 comes as float32. An error in the values is raised after the last.
+        bfloat16 becomes float32. An error in the values is raised after the last block.
         """
         stored = np.dtype(_STORED[self.dtype])
         rows = self.shape[0] if self.shape else 1
@@ -155,34 +155,34 @@ class Variable(StoredTensor):
             self._compare(checksum)
         except (BrokenError, OSError) as error:
             raise CheckpointError(
-                f"{self.file}: broken or cut off: {self.name}: {reason_of(error)}"
+                f"{self.file}: broken or truncated: {self.name}: {reason_of(error)}"
             ) from None
 
     def read_bytes(self) -> bytes:
-        """Return the bytes as they stand in the data file.
+        """Return the bytes as stored in the data file.
 
         Raises:
-            BrokenError, OSError: they are not all there, or others.
+            BrokenError, OSError: some are missing or wrong.
         """
         data = self._data()
         self._compare(google_crc32c.value(data))
         return data
 
     def read_string(self) -> bytes:
-        """Return the one string that the variable holds.
+        """Return the string of a variable that holds one string.
 
-        It stands behind its length and a checksum of that; the checksum in the index
-        is that of the length, as four bytes, and all that follows.
+        The file has its length, a checksum of the length, then the string; the checksum
+        in the index covers the length, as four bytes, and all that follows it.
 
         Raises:
-            BrokenError, IndexError, OSError: it holds something else.
+            BrokenError, IndexError, OSError: it does not hold one string.
         """
         if self.kind != STRING or self.shape:
             raise BrokenError(f"{self.name} must be one string")
         data = self._data()
         length, at = varint(data, 0)
         if at + 4 + length != len(data):
-            raise BrokenError(f"{self.name} is cut off")
+            raise BrokenError(f"{self.name} is truncated")
         start = google_crc32c.value(length.to_bytes(4, "little"))
         self._compare(google_crc32c.extend(start, data[at:]))
         return data[at + 4 :]
@@ -190,17 +190,17 @@ class Variable(StoredTensor):
     def _data(self) -> bytes:
         with open(self.file, "rb") as file:
             if self.offset + self.size > os.fstat(file.fileno()).st_size:
-                raise BrokenError(f"{self.name} is cut off")
+                raise BrokenError(f"{self.name} is truncated")
             file.seek(self.offset)
             return _read_exactly(file, self.size)
 
     def _compare(self, checksum: int) -> None:
         if self._checksum not in (None, _masked(checksum)):
-            raise BrokenError("the values have another checksum than the index says")
+            raise BrokenError("the values do not match the checksum of the index")
 
 
 def masked_checksum(data: bytes) -> int:
-    """Return the masked CRC-32C of bytes, as TensorFlow's files hold it."""
+    """Return the masked CRC-32C of bytes, as TensorFlow's files store it."""
     return _masked(google_crc32c.value(data))
 
 
@@ -228,7 +228,7 @@ def read_index(prefix: Path) -> dict[str, Variable]:
     """Return the variables of a checkpoint by name; reads `<prefix>.index` alone.
 
     Raises:
-        CheckpointError: the file is absent, broken, or uses what is not read.
+        CheckpointError: the file is absent, broken, or uses an unsupported feature.
     """
     path = Path(f"{prefix}.index")
     if not os.path.isfile(path):
@@ -247,12 +247,12 @@ def read_index(prefix: Path) -> dict[str, Variable]:
         }
     except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
         raise CheckpointError(
-            f"{path}: broken or no TensorFlow checkpoint: {one_line(error)}"
+            f"{path}: broken or not a TensorFlow checkpoint: {one_line(error)}"
         ) from None
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the (key, value) pairs of a table; keys must rise."""
+    """Yield the (key, value) pairs of a table; keys must be in ascending order."""
     if len(data) < 48 or int.from_bytes(data[-8:], "little") != _MAGIC:
         raise BrokenError("wrong magic number")
     at = len(data) - 48
@@ -281,10 +281,10 @@ def _handle(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the (key, value) pairs of one block; a key may reuse the last one's start.
+    """Yield the (key, value) pairs of one block; a key may share the last one's start.
 
-    The block ends with its restart points: places where a key is spelled in full.
-    TensorFlow jumps to them, so they must be places that are read here too.
+    The block ends with its restart points: offsets where a key is stored in full.
+    TensorFlow jumps to them, so they must be offsets that are read here too.
     """
     if place + size + 5 > len(data) or size < 4:
         raise BrokenError("a block outside the file")
@@ -346,7 +346,7 @@ def _unsnappy(data: bytes) -> bytes:
                 length = int.from_bytes(data[at : at + more], "little") + 1
                 at += more
             if at + length > len(data):
-                raise BrokenError("a compressed block is cut off")
+                raise BrokenError("a compressed block is truncated")
             out += data[at : at + length]
             at += length
             continue
@@ -376,7 +376,7 @@ def _header(data: bytes) -> int:
         if number == 1 and isinstance(value, int):
             shards = value
         elif number == 2 and value != 0:
-            raise BrokenError("big-endian values, which are not read")
+            raise BrokenError("big-endian values, which are not supported")
     if not 0 < shards < 100_000:
         raise BrokenError(f"{shards} data files")
     return shards
@@ -395,7 +395,7 @@ def _entry(name: str, data: bytes, prefix: Path, files: int) -> Variable:
         elif number == 6 and isinstance(value, bytes) and len(value) == 4:
             checksum = int.from_bytes(value, "little")
         elif number == 7:
-            raise BrokenError(f"{name} is partitioned, which is not read")
+            raise BrokenError(f"{name} is partitioned, which is not supported")
         else:
             raise BrokenError(f"an unknown field for {name}")
     if math.prod(max(1, size) for size in shape) >= 1 << 62 or len(shape) > 8:
@@ -422,7 +422,7 @@ def _sizes(data: bytes) -> Iterator[int]:
                 size = value
             elif inner != 2:
                 raise BrokenError("an unknown axis")
-        if size >= 1 << 62:  # negative sizes stand as numbers near 2**64
+        if size >= 1 << 62:  # negative sizes are stored as numbers near 2**64
             raise BrokenError("an absurd axis")
         yield size
 
@@ -435,7 +435,7 @@ _MOST_NODES = 200_000
 
 
 class Node(NamedTuple):
-    """One object: what it holds by name; of a variable, its key and its full name."""
+    """One object: its children by name; for a variable, its key and its full name."""
 
     children: Mapping[str, int]
     key: str | None = None
@@ -447,7 +447,7 @@ class ObjectGraph:
 
     Attributes:
         nodes: the objects.
-        slots: numbers of the variables that an optimizer keeps beside each weight.
+        slots: numbers of the variables that an optimizer keeps for each weight.
     """
 
     def __init__(self, nodes: list[Node], slots: frozenset[int]) -> None:
@@ -459,7 +459,7 @@ class ObjectGraph:
         return len(self.nodes) - 1
 
     def find(self, start: int, path: str) -> int | None:
-        """Return the number of what an object holds under `a/b/c`, or `None`."""
+        """Return the number of the object at path `a/b/c` from `start`, or `None`."""
         number = start
         for step in path.split("/"):
             child = self.nodes[number].children.get(step)
@@ -469,9 +469,9 @@ class ObjectGraph:
         return number
 
     def reachable(self, *, without: Collection[str]) -> list[int]:
-        """Return the objects that the root leads to, none by an attribute in `without`.
+        """Return the objects reachable from the root without attributes in `without`.
 
-        In the order of breadth: what is nearer to the root comes first.
+        The order is breadth-first: objects nearer to the root come first.
         """
         found = {0: None}
         waiting = [0]
@@ -487,8 +487,8 @@ def read_graph(variables: Mapping[str, Variable]) -> ObjectGraph:
     """Return the graph of a checkpoint whose index was read.
 
     Raises:
-        BrokenError, OSError, IndexError, UnicodeDecodeError: it has none, or a broken
-            one, or one that names values which are not there.
+        BrokenError, OSError, IndexError, UnicodeDecodeError: the graph is missing or
+            broken, or names values that are missing.
     """
     if ROOT not in variables:
         raise BrokenError("no object graph")

@@ -1,11 +1,11 @@
 """Read the encoder of a TF-Hub style SavedModel: its variables, never its graph.
 
-The hub's BERTs (`bert_en_uncased_L-12_H-768_A-12` and its kin, versions 1 to 4) are
+The hub's BERTs (`bert_en_uncased_L-12_H-768_A-12` and the like, versions 1 to 4) are
 SavedModels that the Model Garden wrote: a checkpoint in `variables/`, the vocabulary in
 `assets/vocab.txt`, and a variable `do_lower_case`. Weights are found by the names that
-the variables were made with. The sizes and the activation are in no file: the shapes
-give the sizes, and the Model Garden's gelu is the tanh form. What `convert` writes says
-the rest in `encoder/assets.extra`.
+the variables were created with. No file holds the sizes and the activation: the shapes
+give the sizes, and the Model Garden's gelu is the tanh form. `convert` writes the other
+settings to `encoder/assets.extra`.
 
 Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
 `official/modeling/activations/gelu.py`; tensorflow/hub
@@ -43,8 +43,8 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
 
-CONFIG = "assets.extra/config.json"  # ours: what a hub's other files cannot say
-LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"  # the key of a truth value
+CONFIG = "assets.extra/config.json"  # ours: what the other files cannot express
+LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"  # the key of a boolean
 ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writes
 GRAPH = "saved_model.pb"
 VARIABLES = "variables/variables"
@@ -55,7 +55,7 @@ _NEEDED = {"bert/embeddings/word_embeddings", _QUERY}
 
 
 class _Stored(NamedTuple):
-    """Where a weight stands, and its shape as a canonical one."""
+    """The variable of a weight, and its canonical shape."""
 
     variable: Variable
     shape: Shape
@@ -64,7 +64,7 @@ class _Stored(NamedTuple):
 def find_encoder(folder: Path) -> Path | None:
     """Return the SavedModel of a folder: itself, or its `encoder`.
 
-    `None` where there is none, or one whose variables have other names.
+    `None` if there is none, or its variables have other names.
 
     Raises:
         CheckpointError: its variables cannot be read.
@@ -77,15 +77,15 @@ def find_encoder(folder: Path) -> Path | None:
 
 
 def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
-    """Open the encoder of a TF-Hub style SavedModel; weights are read when asked for.
+    """Open the encoder of a TF-Hub style SavedModel; weights are read on demand.
 
     Args:
         folder: holds `saved_model.pb`, which is not read, and `variables/`. The
-            masked-LM head comes along where there is one (`mlm` of the newer models).
+            masked-LM head is read if present (`mlm` of the newer models).
 
     Raises:
         CheckpointError: a file is missing or broken, or is not a BERT.
-        ConfigError: a size in a file of ours is out of its range.
+        ConfigError: a size in our config is out of its range.
     """
     folder = Path(folder)
     prefix = folder / VARIABLES
@@ -108,7 +108,7 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
             f"lowercase={settings['lowercase']}, read from the variable do_lower_case"
         )
     if skipped:
-        notes.append(f"{skipped:,} values of the optimizer are passed over")
+        notes.append(f"{skipped:,} optimizer values are skipped")
 
     def read(name: str) -> np.ndarray:
         return chosen[name].variable.read().reshape(shapes[name])
@@ -127,9 +127,9 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
 
 
 def _made_as(prefix: Path) -> dict[str, str]:
-    """Return the key of each variable, and the name that it was made with."""
+    """Return the key of each variable, and the name that it was created with."""
     variables = read_index(prefix)
-    if ROOT not in variables:  # of TensorFlow 1: the key is the name
+    if ROOT not in variables:  # from TensorFlow 1: the key is the name
         return {key: key for key in variables}
     try:
         graph = read_graph(variables)
@@ -139,20 +139,20 @@ def _made_as(prefix: Path) -> dict[str, str]:
 
 
 def _truth(prefix: Path, variable: Variable) -> bool:
-    """Return the value of a variable that holds one truth value."""
+    """Return the value of a variable that holds one boolean."""
     try:
         stored = variable.read_bytes() if variable.size == 1 else b""
     except (BrokenError, OSError) as error:
         raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
     if variable.kind != BOOL or variable.shape or stored not in (b"\0", b"\1"):
-        raise CheckpointError(f"{prefix}: {variable.name} must hold one truth value")
+        raise CheckpointError(f"{prefix}: {variable.name} must hold one boolean")
     return stored == b"\1"
 
 
 def _sorted_out(
     variables: Mapping[str, Variable], prefix: Path
 ) -> tuple[dict[str, _Stored], list[str], int]:
-    """Return canonical name to weight; unrecognized names; how many are skipped.
+    """Return canonical name to weight; unrecognized names; the number skipped.
 
     Raises:
         CheckpointError: two variables are the same weight, or it is not a BERT.
@@ -184,7 +184,7 @@ def _sorted_out(
 
 
 def _joined(name: str, shape: Shape) -> Shape:
-    """Return the canonical shape, two axes of heads made one."""
+    """Return the canonical shape, with the two head axes merged."""
     split = _split_axis(name)
     if split is None or len(shape) != split[1]:
         return shape
@@ -193,7 +193,7 @@ def _joined(name: str, shape: Shape) -> Shape:
 
 
 def _check_heads(name: str, variable: Variable, heads: int, prefix: Path) -> None:
-    """Raise where an axis of heads is another than the config says."""
+    """Raise if a head axis does not match the config."""
     split = _split_axis(name)
     if split and len(variable.shape) == split[1] and variable.shape[split[0]] != heads:
         raise CheckpointError(
@@ -205,11 +205,11 @@ def _check_heads(name: str, variable: Variable, heads: int, prefix: Path) -> Non
 def _config(
     chosen: Mapping[str, _Stored], prefix: Path, notes: list[str]
 ) -> BertConfig:
-    """Return the sizes that the shapes tell, and the rest as the Model Garden has it.
+    """Return the sizes that the shapes give, and Model Garden's values for the rest.
 
     Raises:
-        CheckpointError: a weight that tells a size is not there.
-        ConfigError: the sizes are none of a BERT.
+        CheckpointError: a weight that gives a size is missing.
+        ConfigError: the sizes are not those of a BERT.
     """
     told = {
         "vocab_size": ("bert/embeddings/word_embeddings", 0),
@@ -221,7 +221,7 @@ def _config(
     sizes: dict[str, Any] = {}
     for size, (name, axis) in told.items():
         if name not in chosen or len(chosen[name].shape) <= axis:
-            raise CheckpointError(f"{prefix}: holds no `{name}`, which tells `{size}`")
+            raise CheckpointError(f"{prefix}: holds no `{name}`, which gives `{size}`")
         sizes[size] = chosen[name].shape[axis]
     layers = {name.split("/")[2] for name in chosen if "/layer_" in name}
     sizes["num_hidden_layers"] = len(layers)
@@ -231,7 +231,7 @@ def _config(
     else:
         sizes["num_attention_heads"] = max(1, sizes["hidden_size"] // _HEAD_WIDTH)
         notes.append(
-            f"num_attention_heads={sizes['num_attention_heads']}, guessed: of width "
+            f"num_attention_heads={sizes['num_attention_heads']}, guessed: width "
             f"{_HEAD_WIDTH}, as in every released BERT"
         )
     notes.append(
@@ -244,7 +244,7 @@ def _config(
 def _split_axis(name: str) -> tuple[int, int] | None:
     """Return the canonical axis that is stored as two, and the number of axes then.
 
-    `None` for a weight that is stored as it is.
+    `None` for a weight that is stored unchanged.
     """
     axis = head_axis(name)
     return None if axis is None else (axis, 3 if name.endswith("/kernel") else 2)

@@ -42,6 +42,7 @@ from bert_keras.training.config import TrainConfig
 
 _MODEL = "model folder or hf://owner/name"
 _ASKED = f"{_MODEL}, or an exported SavedModel"
+_EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
 _ROWS = "TSV, CSV or JSONL file"
 _ROLES = ("text", "text_pair", "label")  # those with an option of their own
 _WHERE = "name, or number from 0, of the column"
@@ -242,6 +243,10 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "output", metavar="OUTPUT", type=path, help="folder of versions 1, 2 …"
     )
+    add_option(parser, PRECISION, help=_EXPORT_PRECISION)
+    add_path(
+        parser, "dev", "FILE", f"{_ROWS} to score in float32 and in another precision"
+    )
     _add_own_task(parser)
 
 
@@ -302,7 +307,12 @@ def _convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _info(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", type=path)
+    parser.add_argument("path", metavar="PATH", type=path, nargs="?")
+    parser.add_argument(
+        "--machine",
+        action="store_true",
+        help="describe this machine instead: versions, cores, what the processor has",
+    )
     _add_json(parser)
 
 
@@ -451,6 +461,14 @@ def _add_header(parser: argparse.ArgumentParser) -> None:
 
 def _add_inference(parser: argparse.ArgumentParser) -> None:
     _add_batches(parser)
+    add_count(
+        parser,
+        "max_batch_tokens",
+        None,
+        "most tokens computed at once, with padding",
+        unit="tokens",
+        unset="no limit but --batch-size",
+    )
     _add_own_task(parser)
 
 

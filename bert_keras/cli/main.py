@@ -29,8 +29,13 @@ from bert_keras.errors import BertKerasError, ConfigError, WorkerLostError, reas
 from bert_keras.files.atomic import check_output_place
 from bert_keras.files.json_file import json_text
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
-from bert_keras.runs.environment import load_tensorflow
-from bert_keras.runs.progress import set_quiet
+from bert_keras.runs.environment import (
+    computes_bfloat16,
+    environment,
+    load_tensorflow,
+    processor_features,
+)
+from bert_keras.runs.progress import report, say, set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS, find_task, parse_settings
@@ -38,6 +43,8 @@ from bert_keras.text.tokenizer_files import read_folder
 from bert_keras.training.config import TrainConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bert_keras.corpus.documents import CorpusReport
     from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
@@ -164,6 +171,7 @@ def _train(options: argparse.Namespace) -> None:
         print(_score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
+    _tell_of_bfloat16(options, "trains 1.2 times as many examples a second")
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -179,6 +187,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         columns=chosen_columns(options),
         header=options.header,
         batch_size=options.batch_size,
+        max_batch_tokens=options.max_batch_tokens,
     )
     print(json_text(scores) if options.json else _score_table(scores))
 
@@ -186,6 +195,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.inference.predictor import load
+    from bert_keras.inference.served_model import ServedModel
 
     predictor = load(options.model, task=options.task, precision=options.precision)
     task = _with_settings(predictor.model, options)
@@ -196,7 +206,11 @@ def _predict(options: argparse.Namespace) -> None:
     wait = bool if options.texts or options.input else piped.wait
     for batch in batches(given, 32 * options.batch_size, wait):
         items = [item for _, item in batch]
-        answers = predictor.predict(items, batch_size=options.batch_size)
+        answers = predictor.predict(
+            items,
+            batch_size=options.batch_size,
+            max_batch_tokens=options.max_batch_tokens,
+        )
         for (name, item), answer in zip(batch, answers, strict=True):
             texts = (item,) if len(names) == 1 else item
             asked: dict[str, Any] = dict(zip(names, texts, strict=True))
@@ -204,6 +218,8 @@ def _predict(options: argparse.Namespace) -> None:
                 asked = {"id": name}
             row = {**asked, **answer}
             print(json_text(row), flush=True)
+    if not isinstance(predictor.model, ServedModel):
+        _tell_of_bfloat16(options, "answers 1.7 times as many texts a second")
 
 
 def _features(options: argparse.Namespace) -> None:
@@ -268,9 +284,56 @@ def _export(options: argparse.Namespace) -> None:
 
     places = {"model": options.model}
     check_output_place("output", options.output, places, around=True)
-    model = load_model(options.model, task=options.task)
+    model = load_model(options.model, task=options.task, dtype=options.precision)
     _with_settings(model, options)
-    print(export_model(model, options.output))
+    folder = export_model(model, options.output)
+    if options.precision != "float32":
+        _compare_to_float32(folder, model, options)
+    print(folder)
+
+
+def _compare_to_float32(
+    folder: Path, model: TaskModel, options: argparse.Namespace
+) -> None:
+    """Say what an export in 16 bits changes: its size and, with --dev, its scores."""
+    from bert_keras.inference.predictor import Predictor, load
+    from bert_keras.training.finetune import evaluate
+
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    weights = 4 * model.count_params()
+    say(
+        f"{options.precision}: {size / 1e6:,.1f} MB; the weights alone take "
+        f"{weights / 1e6:,.1f} MB in float32"
+    )
+    if options.dev is None:
+        return
+    exact = load(options.model, task=options.task)
+    _with_settings(exact.model, options)
+    for name, predictor in (
+        (options.precision, Predictor(model)),
+        ("float32", exact),
+    ):
+        say(f"{name}, {options.dev}:")
+        say(_score_table(evaluate(predictor, options.dev)))
+
+
+def _tell_of_bfloat16(options: argparse.Namespace, gain: str) -> None:
+    """Report what float32 leaves unused of this processor; docs/speed.md measures it.
+
+    Silent where a GPU computes.
+    """
+    import tensorflow as tf
+
+    is_float32 = getattr(options, "precision", "float32") == "float32"
+    if (
+        is_float32
+        and computes_bfloat16()
+        and not tf.config.list_physical_devices("GPU")
+    ):
+        report(
+            "this processor computes in bfloat16: --precision mixed_bfloat16 "
+            f"{gain} (MiniLM, docs/speed.md)"
+        )
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -312,9 +375,18 @@ def _convert(options: argparse.Namespace) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from bert_keras.inference.info import describe
+    if options.machine == (options.path is not None):
+        raise ConfigError("`info` takes either a PATH or --machine")
+    if options.machine:
+        features = {
+            name: "yes" if there else "no"
+            for name, there in processor_features().items()
+        }
+        facts: dict[str, Any] = {**environment(), **features}
+    else:
+        from bert_keras.inference.info import describe
 
-    facts = describe(options.path)
+        facts = describe(options.path)
     if options.json:
         print(json_text(facts, ensure_ascii=True))
         return
@@ -360,7 +432,6 @@ def _pretraining_data(options: argparse.Namespace) -> None:
     config = config_of(options, PretrainingDataConfig)
     load_tensorflow()
     from bert_keras.pretraining.data import write_pretraining_data
-    from bert_keras.runs.progress import say
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
     check_output_place("output", options.output, {"vocab": options.vocab})

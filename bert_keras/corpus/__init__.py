@@ -31,5 +31,5 @@ _PLACES = {
     "write_vocabulary": "vocabulary_learning",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -1,7 +1,7 @@
 """The documents of a corpus as a stream, and their sentences.
 
 `raw_documents` reads the documents of all files in order. `sentences_of` does the slow
-part, and is made for worker processes: a `RawDocument` can be pickled. The forms are
+part and can run in worker processes: a `RawDocument` can be pickled. The forms are
 those in which corpora for BERT are published: Google's own (one sentence a line, blank
 lines between documents; google-research/bert `create_pretraining_data.py`), plain text,
 JSONL, the output of WikiExtractor, and Wikipedia's XML dumps.
@@ -33,7 +33,7 @@ from bert_keras.files.streams import (
 )
 
 FORMS = ("text", "file", "lines", "jsonl", "wikiextractor", "wikipedia")
-_DOC = re.compile(r"<doc id=.*>")  # begins a document of WikiExtractor
+_DOC = re.compile(r"<doc id=.*>")  # starts a WikiExtractor document
 _TITLE = re.compile(r' title="(.*)">')
 # Lines that some versions of WikiExtractor write for headers and list items.
 _NO_PARAGRAPH = re.compile(r"(?:Section::::|[A-Z]+::::)")
@@ -45,14 +45,15 @@ _INNER_END = re.compile(r"[.!?…؟।۔]+[\"'”’»)\]]*\s+\S|[。！？]+[�
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RawDocument:
-    """A document as it stands in its file, for `sentences_of`; it can be pickled.
+    """A document as stored in its file, for `sentences_of`; it can be pickled.
 
     Args:
         text: the text, or the wikitext of a page; a WikiExtractor document without its
             title.
         form: one of `FORMS`.
-        source: `path:line`, where the document begins.
-        silent: for `wikipedia`, names of the namespaces whose links show no text.
+        source: `path:line`, where the document starts.
+        silent: for `wikipedia`, names of the namespaces whose links are not shown as
+            text.
     """
 
     text: str
@@ -76,8 +77,8 @@ class CorpusReport:
         documents: number of documents with text.
         characters: of their texts.
         empty: documents without text, which were left out.
-        cut: documents of more than 32 Mi characters, cut into several.
-        replaced: lines with invalid bytes, counted and named.
+        cut: documents of more than 32 Mi characters, split into several.
+        replaced: the count and places of lines with invalid bytes.
     """
 
     forms: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -116,24 +117,24 @@ def raw_documents(
     """Yield the documents of a corpus, in the order of its files and their lines.
 
     Files may be compressed (see `files.streams`). One document is in memory at a time;
-    a text document of more than 32 Mi characters is cut into several.
+    a text document of more than 32 Mi characters is split into several.
 
     Args:
         paths: files, folders and globs, local or of another file system; see
             `corpus_files`.
-        form: the form of all files, or `auto`: each file's start tells (`form_of`).
-            `text`: documents separated by blank lines. `file`: one document.
-            `lines`: like `text`, with one sentence a line. `jsonl`: a document in a
-            field of each line's object. `wikiextractor`: `<doc …>` to `</doc>`.
-            `wikipedia`: the articles of an XML dump.
+        form: the form of all files, or `auto`: decided by each file's start
+            (`form_of`). `text`: documents separated by blank lines. `file`: one
+            document. `lines`: like `text`, with one sentence a line. `jsonl`: a
+            document in a field of each line's object. `wikiextractor`: `<doc …>` to
+            `</doc>`. `wikipedia`: the articles of an XML dump.
         text_field: the field of `jsonl`.
         errors: `strict` raises at bytes that are not UTF-8 and at NUL characters;
             `replace` replaces them by U+FFFD, which the tokenizer drops.
-        report: is filled while documents are read.
+        report: filled in while documents are read.
 
     Raises:
         ConfigError: an argument is wrong.
-        DataError: a file is missing, binary, corrupt or not of the form, named with its
+        DataError: a file is missing, binary, corrupt or not of the form, named with the
             line; or the corpus holds no text.
 
     Example:
@@ -158,7 +159,7 @@ def _documents(
 
 
 def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocument]:
-    """Yield the documents of one file that hold text, and count them in the report.
+    """Yield the documents with text in one file, and count them in the report.
 
     Args:
         path: the file.
@@ -166,7 +167,7 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
         reader: reads the file.
 
     Raises:
-        DataError: as in `raw_documents`; a file without text is no error.
+        DataError: as in `raw_documents`; a file without text is not an error.
     """
     report = reader.report
     if form == "auto":
@@ -184,7 +185,7 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
 
 
 def no_text(files: int) -> DataError:
-    """Return the error for a number of files without text."""
+    """Return the error for a corpus of this many files without text."""
     return DataError(f"the corpus holds no text; files read: {files}")
 
 
@@ -193,10 +194,10 @@ def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
 
     The sentences of `lines` are its lines. Other forms are split by rule
     (`sentence_rules`): WikiExtractor and Wikipedia by paragraph; text and JSONL after
-    lines that were wrapped by hand have been joined.
+    hard-wrapped lines have been joined.
 
     Args:
-        document: of `raw_documents`.
+        document: from `raw_documents`.
         language: a language code, such as `en` or `zh`.
 
     Raises:
@@ -240,8 +241,8 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
 
     Args:
         paths: a file, a folder or a glob (`**` for any depth), or several of them. A
-            folder stands for all files below it, sorted by name, without hidden files
-            and folders. A file that is named twice counts once. A name with a scheme,
+            folder means all files below it, sorted by name, without hidden files
+            and folders. A file that is given twice counts once. A name with a scheme,
             such as `gs://bucket/text/*`, belongs to a file system of fsspec.
 
     Raises:
@@ -270,7 +271,7 @@ def _remote_files(path: str) -> list[str]:
 
 
 def _local_files(path: str) -> list[str]:
-    """Return the files that a local path, folder or glob stands for."""
+    """Return the files that a local path, folder or glob selects."""
     found = [path]
     if glob.has_magic(path) and not os.path.exists(path):
         found = sorted(glob.glob(path, recursive=True))
@@ -307,21 +308,21 @@ def check_form(form: str) -> None:
 
 
 def form_of(path: str | os.PathLike[str]) -> str:
-    """Return the form that the start of a file shows: one of `FORMS`, never `file`.
+    """Return the form of a file by its start: one of `FORMS`, never `file`.
 
     Text is taken for `lines` if nearly every line ends like a sentence and hardly any
-    has the end of a sentence inside.
+    contains the end of a sentence.
 
     Raises:
         DataError: the file cannot be read, is binary, or looks like XML or JSON that is
-            no corpus.
+            not a corpus.
     """
     path = os.fspath(path)
     head = head_of(path)
     start = head.lstrip()
     if start.startswith(("<mediawiki", "<?xml")):
         if "<mediawiki" not in start:
-            raise DataError("is XML, but no MediaWiki dump; name its form", path=path)
+            raise DataError("is XML, not a MediaWiki dump; name its form", path=path)
         return "wikipedia"
     first = start.partition("\n")[0].rstrip()
     if _DOC.match(first):
@@ -342,7 +343,7 @@ class CorpusReader:
 
     Args:
         text_field, errors: as in `raw_documents`.
-        report: is filled.
+        report: is filled in.
     """
 
     def __init__(self, text_field: str, errors: str, report: CorpusReport) -> None:

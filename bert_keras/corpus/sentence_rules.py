@@ -5,7 +5,7 @@ compiled and splits tens of millions of characters a second. Its time grows with
 square of a text's length (a line of 200,000 Chinese characters takes 43 seconds), so a
 paragraph of more than 4,096 characters is split in windows; a quotation across two
 windows may be cut. `bert_keras.text.sentences` splits in the TensorFlow graph, for
-tasks that are exported; here more languages matter.
+tasks that are exported; here language coverage matters more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bert_keras.errors import ConfigError
 MOST_SENTENCE = 8192  # characters; far more than a row of 512 tokens holds
 _WINDOW = 2048  # characters split at once, or up to twice as many
 _MOST_WAITING = MOST_SENTENCE - 2 * _WINDOW  # characters before the next window
-_WRAPPED = 120  # characters; most lines of text wrapped by hand are shorter
+_WRAPPED = 120  # characters; most hard-wrapped lines are shorter
 _INSTALL = "pip install 'bert_keras[corpus]'"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
@@ -74,10 +74,10 @@ def _cut(sentence: str) -> list[str]:
 
 
 def _complete(found: list[str]) -> int:
-    """Return how many sentences of a window are complete: the last may continue.
+    """Return how many sentences of a window are complete: the last one may continue.
 
     Sentences after an open quotation mark are not complete, since its end would be
-    taken for a beginning; unless they are long, as after 5" for five inches.
+    taken for a start; unless they are long, as after 5" for five inches.
     """
     complete = quotes = 0
     for count, sentence in enumerate(found[:-1], 1):
@@ -101,9 +101,9 @@ def _windows(paragraph: str) -> list[str]:
 def paragraphs_of(text: str) -> list[str]:
     """Return the paragraphs of a text, stripped and without line breaks.
 
-    Blank lines separate paragraphs. Each line is a paragraph, too, unless the text was
-    wrapped by hand (nine of ten lines have at most 120 characters): then a line
-    continues in the next one if the next one's first word would not have fitted.
+    Blank lines separate paragraphs. Each line is also a paragraph, unless the text was
+    hard-wrapped (nine of ten lines have at most 120 characters): then a line
+    continues in the next one if the next one's first word would not have fit.
     """
     lines = [line.rstrip() for line in text.split("\n")]
     sizes = sorted(len(line) for line in lines if line)

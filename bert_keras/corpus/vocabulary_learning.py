@@ -2,9 +2,10 @@
 
 Devlin et al. 2018 (arXiv:1810.04805), section 3, uses 30,000 pieces (Wu et al. 2016,
 arXiv:1609.08144); the code that learned them was not released. The pieces come from
-`merge_pairs`, which trains like `tokenizers`: exactly as many as asked for, learned
-from word counts, the same for the same counts. `learner="tf-text"` takes those of
-tf-text's trainer. CONTRIBUTING.md says why neither library's trainer is the default.
+`merge_pairs`, which trains like `tokenizers`: exactly as many as requested, learned
+from word counts, identical for equal counts. `learner="tf-text"` uses those of
+tf-text's trainer. CONTRIBUTING.md explains why neither library's trainer is the
+default.
 
 `merge_pairs` is byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909, section
 3.2) over counted words, with WordPiece's marks: a piece inside a word begins with `##`.
@@ -69,7 +70,7 @@ def learn_vocabulary(
     Args:
         texts: the corpus, read once: strings, or the documents that `to_sentences`
             takes, objects with a string `text` (`corpus.raw_documents`).
-        to_sentences: returns the texts of a document (`corpus.sentences_of`); `None`:
+        to_sentences: splits a document into texts (`corpus.sentences_of`); `None`:
             each document is one text.
         folder: where the word counts are kept until `write_vocabulary`, called with the
             same folder, removes them. A run that was killed, or whose `size` was wrong,
@@ -77,15 +78,15 @@ def learn_vocabulary(
         size: number of tokens. There are fewer only if no other pair of pieces occurs
             `min_count` times in the corpus.
         lowercase, strip_accents, tokenize_chinese_chars: as in `WordPieceTokenizer`.
-        min_count: occurrences that a character or a pair of pieces needs to get a
+        min_count: occurrences that a character or a pair of pieces needs for a
             token; words with other characters become `[UNK]`. `None`: 2, or one for
             every ten million characters of the corpus if that is more.
         reserved: further tokens to include, such as words or `[unused0]`.
-        max_words: most distinct words to keep; the rarest others are forgotten, see
+        max_words: most distinct words to keep; the rarest others are dropped, see
             `word_counts`.
         learner: `merges`, or `tf-text` for the pieces of tf-text's trainer: usually a
-            few percent fewer than asked for, in minutes rather than seconds.
-        say: is called with lines about what was read, left out and found.
+            few percent fewer than requested, in minutes rather than seconds.
+        say: called with lines about what was read, skipped and found.
 
     Raises:
         ConfigError: an argument is wrong, such as a `size` that is too small for the
@@ -174,7 +175,7 @@ def _learned(
             if learner == "tf-text":
                 why = "its search ends there"
             said.append(
-                f"{size - len(vocabulary):,} tokens fewer than asked for: {why}"
+                f"{size - len(vocabulary):,} tokens fewer than requested: {why}"
             )
         for line in said:
             say(line)
@@ -184,7 +185,7 @@ def _learned(
 def _tf_text_pieces(
     words: dict[str, int], size: int, min_count: int, known: list[str]
 ) -> list[str]:
-    """Return the pieces that tf-text's trainer finds besides the known tokens."""
+    """Return the pieces that tf-text's trainer finds apart from the known tokens."""
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
     found = wordpiece_tokenizer_learner_lib.learn(
@@ -210,14 +211,14 @@ def _facts(words: WordCounts, whole: int) -> list[str]:
     ]
     if words.forgotten:
         facts.append(
-            f"{words.forgotten:,} rare words were forgotten to save memory; counts are "
+            f"{words.forgotten:,} rare words were dropped to save memory; counts are "
             f"too small by {words.missed:,} at most"
         )
     return facts
 
 
 def _inner(characters: list[str], splitter: WordSplitter) -> list[str]:
-    """Return with `##` the characters that can continue a word: not `,`, not `中`."""
+    """Return, with `##`, the characters that can continue a word: not `,`, not `中`."""
     words = splitter(tf.constant([f"a{character}" for character in characters]))
     counts = words.row_splits[1:] - words.row_splits[:-1]
     joined = counts.numpy().tolist()
@@ -235,12 +236,12 @@ def write_vocabulary(
     """Write vocab.txt and tokenizer_config.json and return the tokenizer of the folder.
 
     `WordPieceTokenizer.from_folder` and Hugging Face's `BertTokenizer` open it. Each
-    file is written whole or not at all.
+    file is written atomically.
 
     Args:
         folder: is created if necessary. A vocabulary in it is replaced, and the counts
             that `learn_vocabulary` kept there are removed.
-        vocabulary: of `learn_vocabulary`, called with the same other arguments.
+        vocabulary: from `learn_vocabulary`, called with the same other arguments.
 
     Raises:
         ConfigError: the vocabulary is not usable.
@@ -275,7 +276,7 @@ def _check_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def _checked(reserved: Sequence[str]) -> Sequence[str]:
-    """Raise unless the reserved tokens are strings that can be tokens, each once."""
+    """Raise unless the reserved tokens are valid, distinct tokens."""
     if isinstance(reserved, str):
         raise ConfigError(f"`reserved` must be several tokens; received {reserved!r}")
     seen = set(SPECIAL_TOKENS)
@@ -342,7 +343,7 @@ class _Merger:
         before, after: int32 [N], places of the neighbours.
         weight: int64 [N], occurrences of the word at each place.
         counts: pair to its occurrences.
-        places: pair to arrays of the places where it began at some time.
+        places: pair to arrays of the places where it has ever started.
     """
 
     def __init__(
@@ -387,7 +388,7 @@ class _Merger:
         while self.queue and len(found) < pieces:
             least, _, _, pair = heapq.heappop(self.queue)
             count = self.counts.get(pair, 0)
-            if count < -least:  # it has become rarer since it was queued
+            if count < -least:  # it has become rarer since being queued
                 if count:
                     self._put(pair, count)
                 continue
@@ -481,7 +482,7 @@ def _changes(values: Any) -> Any:
 
 
 def _apart(places: Any, after: Any) -> Any:
-    """Return every second one of adjacent places: `aaa` holds one `aa`."""
+    """Return every second of adjacent places: `aaa` contains `aa` once."""
     follows = np.concatenate([[False], after[places[:-1]] == places[1:]])
     index = np.arange(len(places))
     begin = np.maximum.accumulate(np.where(follows, 0, index))

@@ -3,11 +3,11 @@
 A dump is `<wiki>-<date>-pages-articles*.xml`, usually in bzip2, of the schema at
 https://www.mediawiki.org/xml/export-0.11.xsd. As in Devlin et al. 2018
 (arXiv:1810.04805), section 3.1, only the text passages are kept; lists, tables and
-headers are left out. `mwparserfromhell` parses the wikitext. A dump does not hold the
+headers are left out. `mwparserfromhell` parses the wikitext. A dump lacks the
 output of templates, so it is missing from the text.
 
 The XML may be hostile. It is parsed by expat as a stream, and a document type is an
-error (dumps have none), so no entity is expanded besides the five of XML.
+error (dumps have none), so no entity is expanded except the five of XML.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bert_keras.files.streams import (
 
 _AT_ONCE = 1 << 20  # bytes parsed at once
 _INSTALL = "pip install 'bert_keras[corpus]'"
-# Numbers of the namespaces whose links show no text: media, files, categories.
+# Numbers of the namespaces whose links are not shown as text: media, files, categories.
 _SILENT = ("-2", "6", "14")
 SILENT_NAMES = ("media", "file", "image", "category")
 # Tags whose content is running text; the content of others is left out.
@@ -38,7 +38,7 @@ _TEXT_TAGS = frozenset(
     " sup time tt u var".split()
 )
 _BREAKS = frozenset(("br", "p", "div", "blockquote", "center", "poem", "hr"))
-_LIST = "\0"  # stands for the mark of a list item; wikitext itself has no NUL
+_LIST = "\0"  # replaces the mark of a list item; wikitext itself has no NUL
 _LANGUAGE_LINK = re.compile(r"[a-z]{2,3}(-[a-z-]+)?:\S")
 _NO_TEXT = re.compile(r"__[^\W\d_]+__|-\{|\}-")
 # Brackets that are empty without their template or reference.
@@ -55,7 +55,8 @@ class Page(NamedTuple):
         title: the name of the page.
         text: its wikitext.
         line: the line of the file at which it begins.
-        silent: names of the namespaces whose links show no text, in lower case.
+        silent: names of the namespaces whose links are not shown as text, in lower
+            case.
     """
 
     title: str
@@ -76,7 +77,7 @@ def pages_of(
         path, errors, replaced: as in `files.streams.lines_of`.
 
     Raises:
-        DataError: the file cannot be read, is not XML, is truncated, is no MediaWiki
+        DataError: the file cannot be read, is not XML, is truncated, is not a MediaWiki
             dump or declares a document type; the line is named.
     """
     reader = _DumpReader(path)
@@ -115,7 +116,7 @@ class _DumpReader:
         self._path = path
         self._silent: tuple[str, ...] = SILENT_NAMES
         self._open: list[str] = []  # names of the open elements
-        self._text: list[str] = []  # of the open element, if it is wanted
+        self._text: list[str] = []  # of the open element, if it is needed
         self._size = 0
         self._namespace: str | None = None
         self._page: dict[str, str] = {}
@@ -134,7 +135,7 @@ class _DumpReader:
         except expat.ExpatError as error:
             reason = expat.errors.messages[error.code]
             if last:
-                reason = f"is cut short, or {reason}"
+                reason = f"is truncated, or {reason}"
             raise DataError(
                 f"is not XML: {reason}", path=self._path, line=error.lineno
             ) from None
@@ -199,8 +200,8 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
 
     Args:
         wikitext: of a page.
-        silent: names of the namespaces whose links show no text, in lower case, besides
-            the English ones.
+        silent: names of the namespaces whose links are not shown as text, in lower
+            case, in addition to the English ones.
 
     Returns:
         Paragraphs without line breaks, each with a letter or digit; none if the parser
@@ -214,7 +215,7 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
         from mwparserfromhell.parser import ParserError
     except ImportError:
         raise ConfigError(f"wikitext needs a package: {_INSTALL}") from None
-    # NUL has a meaning below.
+    # NUL has a special meaning below.
     wikitext = wikitext.replace(_LIST, " ")
     names = frozenset((*SILENT_NAMES, *silent))
     try:

@@ -2,16 +2,16 @@
 
 Words are those of `WordPieceTokenizer`, found by its own `WordSplitter`. White space
 always separates words, so texts are split there first and the strings are counted: in
-most languages few different strings make up most of a text. Strings of plain ASCII are
+most languages a few distinct strings make up most of a text. Strings of plain ASCII are
 letters, digits and single marks, as in the tokenizer; all others go through the
 splitter.
 
-When there are too many words, the rarest are forgotten, as in lossy counting (Manku &
+When there are too many words, the rarest are dropped, as in lossy counting (Manku &
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
-then too small by at most `WordCounts.missed`.
+then too low by at most `WordCounts.missed`.
 
 After a fixed number of characters the counts so far can be written to a file, so that
-an interrupted run resumes there and finds the same counts as one that ran through.
+an interrupted run resumes there and finds the same counts as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from bert_keras.files.atomic import written_beside
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.ragged import segment_ids
 
-_STAGE = 1 << 28  # characters after which everything is counted, and kept
-_TEXT_BYTES = 4 << 20  # split together
-_STRINGS = 1 << 19  # most distinct strings that wait for the splitter, and ...
+_STAGE = 1 << 28  # characters after which everything is counted and saved
+_TEXT_BYTES = 4 << 20  # split at once
+_STRINGS = 1 << 19  # most distinct strings waiting for the splitter, and ...
 _STRING_BYTES = 32 << 20  # ... their bytes
-_BATCH_BYTES = 1 << 19  # go through the splitter together
+_BATCH_BYTES = 1 << 19  # go through the splitter at once
 _PLAIN = re.compile(rb"[!-~]+")
 _PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+|[!-~]")
 _FORMAT = "bert_keras word counts 1"
@@ -62,8 +62,8 @@ class WordCounts:
             the tokenizer maps them to `[UNK]`.
         forgotten: rare words dropped to keep at most `max_words`; a word that occurred
             again later may count twice.
-        missed: the most by which any count can be too small.
-        splitter: what split the texts into words.
+        missed: the largest amount by which any count can be too low.
+        splitter: the splitter of texts into words.
     """
 
     counts: Mapping[str, int]
@@ -91,7 +91,7 @@ def count_words(
 
     Args:
         documents: strings, or objects whose `text` is one.
-        to_sentences: returns the texts of a document; `None`: each document is a
+        to_sentences: splits a document into texts; `None`: each document is a
             string. Documents that an earlier run has counted are not split again.
         keep: a file for the counts so far. If it exists, the documents that it counts
             are only compared, by their text and `form`, and counting resumes there.
@@ -164,7 +164,7 @@ def _count(
 
 
 class WordCounter:
-    """Strings that wait for the splitter, and the words found so far."""
+    """Strings waiting for the splitter, and the words found so far."""
 
     def __init__(
         self, splitter: WordSplitter, lowercase: bool, most: int, max_words: int
@@ -184,7 +184,7 @@ class WordCounter:
         if not isinstance(text, str):
             kind = type(text).__name__
             raise ConfigError(f"`texts` must hold strings; received a {kind}")
-        # A lone surrogate cannot be encoded; the tokenizer drops it, too.
+        # A lone surrogate cannot be encoded; the tokenizer also drops it.
         data = text.encode("utf-8", "ignore")
         self._count += 1
         self._texts.append(data)
@@ -195,7 +195,7 @@ class WordCounter:
     def _cut(self) -> None:
         # `bytes.split` takes these two for space, but the tokenizer drops them.
         data = b" ".join(self._texts).translate(None, b"\x0b\x0c")
-        # Lowers ASCII alone; the splitter does the rest.
+        # Lower-cases only ASCII; the splitter does the rest.
         self._strings.update((data.lower() if self._lowercase else data).split())
         self._texts, self._bytes = [], 0
         many = len(self._strings) >= _STRINGS
@@ -203,7 +203,7 @@ class WordCounter:
             self._count_words()
 
     def count(self) -> None:
-        """Count all strings that wait."""
+        """Count all waiting strings."""
         self._cut()
         self._count_words()
 
@@ -227,11 +227,11 @@ class WordCounter:
         self._words = dict(kept.words)
 
     def _count_words(self) -> None:
-        """Add the words of the strings that wait."""
+        """Add the words of the waiting strings."""
         batch: list[bytes] = []
         size = 0
         for string, count in self._strings.items():
-            if string.isalnum():  # for bytes: ASCII alone
+            if string.isalnum():  # for bytes: ASCII only
                 self._add_word(string, count)
             elif _PLAIN.fullmatch(string):
                 for word in _PLAIN_WORD.findall(string):
@@ -271,7 +271,7 @@ class WordCounter:
         if len(self._words) <= most:
             return
         counts = np.fromiter(self._words.values(), np.int64, len(self._words))
-        # All words of one count go or stay, so that their order does not matter.
+        # All words of equal count are dropped or kept, so their order does not matter.
         least = int(np.partition(counts, -self._max_words - 1)[-self._max_words - 1])
         kept = {word: count for word, count in self._words.items() if count > least}
         self._forgotten += len(self._words) - len(kept)
@@ -297,7 +297,7 @@ class WordCounter:
         )
 
 
-@functools.lru_cache(maxsize=4)  # its tables and graph take a second
+@functools.lru_cache(maxsize=4)  # its tables and graph take a second to build
 def _splitter_of(lowercase: bool, accents: bool, chinese: bool, most: int) -> Any:
     return WordSplitter(
         lowercase=lowercase,
@@ -320,7 +320,7 @@ def _split_function(splitter: WordSplitter) -> Callable:
     def split(strings, times):  # type: ignore[no-untyped-def]
         words = splitter(strings)
         times = tf.gather(times, segment_ids(words.row_splits))
-        # The splitter returns private characters in place of a word that is too long.
+        # The splitter replaces a word that is too long by private-use characters.
         too_long = tf.strings.regex_full_match(words.strings, "\uf8ff.*")
         kept = tf.boolean_mask(words.strings, ~too_long)
         unique, index = tf.unique(kept)
@@ -369,7 +369,7 @@ class Seen:
         """Add a document, to the hash only if `compared`; returns its text.
 
         Raises:
-            ConfigError: the document is no string and has no `text` that is one.
+            ConfigError: the document is not a string and has no string `text`.
         """
         text = document
         if not isinstance(document, str):
@@ -379,7 +379,7 @@ class Seen:
             raise ConfigError(f"`texts` must hold strings; received a {kind}")
         self.documents += 1
         if compared:
-            # The same text in another form has other sentences.
+            # The same text in another form has different sentences.
             for part in (str(getattr(document, "form", "")), text):
                 data = part.encode("utf-8", "surrogatepass")
                 self._hash.update(len(data).to_bytes(8, "little"))
@@ -393,9 +393,9 @@ class Seen:
 
 
 class CountsFile:
-    """The counts of an unfinished run: a JSON object, then `count word` in each line.
+    """The counts of an unfinished run: a JSON object, then `count word` on each line.
 
-    The file is written whole or not at all.
+    The file is written atomically.
 
     Args:
         path: the file; its folder is created.
@@ -445,7 +445,7 @@ class CountsFile:
         return Kept(**found, words=words)
 
     def write(self, kept: Kept) -> None:
-        """Replace the kept counts by those so far.
+        """Replace the saved counts with the current ones.
 
         Raises:
             DataError: the file cannot be written; the old one is unchanged.
@@ -462,11 +462,11 @@ class CountsFile:
             raise DataError(f"cannot be written: {reason}", path=self.path) from None
 
     def fitting(self, kept: Kept, seen: Seen, *, more: bool) -> Kept:
-        """Return the kept counts if they belong to the documents given now.
+        """Return the saved counts if they belong to the current documents.
 
         Args:
             kept: the counts of this file.
-            seen: the first documents, as many as were counted if there are so many.
+            seen: the first documents, as many as were counted if there are that many.
             more: whether there are more documents.
 
         Raises:
@@ -474,11 +474,11 @@ class CountsFile:
         """
         same = (seen.documents, seen.blake2b) == (kept.documents, kept.blake2b)
         if not same or (kept.whole and more):
-            raise self.error("holds the counts of other texts than those given now")
+            raise self.error("holds the counts of texts other than the current ones")
         return kept
 
     def error(self, reason: str) -> DataError:
-        """Return an error that tells how to start over."""
+        """Return an error that explains how to start over."""
         return DataError(f"{reason}; delete it to start over", path=self.path)
 
 

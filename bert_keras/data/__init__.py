@@ -1,5 +1,5 @@
-"""Labelled rows: the files and columns of users.
+"""Labelled rows from users' files and columns.
 
-Read `table` first, then `rows` and `memory`, from which it reads; `tagged` reads words
-with tags, `squad` questions and answers. `items` takes the texts of a prediction.
+Read `table` first, then `rows` and `memory`, which it builds on; `tagged` reads words
+with tags, `squad` questions and answers. `items` accepts the texts to predict on.
 """

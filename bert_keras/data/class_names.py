@@ -31,7 +31,7 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
-    """Raise DataError, by line, where a class of a row is too long to be a name."""
+    """Raise DataError, by line, if a class of a row is too long to be a name."""
     problems = [
         (
             row,
@@ -53,14 +53,14 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 
 def _value(name: str) -> tuple[int, str]:
-    """Return what orders decimal digits of any script and number by their value."""
-    # Not `int`: it takes 4,300 digits at most.
+    """Return a sort key that orders decimal numbers of any script by value."""
+    # Not `int`: it accepts at most 4,300 digits.
     digits = "".join(str(unicodedata.decimal(digit)) for digit in name).lstrip("0")
     return len(digits), digits
 
 
 def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the entries of `config.json` that Hugging Face reads the names from."""
+    """Return the entries of `config.json` from which Hugging Face reads the names."""
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},

@@ -1,4 +1,4 @@
-"""What callers pass as texts, as a list of plain Python values: `as_items`.
+"""Convert what callers pass as texts to a list of plain Python values: `as_items`.
 
 Lists, arrays, tensors, series, generators and tables are recognized by their methods
 and attributes, so their libraries are not imported.
@@ -33,7 +33,7 @@ def as_items(
         is a tuple, or a single value if there is one column.
 
     Raises:
-        DataError: it is not iterable, or has no order.
+        DataError: the argument is not iterable, or has no order.
     """
     table = _as_table(texts)
     if table is not None:

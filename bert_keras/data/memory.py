@@ -54,7 +54,7 @@ def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
     """Return the path of a file as a string, or the rows of a table in memory.
 
     Raises:
-        ConfigError: it is something else; `name` is the argument, for errors.
+        ConfigError: `data` is something else; `name` is the argument, for errors.
     """
     return os.fspath(data) if is_path(data) else rows_in_memory(data, name=name)
 
@@ -63,14 +63,14 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
     """Return the rows of a table in memory.
 
     Args:
-        data: what `ACCEPTED` lists, without a path. Columns of `datasets` whose values
-            are classes hold the names of these. In a `tf.data.Dataset` the parts of an
-            element are columns, those of a tuple `text`, or `text` and `text_pair`, and
+        data: any type that `ACCEPTED` lists, except a path. Class columns of `datasets`
+            become class names. In a `tf.data.Dataset` the parts of an element are
+            columns; the parts of a tuple are `text`, or `text` and `text_pair`, and
             `label`; elements whose parts all have a first dimension are batches.
         name: the argument, for errors.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: `data` is something else.
         NoRowsError: there are no rows.
         DataError: columns differ in length, or share a name.
     """
@@ -102,13 +102,13 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
 
 
 def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
-    """Return a cell as JSONL gives it; numbers are strings, unless in a list.
+    """Return a cell as if read from JSONL; numbers are strings, unless in a list.
 
     Args:
         cell: a value of Python, NumPy, pandas or TensorFlow; `None` and what these
-            libraries have in its place are `None`.
+            libraries use in its place become `None`.
         row: its number, for errors.
-        nested: whether it stands in a list or a dict.
+        nested: whether it is inside a list or a dict.
 
     Raises:
         DataError: bytes are not UTF-8; a number is too long.
@@ -138,10 +138,10 @@ def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
             return cell.item() if isinstance(cell, np.number) else cell
         try:
             return str(cell)
-        except ValueError:  # Python writes no integer of more than 4,300 digits
+        except ValueError:  # Python does not format integers of more than 4,300 digits
             message = "holds a number of too many digits"
             raise DataError(message, path=MemoryRows.path, line=row) from None
-    return cell  # the reader says what it must be
+    return cell  # the reader reports what it must be
 
 
 def _table(data: Any, name: str) -> dict[str, list[Any]]:
@@ -171,7 +171,7 @@ def _table(data: Any, name: str) -> dict[str, list[Any]]:
 
 
 def is_data(value: Any) -> bool:
-    """Return whether a value is a data set of its own, not a column of one."""
+    """Return whether a value is a whole data set, not a column of one."""
     if is_path(value) or isinstance(value, Mapping):
         return True
     if isinstance(value, list | tuple):
@@ -199,7 +199,7 @@ def _check_unique(names: list[str]) -> None:
 
 
 def _named_classes(data: Any, table: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return columns of `datasets` with the names of classes for their numbers."""
+    """Return columns of `datasets` with class numbers replaced by names."""
 
     def named(cell: Any, classes: list[str]) -> Any:
         if isinstance(cell, list):
@@ -221,7 +221,7 @@ def _named_classes(data: Any, table: dict[str, list[Any]]) -> dict[str, list[Any
 def _of_tensorflow(data: Any, name: str) -> dict[str, list[Any]]:
     """Return the columns of a `tf.data.Dataset`."""
     if int(data.cardinality()) == -1:
-        raise ConfigError(f"`{name}` must be a finite tf.data.Dataset; it has no end")
+        raise ConfigError(f"`{name}` must be a finite tf.data.Dataset; it is infinite")
     parts = _named_parts(data.element_spec, name)
     ranks = [getattr(spec, "shape", None) for spec in parts.values()]
     if any(shape is None or shape.rank is None for shape in ranks):

@@ -1,7 +1,7 @@
 """The numbered rows of a user's TSV, CSV or JSONL file, its header and its columns.
 
 A file is a local path or a name such as `hf://datasets/owner/name/train.csv`, and may
-be compressed; see `files.streams`. Its ending tells the format:
+be compressed; see `files.streams`. Its ending determines the format:
 
 * `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
   the GLUE files (CoLA and MRPC hold unbalanced quotes).
@@ -36,11 +36,11 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
-_MOST_CELL = 64 << 20  # characters of a CSV cell that is read line by line
+_MOST_CELL = 64 << 20  # characters of a CSV cell that is read by line
 
 
 def read_text(path: str) -> str:
-    """Return the text of a UTF-8 file without byte order mark and closing empty lines.
+    """Return the text of a UTF-8 file without byte order mark and trailing empty lines.
 
     Raises:
         DataError: the file is missing, a folder, unreadable, empty, not UTF-8, or holds
@@ -55,8 +55,8 @@ def read_text(path: str) -> str:
 def stream_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file one by one, each with its line break.
 
-    Skips and rejects what `read_text` does, as it is reached; needs the memory of the
-    longest line.
+    Skips and rejects the same as `read_text`, when it is reached; needs the memory of
+    the longest line.
 
     Raises:
         DataError: as for `read_text`; a bad line when it is reached.
@@ -80,7 +80,7 @@ def stream_lines(path: str) -> Iterator[str]:
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a file's name in lower case, before that of compression."""
+    """Return the ending of a file's name in lower case, without that of compression."""
     stem, ending = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] if ending in COMPRESSED else ending
 
@@ -108,7 +108,7 @@ def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[s
 
     Args:
         path: the file, for messages.
-        text: its text, or its lines one by one; a cell then has 64 MiB at most.
+        text: its text, or its lines one by one; a cell then has at most 64 MiB.
 
     Raises:
         DataError: a quote is not closed, or is not followed by a comma.
@@ -193,7 +193,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
-    """Return a value as text and what is wrong with it, empty if nothing is.
+    """Return a value as text and its fault, empty if there is none.
 
     With `empty` it may also be an empty string or a list of texts, returned as JSON.
     """

@@ -25,7 +25,7 @@ def is_squad(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is one JSON object, as SQuAD is, not a table of rows.
 
     Raises:
-        DataError: it cannot be read, or begins like JSON and is broken.
+        DataError: the file cannot be read, or starts like JSON and is broken.
     """
     return isinstance(_load(os.fspath(path)), dict)
 
@@ -47,7 +47,7 @@ def read_squad(
 
     Returns:
         Columns of `id`, `question`, `context` and `answers`: a list of (text, start in
-        characters) of each question, empty where it has no answer. Starts are not
+        characters) of each question, empty if it has no answer. Starts are not
         checked. `lines` number the questions from 1.
 
     Raises:
@@ -77,7 +77,7 @@ def read_squad(
     for name, question, context in questions:
         problem = _problem(question, context, with_answers)
         if name in seen:
-            problem = problem or "stands twice in the file"
+            problem = problem or "occurs twice in the file"
         if problem:
             problems.append(f"question {name!r} {problem}")
             continue
@@ -107,14 +107,14 @@ def is_answers(cell: Any) -> bool:
 
 
 def stands_at(context: str, text: str, start: int) -> bool:
-    """Return whether an answer's text begins at a character of its context."""
+    """Return whether an answer's text is in its context at a character."""
     return start >= 0 and bool(text) and context.startswith(text, start)
 
 
 def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
-    """Return first character and end of the first answer that stands where it says.
+    """Return first character and end of the first answer that is at its stated place.
 
-    `NO_ANSWER` twice where there are no answers, `UNKNOWN` where none stands there.
+    `NO_ANSWER` twice if there are no answers, `UNKNOWN` if all places are wrong.
     """
     for text, start in answers:
         if stands_at(context, text, start):
@@ -124,7 +124,7 @@ def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
 
 
 def _load(path: str) -> Any:
-    """Return the JSON of a file, or `None` where it holds several values, or none."""
+    """Return the JSON of a file, or `None` if it does not hold exactly one value."""
     text = read_text(path)
     if not text.lstrip().startswith("{"):
         return None
@@ -157,7 +157,7 @@ def _questions(
 def _questions_of_rows(
     table: MemoryRows, columns: Mapping[str, str | int | None]
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Yield what `_questions` does, of the rows of a table; `id` may be missing."""
+    """Yield the same as `_questions`, from the rows of a table; `id` may be missing."""
     keys = {role: str(columns.get(role) or role) for role in _ROLES}
     for number, row in table.rows():
         question = {role: row.get(key) for role, key in keys.items()}
@@ -168,7 +168,7 @@ def _questions_of_rows(
 
 
 def _answer_dicts(answers: Any) -> Any:
-    """Return the answers of a row as SQuAD's files have them."""
+    """Return the answers of a row in the form of SQuAD's files."""
     if isinstance(answers, dict):  # as in `datasets`: a list of each
         texts, starts = answers.get("text"), answers.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list):
@@ -193,7 +193,7 @@ def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:
 
 
 def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
-    """Return what is wrong with a question, empty if nothing is."""
+    """Return the fault of a question, empty if there is none."""
     for key, value in (("question", question.get("question")), ("context", context)):
         if not isinstance(value, str):
             return f"must have a text `{key}`"
@@ -210,5 +210,5 @@ def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
         if not isinstance(text, str) or type(start) is not int:
             return "must have `text` and a whole number `answer_start` in each answer"
     if answers and question.get("is_impossible"):
-        return "is said to be impossible and has answers"
+        return "is marked as impossible and has answers"
     return ""

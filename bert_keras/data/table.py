@@ -51,8 +51,8 @@ class Columns:
 
     Args:
         path: the file.
-        cells: role to its N cells, none of them empty but where a task allows it;
-            strings, or lists of strings where a task reads lists. A missing optional
+        cells: role to its N cells, none of them empty unless a task allows it;
+            strings, or lists of strings if a task reads lists. A missing optional
             role has no entry.
         lines: line in the file at which each row begins, counted from 1; N numbers.
 
@@ -125,7 +125,7 @@ class Columns:
         return np.array([index[cell] for cell in self[role]], "int32")
 
     def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
-        """Return one error that names the line of each problem, a (row, message)."""
+        """Return one error with the line of each problem, a (row, message)."""
         named = [(self.lines[row], message) for row, message in problems]
         return bad_lines(self.path, named)
 
@@ -141,12 +141,12 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
             table, a dict of lists, a list of dicts, a `datasets.Dataset`, or a finite
             `tf.data.Dataset` (see `rows_in_memory`). `None`: `roles` are the cells.
         header: of a file, as in `read_columns`.
-        **roles: role to the name of its column; in TSV and CSV perhaps its number. If
+        **roles: role to the name of its column; in TSV and CSV also its number. If
             none is given, each column has the role of its name.
 
     Raises:
-        ConfigError: the data is something else.
-        DataError: a column, or a cell of one that is taken, is missing.
+        ConfigError: the data has another type.
+        DataError: a column, or a cell of a selected one, is missing.
 
     Example:
         >>> as_columns([{"body": "win cash now", "spam": 1}], text="body", label="spam")
@@ -184,7 +184,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
 
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
-    """Return chosen columns of a file of any format; by default all."""
+    """Return selected columns of a file of any format; by default all."""
     from bert_keras.data.squad import read_squad
     from bert_keras.data.tagged import ENDINGS, read_tagged
 
@@ -221,7 +221,7 @@ def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[
 
     Args:
         kinds: the kinds of each row, such as its class.
-        count: number of rows; fewer if too many are the last of their kind.
+        count: number of rows; fewer if too many are the only one of their kind.
         seed: random seed.
 
     Returns:
@@ -258,34 +258,34 @@ def read_columns(
     """Return the selected columns of a TSV, CSV or JSONL file as lists of strings.
 
     A column is selected by its name or, in TSV and CSV, by its number from 0. A string
-    of digits, as the command line gives, is a number unless the file has a header with
-    that very name. JSONL has names only; its numbers keep their spelling (`5.00`), and
-    its truth values are `true` and `false`.
+    of digits, as the command line gives, is a column number unless the file has a
+    header with exactly that name. JSONL has names only; its numbers keep their spelling
+    (`5.00`), and its booleans are `true` and `false`.
 
     Args:
-        path: the file; its ending tells the format (see `rows`). Or a table in memory,
-            as of `as_columns`, which is read as JSONL is.
+        path: the file; its ending determines the format (see `rows`). Or a table in
+            memory, as in `as_columns`, which is read like JSONL.
         columns: role, such as `text` or `label`, to the column; a role of `None` is
             left out.
         optional: roles whose column may be missing; they then have no entry. In JSONL
             `null` counts as missing. A column is in every row or in none.
-        empty: roles whose cells may be empty; in JSONL they may be lists of strings,
-            too, which are then cells of JSON.
+        empty: roles whose cells may be empty; in JSONL they may also be lists of
+            strings, which then become JSON cells.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
             `auto`: it does if a column that is not optional is selected by name, or if
-            it holds the name of an optional one. Where all are numbers it does not, and
-            a first row that looks like a header is an error that asks for `yes` or `no`
+            it holds the name of an optional one. If all are numbers it does not, and
+            a first row that looks like a header is an error that requests `yes` or `no`
             rather than a guess.
 
     Returns:
-        The cells of each role and the line of each row. Cells are as in the file;
-        only the names in a header lose the spaces around them.
+        The cells of each role and the line of each row. Cells are unchanged;
+        only names in a header lose surrounding spaces.
 
     Raises:
         ConfigError: an argument is wrong.
         DataError: the file is missing, empty or broken, lacks a column, or has rows
-            of another width or with an empty cell; all bad lines are counted and the
-            first ten named.
+            of a different width or with an empty cell; all bad lines are counted and
+            the first ten named.
     """
     wanted = wanted_columns(columns, optional, header)
     place = source_of(path)
@@ -308,7 +308,7 @@ def stream_columns(
 ) -> Iterator[Columns]:
     """Yield what `read_columns` returns in parts, for files larger than memory.
 
-    Bad rows raise an error when their part is reached. A header in a file whose columns
+    Bad rows raise an error when reached. A header in a file whose columns
     are selected by number is detected in the first part.
 
     Args:
@@ -336,16 +336,16 @@ def stream_columns(
         _select_cells, place, wanted=wanted, optional=(), kind=kind
     )
     found = columns_of([top, *cells], header=header)
-    named = len(found) == len(cells)  # else the first row is one of them
+    named = len(found) == len(cells)  # else the first row is data
     yield found
     while cells := list(itertools.islice(rows, rows_at_once)):
-        # Each part is read below the first row, which settles names and width.
+        # Each part is read after the first row, which determines names and width.
         found = columns_of([top, *cells], header="yes" if named else "no")
         yield found if named else found.take(range(1, len(found)))
 
 
 def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield what `tsv_rows` does, of lines that come one by one."""
+    """Yield the same as `tsv_rows`, from lines one by one."""
     for number, line in enumerate(lines, 1):
         for _, row in tsv_rows(line.removesuffix("\n")):
             yield number, row

@@ -44,7 +44,7 @@ from bert_keras.scoring.entities import (
 from bert_keras.text import characters
 
 SPAN_KEYS = ("spans", "entities")
-WORD_LINES = "word_lines"  # a role beside `text` and `label`: the line of each word
+WORD_LINES = "word_lines"  # a role next to `text` and `label`: the line of each word
 ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 _DOCUMENT = "-DOCSTART-"
 _MOST_COLUMNS = 4
@@ -91,7 +91,7 @@ def read_words(
 ) -> Columns | None:
     """Return the words of each sentence of a CoNLL file, or `None` for other files.
 
-    A CoNLL file is recognized by its ending, or by blank lines between others.
+    A CoNLL file is recognized by its ending, or by blank lines between other lines.
     """
     place = os.fspath(path)
     text = read_text(place)
@@ -106,8 +106,8 @@ def read_words(
 def split_words(text: str) -> list[tuple[int, int]]:
     """Return start and end of each word of a text, as BERT's tokenizer splits it.
 
-    Words are separated by spaces; punctuation and CJK characters are words of their
-    own; characters that the tokenizer removes only count inside a word.
+    Words are separated by spaces; punctuation and CJK characters are separate
+    words; characters that the tokenizer removes only count inside a word.
 
     Example:
         >>> split_words("Mr. Li")
@@ -138,7 +138,7 @@ def to_bio(tags: Sequence[str]) -> list[str]:
 
 
 def tag_problem(tag: str) -> str:
-    """Return what is wrong with a tag, empty if nothing is."""
+    """Return the fault of a tag, empty if there is none."""
     if tag == "O" or parse_tag(tag)[1] != tag:
         return ""
     prefixes = ", ".join(f"{prefix}-" for prefix in PREFIXES)
@@ -195,20 +195,20 @@ def _tell_of_strays(
     """Report I- tags that do not follow a tag of the same entity."""
     if lines := [word_lines[row][place] for row, place in stray_tags(labels)]:
         shown = first_of(lines)
-        say(f"{path}: {len(lines):,} tags I-x begin entities, as B-x: lines {shown}")
+        say(f"{path}: {len(lines):,} tags I-x start entities, like B-x: lines {shown}")
 
 
 def _conll_places(
     path: str, chosen: Mapping[str, str | int | None], width: int
 ) -> dict[str, int]:
-    """Return the columns of word and, if wanted, tag."""
+    """Return the columns of word and, if requested, tag."""
     places = {"text": 0, "label": width - 1}
     for role, column in chosen.items():
         if role not in places:
             raise ConfigError(
                 f"the columns must be those of text and label; received {role!r}"
             )
-        if column is None:  # no label wanted, or the default
+        if column is None:  # no label requested, or the default
             if role == "label":
                 del places[role]
             continue
@@ -295,7 +295,7 @@ def _read_spans(
 def _entities_in(
     text: str, bounds: list[tuple[int, int]], spans: Any, key: str
 ) -> tuple[list[Entity], list[str]]:
-    """Return the spans of a text in words, and what is wrong with them."""
+    """Return the spans of a text in words, and their faults."""
     if not isinstance(spans, list):
         what = "missing" if spans is None else f"a {type(spans).__name__}"
         return [], [f"`{key}` must be a list of spans, [] for none; it is {what}"]

@@ -1,32 +1,32 @@
-"""What replicas do together: sums, seeds of their own, equal starts, one update.
+"""Operations across replicas: sums, separate seeds, equal starts, one update.
 
-`ReplicatedFit` is a base of models for `fit` in the scope of a strategy; `summed` and
-`apply_summed` are what it and `TrainStep` make an update of.
+`ReplicatedFit` is a base of models for `fit` in the scope of a strategy;
+`ReplicatedFit` and `TrainStep` build an update from `summed` and `apply_summed`.
 
-Why not what Keras 3 does by itself under a `tf.distribute` strategy (measured on Keras
-3.15, TensorFlow 2.21), and what is done here:
+Differences from what Keras 3 does under a `tf.distribute` strategy (as measured on
+Keras 3.15, TensorFlow 2.21):
 
-- **Losses.** Keras's are means over what a replica has, and the mean of these is not
-  that of the batch where replicas differ in their masked tokens or examples. Ours are
-  sums, divided by the count of the whole update: all replicas, all parts.
-- **Clipping.** Keras clips each replica's gradients before it adds them up. Here they
-  are added up and clipped first, and Keras gets a replica's even share of that.
-- **Accumulation** in Keras's optimizers fails under a strategy, and takes the mean of
-  the parts' means. `TrainStep` adds up sums, replica by replica, and applies once.
-- **Loss scaling.** Keras checks each replica's own gradients, and one that is not
-  finite on another replica than the first gets into the weights. Here all replicas
-  check the same sum, and so halve or double the scale together.
+- **Losses.** Keras averages over each replica's examples. The mean of these means is
+  not the mean of the batch if replicas differ in their masked tokens or examples. Ours
+  are sums, divided by the count of the whole update: all replicas, all parts.
+- **Clipping.** Keras clips each replica's gradients before it sums them. Here they are
+  summed and clipped first, and Keras gets an even share of the result on each replica.
+- **Accumulation** in Keras's optimizers fails under a strategy, and averages the
+  parts' means. `TrainStep` accumulates sums on each replica, and applies them once.
+- **Loss scaling.** Keras checks each replica's own gradients, and non-finite ones on
+  any replica but the first reach the weights. Here all replicas check the same sum,
+  and so halve or double the scale together.
 - **Dropout.** Keras gives all replicas the same seeds, so the same units drop.
-  `set_replica_seeds` gives each its own.
-- **Several workers.** Keras's `fit` fails on batches that are dicts there; the loop
+  `set_replica_seeds` gives each replica its own.
+- **Several workers.** With them Keras's `fit` fails on batches that are dicts; the loop
   over `TrainStep` does not.
 
-Weight decay and the trust ratios of LAMB follow from weights and summed gradients, so
+Weight decay and the trust ratios of LAMB depend on weights and summed gradients, so
 they are the same on all replicas.
 
-For `fit` each replica sees the outputs and labels of all of them, so that any loss that
-is a mean is that of the whole batch, in whatever way it counts; gradients flow back to
-the replica that an output is from.
+In `fit` each replica sees the outputs and labels of all of them, so any loss that is a
+mean is the mean of the whole batch, however it counts; gradients flow back to the
+replica that an output is from.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ import tensorflow as tf
 
 from bert_keras.errors import ConfigError
 
-# Seeds of replicas lie this far apart. The golden ratio's share of the range spreads
-# any number of them evenly, far from those of other layers, which lie close together.
+# Seeds of replicas are this far apart. The golden ratio of the range spreads any number
+# of them evenly, far from those of other layers, which are close together.
 _SEED_STEP, _SEED_RANGE = 1_327_217_885, 2**31 - 1
 _SEED_STATE = "seed_generator_state"  # as Keras names it
 
 
 def is_default(strategy: tf.distribute.Strategy) -> bool:
-    """Say whether a strategy is TensorFlow's own where none was made."""
+    """Return whether a strategy is TensorFlow's default one."""
     inside = tf.distribute.has_strategy()
     return not inside and strategy is tf.distribute.get_strategy()
 
@@ -57,13 +57,13 @@ def is_default(strategy: tf.distribute.Strategy) -> bool:
 def added_up(
     strategy: tf.distribute.Strategy, function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Return what a function gives on all replicas, added up; in a graph.
+    """Return a function's outputs summed over all replicas; in a graph.
 
     Args:
         strategy: the replicas.
-        function: gives nested tensors.
-        *arguments: its arguments; those that a distributed dataset gave are each
-            replica's own.
+        function: returns nested tensors.
+        *arguments: its arguments; those from a distributed dataset are each replica's
+            own.
     """
     if is_default(strategy):
         return function(*arguments)
@@ -76,21 +76,21 @@ def added_up(
 
 
 def of_first(strategy: tf.distribute.Strategy, values: Any) -> Any:
-    """Return what the first replica of this worker has of nested values."""
+    """Return the first replica's part of nested values on this worker."""
     return tf.nest.map_structure(
         lambda each: strategy.experimental_local_results(each)[0], values
     )
 
 
 def all_reduced(found: Any) -> Any:
-    """Return nested tensors added up over the replicas; in a replica's function."""
+    """Return nested tensors summed over the replicas; in a replica's function."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return found
-    # An argument that is given back as it is lies on no device yet.
+    # An argument that is returned unchanged is on no device yet.
     values = [tf.identity(each) for each in tf.nest.flatten(found)]
     for dtype in dict.fromkeys(each.dtype for each in values):
-        # Workers exchange values packed, so those of one type at a time.
+        # Workers exchange packed values, so one type at a time.
         places = [n for n, each in enumerate(values) if each.dtype == dtype]
         reduced = context.all_reduce("SUM", [values[n] for n in places])
         for place, value in zip(places, reduced, strict=True):
@@ -99,10 +99,10 @@ def all_reduced(found: Any) -> Any:
 
 
 def gathered(values: Any) -> Any:
-    """Return nested tensors [B, …] of all replicas, one behind the other.
+    """Return nested tensors [B, …] of all replicas, concatenated.
 
     In a replica's function; gradients flow back to the replica that a row is from.
-    `None` stays.
+    `None` is unchanged.
     """
     if values is None:
         return None
@@ -111,7 +111,7 @@ def gathered(values: Any) -> Any:
     def of_all(value: Any) -> Any:
         value = tf.convert_to_tensor(value)
         if value.shape.rank > 1:
-            # A replica that the last batch has no row for has no other sizes, either.
+            # A replica without a row of the last batch lacks the other sizes, too.
             sizes = tf.shape(value)
             most = tf.reduce_max(context.all_gather(sizes[None], axis=0), axis=0)
             missing = tf.concat([[0], (most - sizes)[1:]], axis=0)
@@ -124,7 +124,7 @@ def gathered(values: Any) -> Any:
 def summed_function(
     strategy: tf.distribute.Strategy, function: Callable[..., Any], signature: Any
 ) -> Any:
-    """Return the graph of `added_up`, for arguments of a signature."""
+    """Return the graph of `added_up`, for a signature of arguments."""
     return tf.function(
         lambda *arguments: added_up(strategy, function, *arguments),
         input_signature=signature,
@@ -143,10 +143,10 @@ def seed_states(model: keras.Model) -> list[Any]:
 
 
 def set_replica_seeds(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Let each replica drop other units: Keras gives all of them the same seeds.
+    """Let each replica drop different units: Keras gives all of them the same seeds.
 
-    The first replica's seeds stay as they are, and the others' follow from them. So it
-    is these alone that a checkpoint holds, and setting them twice changes nothing.
+    The first replica's seeds are unchanged, and the others' are derived from them. So a
+    checkpoint holds only these, and setting them twice changes nothing.
     """
     states = seed_states(model)
     if strategy.num_replicas_in_sync == 1 or not states:
@@ -160,7 +160,7 @@ def set_replica_seeds(model: keras.Model, strategy: tf.distribute.Strategy) -> N
         apart = tf.stack([replica * _SEED_STEP, 0])
         for state, base in zip(states, all_reduced(first), strict=True):
             new = tf.math.floormod(base + apart, [_SEED_RANGE, tf.int64.max])
-            # Without aggregation a replica assigns its own copy alone.
+            # Without aggregation a replica assigns only its own copy.
             state.assign(tf.cast(tf.where(replica == 0, base, new), state.dtype))
 
     run_once(strategy, set_seeds)
@@ -169,7 +169,7 @@ def set_replica_seeds(model: keras.Model, strategy: tf.distribute.Strategy) -> N
 def take_from_first(
     strategy: tf.distribute.Strategy, variables: Sequence[Any], number: int
 ) -> int:
-    """Give all workers what the first one has: the values of variables and a number."""
+    """Copy the first worker's variables and a number to all workers."""
     if strategy.num_replicas_in_sync == 1:
         return number
 
@@ -178,7 +178,7 @@ def take_from_first(
         is_first = tf.equal(context.replica_id_in_sync_group, 0)
         own = [tf.convert_to_tensor(variable.value) for variable in variables]
         own.append(tf.constant(number, tf.int64))
-        # GPUs exchange no int32.
+        # GPUs cannot exchange int32.
         wide = [tf.cast(v, tf.int64) if v.dtype.is_integer else v for v in own]
         return [tf.where(is_first, each, tf.zeros_like(each)) for each in wide]
 
@@ -199,8 +199,8 @@ class Share:
 
     Args:
         first: number of the worker's first replica.
-        count: how many it has.
-        replicas: how many there are on all workers.
+        count: number of the worker's replicas.
+        replicas: number of replicas on all workers.
     """
 
     first: int = 0
@@ -208,10 +208,10 @@ class Share:
     replicas: int = 1
 
     def parts(self, *batch: Any) -> tf.data.Dataset:
-        """Return the parts of a batch [B, …] that this worker's replicas get.
+        """Return the parts of a batch [B, …] for this worker's replicas.
 
         One element a replica, in their order: examples r, r + replicas, … of replica r.
-        A batch of fewer examples than replicas leaves some of them none.
+        A batch of fewer examples than replicas leaves some of them without any.
         """
         size = batch[0].shape[0]
         static = size is not None and size % self.replicas == 0
@@ -234,9 +234,9 @@ def check_batch_size(batch_size: int, parts: int, replicas: int, static: bool) -
 
     Args:
         batch_size: examples of an update.
-        parts: parts that they come in (`accumulation`).
-        replicas: how many share a part.
-        static: whether all must get the same number.
+        parts: number of parts of an update (`accumulation`).
+        replicas: number of replicas that share a part.
+        static: whether all must get the same number of examples.
     """
     if batch_size < parts * replicas:
         raise ConfigError(
@@ -255,10 +255,10 @@ def distributed(
 ) -> Any:
     """Return a dataset whose elements hold a part for each replica.
 
-    It is gone through like any other, and has an `element_spec`, for `TrainStep`.
+    It is iterated like any other, and has an `element_spec`, for `TrainStep`.
 
     Args:
-        strategy: the replicas; of TensorFlow's default one the dataset is as made.
+        strategy: the replicas; for TensorFlow's default one the dataset is unchanged.
         make: makes the dataset of a worker's share, see `Share.parts`.
     """
     if is_default(strategy):
@@ -272,7 +272,7 @@ def distributed(
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-# What Keras does to each replica's gradients, or fails at, under a strategy.
+# Settings that Keras applies to each replica alone, or that fail under a strategy.
 _NOT_OVER_REPLICAS = (
     "clipnorm",
     "clipvalue",
@@ -282,27 +282,27 @@ _NOT_OVER_REPLICAS = (
 
 
 def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raise ConfigError where an optimizer does what is wrong on several replicas."""
+    """Raise ConfigError if an optimizer's settings are wrong on several replicas."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     for name in _NOT_OVER_REPLICAS:
         if getattr(inner, name, None):
             raise ConfigError(
                 f"`{name}` of the optimizer must be None on several replicas; received "
                 f"{getattr(inner, name)}: `global_clipnorm` and the accumulation of "
-                "`TrainStep` are right there"
+                "`TrainStep` work there"
             )
 
 
 def summed(gradients: Sequence[Any]) -> list[Any]:
-    """Return gradients added up over the replicas; in a replica's function.
+    """Return gradients summed over the replicas; in a replica's function.
 
     Args:
         gradients: of the replica's share of the loss, or `None`.
     """
     if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
         return list(gradients)
-    # Dense: replicas differ in the rows of the tables that their tokens name, and the
-    # rows that several name count once in the norm.
+    # Dense: replicas differ in the embedding rows that their tokens use, and rows used
+    # by several replicas count once in the norm.
     found = {
         place: tf.convert_to_tensor(gradient)
         for place, gradient in enumerate(gradients)
@@ -319,12 +319,12 @@ def apply_summed(
 ) -> None:
     """Clip the gradients of all replicas and update the weights once.
 
-    For a replica's own function, in a graph; of one replica it is `optimizer.apply`.
+    For a replica's function, in a graph; with one replica it is `optimizer.apply`.
 
     Args:
-        optimizer: built; `global_clipnorm` and a loss scale are heeded.
-        gradients: what `summed` gave, or `None`, one a variable.
-        variables: what is updated.
+        optimizer: built; `global_clipnorm` and a loss scale are applied.
+        gradients: as returned by `summed`, or `None`, one per variable.
+        variables: the variables to update.
     """
     replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:
@@ -339,22 +339,22 @@ def apply_summed(
     if inner.global_clipnorm:
         longest = optimizer.scale_loss(tf.constant(inner.global_clipnorm, tf.float32))
         sums, _ = tf.clip_by_global_norm(sums, longest)
-    # Keras adds them up once more, which no public setting keeps it from.
+    # Keras sums them once more, which no public setting prevents.
     shares = [gradient / replicas for gradient in sums]
     optimizer.apply(shares, [variable for _, variable in pairs])
 
 
-# No model itself: Keras makes the bases of a functional model functional, once each.
+# Not a model itself: Keras makes the bases of a functional model functional, once each.
 _Model: Any = keras.Model if TYPE_CHECKING else object
 
 
 class ReplicatedFit(_Model):
-    """Lets `fit` train a model on several replicas as on one device; the first base.
+    """Lets `fit` train on several replicas as on one device; must be the first base.
 
-    For models made and compiled in the scope of a `MirroredStrategy`; with one replica,
-    or another backend than TensorFlow, all is Keras's own. Losses must be means. Keras
-    parts each batch by its rows, so packed rows, whose tensors tell of one another's
-    places, do not go.
+    For models created and compiled in the scope of a `MirroredStrategy`; with one
+    replica, or a backend other than TensorFlow, Keras is unchanged. Losses must be
+    means. Keras splits each batch by its rows, so packed rows, whose tensors refer to
+    one another's positions, are not supported.
 
     Example:
         >>> with tf.distribute.MirroredStrategy().scope():
@@ -374,8 +374,8 @@ class ReplicatedFit(_Model):
         """Set what `fit` trains, as `keras.Model.compile` does.
 
         Args:
-            optimizer, loss, metrics: those of Keras; `auto` is what the model's own
-                training uses. `fit` of a model that is not compiled takes all three.
+            optimizer, loss, metrics: as in Keras; `auto` uses those of the model's own
+                training. `fit` of a model that is not compiled uses all three.
             loss_weights: as in Keras.
             **kwargs: further arguments of Keras.
         """
@@ -405,7 +405,7 @@ class ReplicatedFit(_Model):
         raise NotImplementedError
 
     def _compile_if_not(self) -> None:
-        """Compile with what the model's own training uses, unless that was done."""
+        """Compile with the settings of the model's own training, unless compiled."""
         if self.compiled:
             return
         if keras.config.backend() != "tensorflow":
@@ -431,11 +431,11 @@ class ReplicatedFit(_Model):
         return super().train_step(*args)
 
     def _train_together(self, data: Any) -> Any:
-        """Make the update of a replica, in a graph."""
+        """Perform the update of a replica, in a graph."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             outputs = self(x, training=True)
-            # Keras divides the mean by the number of replicas; all have the same.
+            # Keras divides the mean by the number of replicas; all have the same value.
             loss = self.compute_loss(
                 x, gathered(y), gathered(outputs), gathered(weights), training=True
             )
@@ -452,15 +452,15 @@ class ReplicatedFit(_Model):
 
 
 def undivided(loss: Any) -> Any:
-    """Return the loss that `compile` was given, of one that a strategy's model has."""
+    """Return the loss given to `compile`, from that of a strategy's model."""
     return getattr(loss, "undivided", loss)
 
 
 def _share(loss: Any, replicas: int) -> Any:
-    """Return a loss that is a replica's share of that of all rows.
+    """Return a replica's share of the loss of all rows.
 
-    Keras divides a mean that it takes by itself by the number of replicas, and neither
-    sums nor what a loss gives as one number: these would count once a replica.
+    Keras divides means that it takes itself by the number of replicas, but not sums or
+    losses that return one number: these would count once per replica.
     """
     loss = undivided(loss)
     if loss is None or isinstance(loss, str | dict):
@@ -482,7 +482,7 @@ def _share(loss: Any, replicas: int) -> Any:
 
 
 def replica_count(model: keras.Model) -> int:
-    """Return how many replicas of a model there are."""
+    """Return the number of replicas of a model."""
     if keras.config.backend() != "tensorflow":
         return 1
     return int(model.distribute_strategy.num_replicas_in_sync)

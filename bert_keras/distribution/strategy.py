@@ -1,7 +1,7 @@
-"""Which devices a run computes on: `find_strategy` picks a `tf.distribute` strategy.
+"""The devices of a run: `find_strategy` selects a `tf.distribute` strategy.
 
-A cluster tells each worker of its place by `TF_CONFIG`, as Kubernetes' TFJob sets it,
-or by Slurm's own variables.
+A cluster gives each worker its place in `TF_CONFIG`, as Kubernetes' TFJob sets it,
+or in Slurm's own variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bert_keras.settings import STRATEGIES, check_choice
 
 _CLUSTER = "TF_CONFIG"
 _SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
-# What TensorFlow writes before the reason why an exchange between workers was aborted.
+# TensorFlow's prefix of the reason why an exchange between workers was aborted.
 _ABORTED = "Collective ops is aborted by: "
 _TPU_NAMES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 
@@ -32,11 +32,11 @@ class Devices:
     """The devices of a run.
 
     Args:
-        name: one of `STRATEGIES`, but for `auto`.
-        strategy: makes the variables: model and optimizer belong into its scope.
-        reason: why this one was picked.
-        worker: number of this process among those that train together.
-        workers: how many there are.
+        name: one of `STRATEGIES`, except `auto`.
+        strategy: creates the variables: model and optimizer belong in its scope.
+        reason: why this strategy was selected.
+        worker: number of this process among the workers.
+        workers: number of workers.
 
     Example:
         >>> devices = find_strategy("auto")
@@ -52,28 +52,28 @@ class Devices:
 
     @property
     def replicas(self) -> int:
-        """How many copies of the model there are, on all workers."""
+        """Number of copies of the model on all workers."""
         return int(self.strategy.num_replicas_in_sync)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process writes the results."""
         return self.worker == 0
 
     @property
     def has_static_shapes(self) -> bool:
-        """Whether batches must all have one shape, as the TPU's compiler needs it."""
+        """Whether all batches must have one shape, as the TPU's compiler requires."""
         return self.name == "tpu"
 
     def agree(self, number: int) -> int:
-        """Return the number that the first worker gives here, on all workers."""
+        """Return the first worker's number on all workers."""
         return take_from_first(self.strategy, [], number)
 
     @functools.cached_property
     def vote(self) -> Callable[[bool], bool] | None:
-        """What says whether a thing is so on one worker at least; `None` of one alone.
+        """Return a function that ORs a boolean over workers; `None` for one worker.
 
-        All workers ask at the same place.
+        All workers must call it at the same point.
         """
         if self.workers == 1:
             return None
@@ -83,11 +83,12 @@ class Devices:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Raise `WorkerLostError` in place of TensorFlow's error of a lost worker.
+        """Raise `WorkerLostError` in place of TensorFlow's error for a lost worker.
 
-        TensorFlow's coordination service, whose workers send heartbeats, notices within
-        half a minute that one has ended or is out of reach, and aborts what the others
-        exchange. A worker that sends heartbeats but makes no progress is waited for.
+        TensorFlow's coordination service, to which workers send heartbeats, notices
+        within half a minute that one has ended or is unreachable, and aborts the
+        others' exchanges. A worker that sends heartbeats but makes no progress is
+        waited for.
 
         Raises:
             WorkerLostError: another worker is lost.
@@ -100,31 +101,31 @@ class Devices:
                 raise
             first = one_line(reason.partition("\n")[0].partition(". ")[0]).rstrip(":")
             raise WorkerLostError(
-                f"another worker has ended or is out of reach ({first}); the same "
+                f"another worker has ended or is unreachable ({first}); the same "
                 "command on all workers resumes from the last checkpoint"
             ) from None
 
     def line(self) -> str:
-        """Return what was picked and why."""
+        """Return the selected strategy and the reason."""
         place = f"worker {self.worker} of {self.workers}, " if self.workers > 1 else ""
         many = "replica" if self.replicas == 1 else "replicas"
         return f"strategy {self.name}: {place}{self.replicas} {many} ({self.reason})"
 
 
 def find_strategy(name: str = "auto") -> Devices:
-    """Return the devices to compute on; `auto` looks at what is there.
+    """Return the devices to compute on; `auto` detects them.
 
-    The strategies of several processes and of TPUs want to be made before TensorFlow
+    The strategies of several processes and of TPUs must be created before TensorFlow
     computes anything.
 
     Args:
         name: `single`; `mirrored`, all GPUs of this machine; `multi-worker`, the
             machines of `TF_CONFIG` or of a Slurm step; `tpu`, the one of this machine
-            or that `TPU_NAME` names; `auto`, the first of multi-worker, tpu and
-            mirrored that is there, else `single`.
+            or of `TPU_NAME`; `auto`, the first available one of multi-worker, tpu and
+            mirrored, else `single`.
 
     Raises:
-        ConfigError: there is no such strategy, or not what it needs.
+        ConfigError: the strategy is unknown, or its devices are missing.
     """
     check_choice("strategy", name, STRATEGIES)
     if name == "auto":
@@ -155,7 +156,7 @@ def _mirrored() -> Devices:
             strategy = tf.distribute.MirroredStrategy([each.name for each in found])
             return Devices("mirrored", strategy, f"{len(found)} {kind}s here")
     raise ConfigError(
-        "`strategy` mirrored needs two GPUs at least; received it where there are "
+        "`strategy` mirrored needs at least two GPUs; found "
         f"{len(kinds['GPU'])}: single computes on one device"
     )
 
@@ -169,7 +170,7 @@ def _multi_worker() -> Devices:
     if not workers:
         raise ConfigError(
             f"`strategy` multi-worker needs {_CLUSTER} with a cluster of workers, or "
-            "srun; received it without"
+            "srun; found neither"
         )
     number = _place_of_this(workers)
     try:
@@ -181,7 +182,9 @@ def _multi_worker() -> Devices:
         ) from None
     except (tf.errors.OpError, ValueError) as error:
         reason = str(error).splitlines()[0][:120]
-        raise ConfigError(f"the workers of {_CLUSTER} do not meet: {reason}") from None
+        raise ConfigError(
+            f"the workers of {_CLUSTER} cannot connect: {reason}"
+        ) from None
     return Devices("multi-worker", strategy, reason, number, len(workers))
 
 
@@ -209,7 +212,7 @@ _MAKERS = {
 
 
 def _default_strategy() -> tf.distribute.Strategy:
-    """Return TensorFlow's own for one device."""
+    """Return TensorFlow's default strategy for one device."""
     if tf.distribute.has_strategy():
         raise ConfigError(
             "`strategy` single cannot be found inside another strategy's scope"
@@ -222,10 +225,10 @@ def _has_local_tpu() -> bool:
 
 
 def _told() -> dict[str, Any]:
-    """Return what `TF_CONFIG` holds.
+    """Return the content of `TF_CONFIG`.
 
     Raises:
-        ConfigError: it is no JSON object with a cluster.
+        ConfigError: it is not a JSON object with a cluster.
     """
     given = os.environ.get(_CLUSTER) or "{}"
     try:
@@ -262,14 +265,14 @@ def _place_of_this(workers: list[tuple[str, int]]) -> int:
 
 
 def _slurm_cluster() -> dict[str, Any]:
-    """Return what `TF_CONFIG` would hold, of a Slurm step.
+    """Return the equivalent of `TF_CONFIG` for a Slurm step.
 
-    Slurm itself gives each task its GPUs, so TensorFlow is told one a task, and then
-    looks for itself.
+    Slurm itself gives each task its GPUs, so TensorFlow is told to expect one per task,
+    and then detects them itself.
 
     Raises:
-        ConfigError: Slurm's variables are broken, or TensorFlow, which orders the
-            machines by their names as texts, takes this for another one.
+        ConfigError: Slurm's variables are broken, or TensorFlow, which sorts the
+            machines by name as text, takes this machine for another one.
     """
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver
     try:
@@ -280,7 +283,9 @@ def _slurm_cluster() -> dict[str, Any]:
         host = cluster[kind][number].rsplit(":", 1)[0]
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0][:120]
-        raise ConfigError(f"Slurm's variables do not tell the step: {reason}") from None
+        raise ConfigError(
+            f"Slurm's variables do not describe the step: {reason}"
+        ) from None
     own = os.environ.get("SLURMD_NODENAME", host)
     if own != host:
         raise ConfigError(

@@ -1,12 +1,12 @@
-"""Outputs that are written whole or not at all, where they overwrite no input.
+"""Atomic outputs, which must not overwrite an input.
 
 `replaced_folder` writes a folder and `written_beside` a file. A new folder is created
-beside the old one and takes its place in one step, so that a reader finds, and a killed
-run leaves, the old folder or the new one at any moment.
+next to the old one and takes its place in one step, so that a reader finds, and a
+killed run leaves, either the old folder or the new one at any moment.
 
 A folder that is being written holds a locked file. The kernel releases the lock of a
-process that ends, however it ends, so a folder with a free lock belongs to no process
-and the next writer removes it. Folders without a lock file are left alone.
+process that ends, for whatever reason, so a folder with a free lock belongs to no
+process and the next writer removes it. Folders without a lock file are left alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bert_keras.errors import CheckpointError, ConfigError, reason_of
 
 
 def check_path(name: str, path: str | os.PathLike[str]) -> None:
-    """Raise ConfigError if a path is empty: Python takes it for the current folder."""
+    """Raise ConfigError if a path is empty: Python treats it as the current folder."""
     if not os.fspath(path):
         raise ConfigError(f"`{name}` must be a path; received ''")
 
@@ -40,23 +40,23 @@ def check_output_place(
     around: bool = False,
     inside: bool = False,
 ) -> None:
-    """Raise if writing an output would overwrite an input or mix with it.
+    """Raise if an output would overwrite an input or mix with it.
 
-    The output must not be an input, also not through links, contain an input, or
-    already exist inside the folder of one.
+    The output must not be an input (even through links), contain an input, or
+    already exist inside an input's folder.
 
     Args:
         name: the output's argument, for errors.
         output: the file or folder to write; need not exist.
-        inputs: argument to its value or values. Values that are no local path, such as
-            a hub name or a model in memory, are ignored.
+        inputs: argument to its value or values. Values that are not local paths, such
+            as a hub name or a model in memory, are ignored.
         around: whether the output may be a folder that contains an input, since other
             files in it stay.
         inside: whether all of an input's folder is read, so that even a new output in
             it would be an input of the next run.
 
     Raises:
-        ConfigError: the output is such a place, or empty.
+        ConfigError: the output is in such a place, or empty.
     """
     check_path(name, output)
     if "://" in os.fspath(output):
@@ -77,7 +77,7 @@ def check_output_place(
                     relation = "is inside it"
             if relation and os.fspath(path):
                 raise ConfigError(
-                    f"`{name}` must be another place than `{argument}`, "
+                    f"`{name}` must be a different place from `{argument}`, "
                     f"{os.fspath(path)}; received {os.fspath(output)}, which {relation}"
                 )
 
@@ -97,8 +97,8 @@ LOCK = ".writing"
 def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new folder, locked while it is written; it is removed at the end.
 
-    Folders of the same prefix that killed processes left are removed first. The lock
-    file lies beside the folder, not in it.
+    Folders of the same prefix left by killed processes are removed first. The lock
+    file is next to the folder, not in it.
 
     Raises:
         OSError: the folder cannot be created.
@@ -116,12 +116,12 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new lock file that this process holds."""
+    """Yield a new lock file held by this process."""
     while True:
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=LOCK, dir=parent)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:  # nobody has cleared it before it was locked
+            if os.fstat(handle).st_nlink:  # nobody removed it before it was locked
                 yield Path(name)
                 return
         finally:
@@ -140,7 +140,7 @@ def _clear(parent: Path, prefix: str) -> None:
 
 @contextlib.contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; without an error it is renamed to `path`.
+    """Yield a temporary path to write to; on success it is renamed to `path`.
 
     Raises:
         OSError: the file cannot be written; an old file is unchanged.
@@ -153,7 +153,7 @@ def written_beside(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-CONFIG = "config.json"  # without which a folder is no model
+CONFIG = "config.json"  # required for a folder to be a model
 # The files of a model folder; a folder with any other file is never replaced.
 FILES = frozenset(
     (
@@ -163,7 +163,7 @@ FILES = frozenset(
         "scores.json",
         "tokenizer_config.json",
         "vocab.txt",
-        # Of sentence-transformers.
+        # For sentence-transformers.
         "1_Pooling/config.json",
         "config_sentence_transformers.json",
         "modules.json",
@@ -184,20 +184,20 @@ def replaced_folder(
     needed: str = CONFIG,
     kind: str = "a model folder",
 ) -> Iterator[Path]:
-    """Yield a new folder beside `folder`; without an error it replaces `folder`.
+    """Yield a new folder next to `folder`; on success it replaces `folder`.
 
     Args:
         folder: absent, empty, or to be replaced.
-        files: the files that a folder may hold to be replaced, by relative path.
-        needed: the one of them that it must hold.
-        kind: what such a folder is, for errors.
+        files: the files that a replaceable folder may hold, by relative path.
+        needed: the file that it must hold.
+        kind: the kind of folder, for error messages.
 
     Raises:
         CheckpointError: `folder` is a file or holds other files, or the new folder
             cannot be written. The old folder is unchanged.
     """
     check_path("folder", folder)
-    target = Path(os.path.realpath(folder))  # what a link points to, not the link
+    target = Path(os.path.realpath(folder))  # the target of a link, not the link
     check_replaceable(target, files=files, needed=needed, kind=kind)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def replaced_folder(
     try:
         yield new
         new.chmod(0o755)
-        # Once more, since writing took a while.
+        # Check again, since writing took a while.
         check_replaceable(target, files=files, needed=needed, kind=kind)
         _swap(new, target)
     except CheckpointError as error:
@@ -231,7 +231,7 @@ def check_replaceable(
     needed: str = CONFIG,
     kind: str = "a model folder",
 ) -> None:
-    """Raise unless a folder is absent, empty or holds a model and nothing else.
+    """Raise unless a folder is absent, empty or holds only a model.
 
     Arguments and errors as in `replaced_folder`.
     """
@@ -253,7 +253,7 @@ def check_replaceable(
 
 
 def _entries(target: Path, files: frozenset[str]) -> Iterator[Path]:
-    """Yield the entries of a folder and of the subfolders that it may have."""
+    """Yield the entries of a folder and of its allowed subfolders."""
     inner = {parent for name in files for parent in Path(name).parents}
     waiting = [target]
     while waiting:

@@ -2,8 +2,8 @@
 
 A name with a scheme, such as `s3://bucket/file`, `gs://bucket/file` or
 `hf://datasets/owner/name/file`, belongs to the file system of that scheme. Any other
-name is a local path. Errors of whatever library stands behind a scheme become an
-`OSError` of one line; a missing library is named with the command that installs it.
+name is a local path. Errors of the library behind a scheme become one-line `OSError`s;
+a missing library is named with the command that installs it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_remote(path: str) -> bool:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[io.BufferedReader]:
-    """Open a file for reading its bytes as they are stored.
+    """Open a file for reading its stored bytes.
 
     Raises:
         OSError: the file cannot be opened or read.
@@ -57,7 +57,7 @@ def guarded(file: Any) -> io.BufferedReader:
 
 
 class _Guarded(io.RawIOBase):
-    """Reads a file of a library that raises errors of its own."""
+    """Reads a file of a library with its own exceptions."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -89,11 +89,11 @@ class _Guarded(io.RawIOBase):
 
 
 def matching(path: str) -> list[str]:
-    """Return the files that a remote name, folder or glob stands for, sorted by name.
+    """Return the files that a remote name, folder or glob selects, sorted by name.
 
     The files of a folder come before those of its subfolders. Hidden files and files in
     hidden folders are left out (names that begin with a dot), and so are the empty
-    objects that stand for folders in a bucket.
+    objects that represent folders in a bucket.
 
     Raises:
         OSError: the files cannot be listed.
@@ -127,7 +127,7 @@ def _order(*parts: str) -> list[tuple[bool, str]]:
 
 
 def sizes_in(folder: str) -> dict[str, int]:
-    """Return the name and the bytes of each file right in a folder; none if absent.
+    """Return the size in bytes of each file directly in a folder; empty if absent.
 
     Raises:
         OSError: the folder cannot be listed.
@@ -147,7 +147,7 @@ def sizes_in(folder: str) -> dict[str, int]:
 
 
 def size_of(path: str) -> int | None:
-    """Return the bytes of a file; `None` if there is no such file.
+    """Return the size of a file in bytes; `None` if there is no such file.
 
     Raises:
         OSError: the size cannot be read.
@@ -162,7 +162,7 @@ def size_of(path: str) -> int | None:
 
 
 def read(path: str) -> bytes | None:
-    """Return what a file holds; `None` if there is no such file.
+    """Return the content of a file; `None` if there is no such file.
 
     Raises:
         OSError: the file cannot be read.
@@ -209,7 +209,7 @@ def put(source: BinaryIO, path: str) -> None:
 
 
 def _created(system: Any, name: str) -> Any:
-    """Open a new file; its folder is made if the file system has folders."""
+    """Open a new file; its folder is created if the file system has folders."""
     try:
         return system.open(name, "wb")
     except FileNotFoundError:
@@ -229,7 +229,7 @@ def _rename(system: Any, old: str, new: str) -> None:
 
 
 def remove(paths: list[str]) -> None:
-    """Delete those of some files that exist; all of one file system.
+    """Delete files of one file system; missing ones are ignored.
 
     Raises:
         OSError: a file cannot be deleted.
@@ -255,7 +255,7 @@ def remove_folder(folder: str) -> None:
 
 
 def _located(path: str) -> tuple[Any, str]:
-    """Return the file system of a name, and the name there.
+    """Return the file system of a name, and the name within it.
 
     Raises:
         OSError: its package is missing.
@@ -284,7 +284,7 @@ def _install(path: str, error: ImportError) -> str:
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Turn any error into an `OSError` of one line; an `EOFError` passes as it is."""
+    """Turn any error into an `OSError` of one line; an `EOFError` passes unchanged."""
     try:
         yield
     except EOFError:

@@ -1,10 +1,10 @@
 """JSON: one strict reader for every file of a model folder, and `json_text` to write.
 
-Python's own `json` takes memory and time for what no model says: numbers of any length,
-nesting until the stack is full, NaN, half a surrogate pair, which no file can hold as
-text, and one key with two values, of which it drops one. Here each of these is an
-error. `json_text` writes JSON as its standard has it, without NaN and Infinity. Imports
-nothing of ours but the errors.
+Python's own `json` spends memory and time on input that no model needs: numbers of any
+length, nesting until the stack is full, NaN, lone surrogates, which no file can store
+as text, and duplicate keys, of which it drops one value. Here each of these is an
+error. `json_text` writes standard JSON, without NaN and Infinity. Of this package it
+imports only the errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEEPEST = 32  # a preset of KerasHub has 7 levels
 
 
 class JSONError(ValueError):
-    """A text is not JSON, or not as this module reads it; one short line says why."""
+    """A text is not JSON that this module accepts; the message is one short line."""
 
 
 def parse_json(text: str) -> Any:
@@ -31,8 +31,8 @@ def parse_json(text: str) -> Any:
 
     Raises:
         JSONError: it is broken, a number has more than 40 digits or is not finite, a
-            key has two values, lists and objects stand more than 32 deep, or a string
-            is not Unicode text.
+            key has two values, lists and objects are nested more than 32 deep, or a
+            string is not Unicode text.
     """
     try:
         value = json.loads(
@@ -58,19 +58,19 @@ def read_json(
     kind: type[dict[str, Any]] | type[list[Any]] = dict,
     error: type[BertKerasError] = CheckpointError,
 ) -> Any:
-    """Return the JSON object in a file, or the list where `kind` says so.
+    """Return the JSON object in a file, or a list if `kind` is `list`.
 
     Args:
         path: a regular file of at most 32 MB, UTF-8.
         kind: `dict` or `list`.
-        error: what is raised.
+        error: the exception class to raise.
 
     Raises:
-        CheckpointError: or `error`: the file is absent, too large, or holds no such
-            JSON; see `parse_json`.
+        CheckpointError: or `error`: the file is absent, too large, or does not hold
+            such JSON; see `parse_json`.
     """
     place = os.fspath(path)
-    if not os.path.isfile(path):  # False, too, where permission is lacking
+    if not os.path.isfile(path):  # also false if permission is missing
         raise error(f"{place}: no such file")
     try:
         with open(path, "rb") as file:
@@ -94,7 +94,7 @@ def read_json(
     return value
 
 
-_TOO_DEEP = f"lists and objects stand more than {_DEEPEST} deep"
+_TOO_DEEP = f"lists and objects are nested more than {_DEEPEST} deep"
 
 
 def _integer(text: str) -> int:
@@ -129,7 +129,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check(value: Any) -> None:
-    """Raise where lists and objects are too deep, or a string is not Unicode text."""
+    """Raise if nesting is too deep, or a string is not Unicode text."""
     level, depth = [value], 0
     while level:
         below: list[Any] = []
@@ -161,10 +161,10 @@ def _check_text(text: str) -> None:
 def json_text(
     value: Any, *, ensure_ascii: bool = False, indent: int | None = None
 ) -> str:
-    """Return a value as JSON that every parser reads, on one line without `indent`.
+    """Return a value as JSON that every parser accepts, on one line without `indent`.
 
     Raises:
-        BertKerasError: names the first number in it that is not finite.
+        BertKerasError: names the first number that is not finite.
     """
     try:
         return json.dumps(

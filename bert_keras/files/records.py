@@ -1,7 +1,7 @@
 """Files of `tf.train.Example` records (TFRecord), plain or gzipped.
 
 `serialize` encodes many examples at once, about seven times as fast as the protobuf
-library encodes them one by one.
+library, which encodes them one by one.
 
 Source: the Protocol Buffers encoding guide; tensorflow `core/example/feature.proto`.
 """
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from bert_keras.errors import DataError
 from bert_keras.files.atomic import written_beside
 
-# The fastest level: these records come out 3% larger than at the usual one.
+# The fastest level: these records become 3% larger than at the usual level.
 _GZIP_LEVEL = 1
 # Field numbers within a `Feature`.
 _FLOATS, _INTEGERS = 2, 3
@@ -35,7 +35,7 @@ def serialize(features: Mapping[str, np.ndarray]) -> list[bytes]:
             to float32 [M, L], which become a `FloatList`.
 
     Raises:
-        ValueError: a number is negative; it would need another encoding.
+        ValueError: a number is negative; it would need a different encoding.
     """
     columns = [
         [_entry(name, kind, len(data)) + data for data in payloads]
@@ -55,7 +55,7 @@ def _payloads(values: np.ndarray) -> tuple[int, list[bytes]]:
         rows = [data[i * width : (i + 1) * width] for i in range(len(values))]
         return _FLOATS, rows
     if values.size and values.min() < 0:
-        raise ValueError(f"values must be from 0 on; received {values.min()}")
+        raise ValueError(f"values must be at least 0; received {values.min()}")
     flat = values.ravel()
     if flat.size and flat.max() >= 128:
         return _INTEGERS, _split(*_varints(flat), values.shape)
@@ -65,7 +65,7 @@ def _payloads(values: np.ndarray) -> tuple[int, list[bytes]]:
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return non-negative integers as varints, and the bytes of each.
+    """Return non-negative integers as varints, and the size of each in bytes.
 
     Seven bits a byte, lowest first; the top bit is set if another byte follows.
     """
@@ -78,7 +78,7 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     octets = np.empty(int(sizes.sum()), "uint8")
     rest = values
     while len(rest):
-        # Numbers with another byte to come; fewer in each round.
+        # Numbers with a further byte; fewer in each round.
         more = rest >= 128
         octets[starts] = (rest & 127) | (more.astype("uint8") << 7)
         rest, starts = rest[more] >> 7, starts[more] + 1
@@ -115,7 +115,7 @@ def field_start(number: int, size: int) -> bytes:
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
-    """Write a gzipped TFRecord file, whole or not at all; returns its size in bytes.
+    """Write a gzipped TFRecord file, atomically; returns its size in bytes.
 
     Raises:
         DataError: the file cannot be written; an old file is unchanged.
@@ -156,7 +156,7 @@ def first_example(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return the features of a file's first record, name to list; `None` if empty.
 
     Raises:
-        DataError: the file is missing, truncated, or holds other records.
+        DataError: the file is missing, truncated, or holds records of another type.
     """
     try:
         dataset = tf.data.TFRecordDataset(os.fspath(path), compression_of(path))

@@ -2,9 +2,9 @@
 
 The compression is recognized by the first bytes of a file, not by its name: gzip
 (RFC 1952), bzip2, xz, zip with one file, Zstandard (RFC 8878) where Python 3.14 or
-`backports.zstd` is installed, and LZ4 where `lz4` is. Text is UTF-8, with or without a
-byte order mark. `lines_of` needs the memory of one line, and a line has `MOST_BYTES` at
-most.
+`backports.zstd` is installed, and LZ4 with `lz4`. Text is UTF-8, with or without a byte
+order mark. `lines_of` needs the memory of one line, which has at most `MOST_BYTES`
+bytes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.filesystems import guarded, opened
 
 ERRORS = ("strict", "replace")
-# Endings of compressed files, after the one that tells what is inside.
+# Endings of compressed files, after the ending of the content.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
-HEAD_BYTES = 64 << 10  # read to recognize what a file holds
+HEAD_BYTES = 64 << 10  # read to recognize the content of a file
 MOST_BYTES = 32 << 20  # of a line, and characters of a document
 _PACKED_BYTES = 1 << 18  # read or decompressed at once
-_MOST_STRANGE = 0.1  # share of invalid characters that the start of a text may have
+_MOST_STRANGE = 0.1  # maximum share of invalid characters at the start of a text
 _TEXT_CONTROLS = "\t\n\v\f\r\x1b"
 _PLACES_KEPT = 10
 
@@ -81,7 +81,7 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
     except IsADirectoryError:
         raise DataError("is a folder, not a file", path=path) from None
     except EOFError:
-        raise DataError("is cut short: its packed data has no end", path=path) from None
+        raise DataError("is truncated: its packed data has no end", path=path) from None
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot be read: {reason}", path=path) from None
@@ -93,9 +93,9 @@ class _Codec(NamedTuple):
     Args:
         start: the first bytes of a file.
         name: of the format.
-        modules: where its decompressor may be; the first that can be imported is used.
-        decompressor: its name in the module.
-        package: what to install if there is none.
+        modules: candidates for the module; the first that can be imported is used.
+        decompressor: its name in that module.
+        package: what to install if none is available.
     """
 
     start: bytes
@@ -147,7 +147,7 @@ def _unzipped(path: str, file: BinaryIO) -> BinaryIO:
 
 
 def _decompressor(path: str, codec: _Codec) -> Callable[[], Any]:
-    """Return what makes a decompressor of a format."""
+    """Return a factory of decompressors for a format."""
     for name in codec.modules:
         with contextlib.suppress(ImportError):
             make: Callable[[], Any] = getattr(
@@ -165,9 +165,9 @@ class _Streams(io.RawIOBase):
     """Decompresses the streams of a file, one after the other, or raises an error.
 
     Not `bz2.open`, `lzma.open` or fsspec's compression, which returns the same readers:
-    they take a stream with a broken start, or zeros between two streams, for the end of
-    the file. A Wikipedia dump has thousands of streams, and the rest would be lost
-    without an error.
+    they mistake a stream with a broken start, or zeros between two streams, for the end
+    of the file. A Wikipedia dump has thousands of streams, and the rest would be lost
+    silently.
     """
 
     def __init__(self, file: BinaryIO, make: Callable[[], Any]) -> None:
@@ -184,7 +184,7 @@ class _Streams(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a part of the buffer; returns 0 at the end of the last stream."""
+        """Fill part of the buffer; returns 0 at the end of the last stream."""
         while True:
             data = b""
             if self._decoder.eof:
@@ -222,7 +222,7 @@ def head_of(path: str) -> str:
     controls -= sum(map(text.count, _TEXT_CONTROLS))
     if "\0" in text or controls > _MOST_STRANGE * len(text):
         raise DataError("is a binary file, not text", path=path)
-    # The end may cut a character in two.
+    # The last character may be incomplete.
     if text[:-1].count("\ufffd") > _MOST_STRANGE * len(text):
         raise DataError("must be UTF-8 text; it is binary or not UTF-8", path=path)
     return text
@@ -232,7 +232,7 @@ def _without_mark(path: str, data: bytes) -> bytes:
     """Return the start of a file without its byte order mark.
 
     Raises:
-        DataError: the mark is that of UTF-16.
+        DataError: the mark is a UTF-16 one.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
@@ -255,14 +255,14 @@ def lines_of(
 ) -> Iterator[tuple[int, str]]:
     """Yield the number, from 1, and the text of each line, with its line break.
 
-    A line of more than `MOST_BYTES` comes in parts of that size, all with the same
+    A line of more than `MOST_BYTES` is yielded in parts of that size, all with the same
     number; all but the last have no line break.
 
     Args:
         path: the file, compressed or not.
         errors: `strict` raises at bytes that are not UTF-8 and at NUL characters;
             `replace` replaces them by U+FFFD, which the tokenizer drops.
-        replaced: counts the lines in which something was replaced.
+        replaced: counts the lines with replacements.
 
     Raises:
         DataError: the file cannot be read, or a line is rejected; the line is named.
@@ -302,7 +302,7 @@ def decoded(
     errors: str = "strict",
     replaced: Replaced | None = None,
 ) -> str:
-    """Return the text of bytes that begin in a line; see `lines_of`."""
+    """Return the text of bytes from within a line; see `lines_of`."""
     try:
         text = data.decode("utf-8")
         place, strange = data.find(b"\0"), "holds a NUL character"
@@ -313,7 +313,7 @@ def decoded(
         strange = f"must be UTF-8; byte 0x{data[place]:02x} is not"
     if errors == "strict":
         # Only a caller that counts replaced lines offers the choice.
-        hint = "" if replaced is None else " (`errors` replace would read on)"
+        hint = "" if replaced is None else " (`errors` replace would continue)"
         line += data.count(b"\n", 0, place)
         raise DataError(f"{strange}{hint}", path=path, line=line)
     if replaced is not None:

@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import BertKerasError, CheckpointError, reason_of, shown
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
+from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.warmup import (
     BATCHING,
     WARMUP,
@@ -72,8 +73,11 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     for people and for `load`; the graph does not read them. A server reads the warm-up
     requests in it, and the batching parameters beside the graph; see `warmup`.
 
+    A model in float32 has its weights as variables. One that was loaded in a mixed
+    precision has them as constants of 16 bits, half the size, see `FrozenModel`.
+
     Args:
-        model: a task model with its preprocessor.
+        model: a task model with its preprocessor, in the precision of the export.
         output: folder of the versions; made if absent. The new one appears whole.
 
     Raises:
@@ -151,14 +155,8 @@ def _publish(new: Path, target: Path) -> Path:
 
 
 def _write(model: TaskModel, folder: Path) -> None:
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.track(model.preprocessor.tokenizer)
     endpoints = signature_functions(model)
-    for name, function in endpoints.items():
-        archive.add_endpoint(name, function)
-    archive.write_out(os.fspath(folder), verbose=False)
-    # What was written is read: a function traced before would be traced again here.
+    _save_graphs(model, endpoints, folder)
     written = saved_model_pb2.SavedModel.FromString(
         (folder / "saved_model.pb").read_bytes()
     )
@@ -169,6 +167,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     facts = {
         "format": FORMAT,
         "task": name_of(type(model.task)),
+        "precision": model.backbone.blocks[0].dtype_policy.name,
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
         "inputs": [spec.name for spec in model.task.signatures()["serving_default"]],
@@ -207,11 +206,30 @@ def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
 
 
+def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -> None:
+    """Write the SavedModel of some tf.functions, and the variables that they use.
+
+    As Keras's `ExportArchive`, which traces each of them twice: that takes twice as
+    long. Lookup tables of the model's layers are written, too.
+    """
+    graphs = {name: each.get_concrete_function() for name, each in functions.items()}
+    saved = tf.Module()
+    held = {id(held): held for graph in graphs.values() for held in graph.variables}
+    saved.held = list(held.values())
+    saved.tables = [
+        part
+        for part in tf.train.TrackableView(model).descendants()
+        if isinstance(part, tf.saved_model.experimental.TrackableResource)
+    ]
+    tf.saved_model.save(saved, os.fspath(folder), signatures=graphs)
+
+
 def signature_functions(model: TaskModel) -> dict[str, Any]:
     """Return the tf.function of each signature, see `export_model`; each is traced with
     its `input_signature`, and returns the answers by name.
     """
     task = model.task
+    asked = FrozenModel(model) if gains_by_freezing(model) else model
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
     # One text a row has its own rank: as the Keras inputs, but for the batch.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
@@ -220,14 +238,14 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(one_or_all(texts))
+            return asked.answer(one_or_all(texts))
 
         return answer
 
     @tf.function(input_signature=ids, autograph=False)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
         given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
-        outputs = model(given, training=False)
+        outputs = asked(given, training=False)
         if task.answers_ids:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}

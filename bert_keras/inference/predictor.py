@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
 from bert_keras.inference.export import ANSWERS, EXTRA
+from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.served_model import (
     ServedModel,
@@ -85,28 +87,52 @@ def check_precision(precision: str) -> None:
 class Predictor:
     """Texts to answers, in batches, with the very graph that `export` writes.
 
+    A model in 16 bits runs with its weights as constants, see `FrozenModel`; they are
+    taken again when the weights have changed.
+
     Args:
         model: a task model with its preprocessor, or one that was exported.
+        freeze: `False` leaves weights as variables: no new graphs where they change
+            often, as between the epochs of a training.
     """
 
-    def __init__(self, model: TaskModel | ServedModel) -> None:
+    def __init__(self, model: TaskModel | ServedModel, *, freeze: bool = True) -> None:
         self.model = model
+        accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
+        self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)
         # Texts of about one length are computed together: hardly any padding, and
         # attention costs least with one text a row.
-        padded = model.preprocessor.replace(layout="padded")
-
-        def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.answer(one_or_all(texts), preprocessor=padded)
-
-        def measure(*texts: Any) -> dict[str, tf.Tensor]:
-            return model.measure(one_or_all(texts), preprocessor=padded)
+        self._padded = padded = model.preprocessor.replace(layout="padded")
 
         def lengths(*texts: Any) -> tf.Tensor:
             return model.task.lengths(padded, one_or_all(texts))[0]
 
         # Traced when they are first called.
-        self._answer, self._lengths = self._graphs(answer), self._graphs(lengths)
-        self._measure = self._graphs(measure)
+        self._lengths = self._graphs(lengths)
+        self._lock = threading.Lock()
+        self._take_weights()
+
+    def _take_weights(self) -> None:
+        """Make the graphs that hold the model's weights of now."""
+        model: Any = self.model
+        self._frozen = FrozenModel(model) if self._freezes else None
+        asked, padded = self._frozen or model, self._padded
+
+        def answer(*texts: Any) -> dict[str, tf.Tensor]:
+            return asked.answer(one_or_all(texts), preprocessor=padded)
+
+        def measure(*texts: Any) -> dict[str, tf.Tensor]:
+            return asked.measure(one_or_all(texts), preprocessor=padded)
+
+        self._answer, self._measure = self._graphs(answer), self._graphs(measure)
+
+    def _current(self, name: str) -> _Graphs:
+        """Return the graphs of a kind, for the weights that the model has now."""
+        with self._lock:
+            if self._frozen is not None and not self._frozen.is_current():
+                self._take_weights()
+            graphs: _Graphs = getattr(self, name)
+            return graphs
 
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
@@ -121,7 +147,9 @@ class Predictor:
             for signature in task.signatures().values()
         }
 
-    def predict(self, texts: Any, *, batch_size: int = 32) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Any, *, batch_size: int = 32, max_batch_tokens: int | None = None
+    ) -> list[dict[str, Any]]:
         """Return one dict a text; see the task's `answer` for its keys.
 
         Args:
@@ -129,7 +157,9 @@ class Predictor:
                 several, such as pairs, or lists of words, where it tags words. Any
                 iterable of these, or a table with a column for each role, see
                 `text_items.as_items`.
-            batch_size: texts computed at once.
+            batch_size: most texts computed at once.
+            max_batch_tokens: most tokens computed at once, with padding; a longer
+                text is a batch of its own. `None`: no such limit.
 
         Raises:
             DataError: a text is missing or no string.
@@ -139,7 +169,9 @@ class Predictor:
         signatures = task.signatures().values()
         forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
         parts = task.parts(as_items(texts, forms))
-        for answers in self.stream(parts, batch_size=batch_size):
+        for answers in self.stream(
+            parts, batch_size=batch_size, max_batch_tokens=max_batch_tokens
+        ):
             rows.extend(self.model.task.rows(answers))
         return rows
 
@@ -148,41 +180,53 @@ class Predictor:
         columns: Columns,
         *,
         batch_size: int = 32,
+        max_batch_tokens: int | None = None,
         seen: Callable[[int], object] | None = None,
     ) -> dict[str, np.ndarray]:
         """Return what `score` takes for the rows of a file, as arrays [N, …].
 
         Args:
             columns: N rows.
-            batch_size: rows computed at once.
+            batch_size, max_batch_tokens: as of `predict`.
             seen: called after each batch with the number of its rows.
         """
         texts = self.model.task.texts(columns, use="score")
-        stream = self._stream(self._measure, texts, batch_size=batch_size, seen=seen)
-        return joined(list(stream))
+        limits = (batch_size, max_batch_tokens)
+        return joined(list(self._stream("_measure", texts, limits, seen=seen)))
 
     def stream(
-        self, texts: tuple[Sequence[Any], ...], *, batch_size: int = 32
+        self,
+        texts: tuple[Sequence[Any], ...],
+        *,
+        batch_size: int = 32,
+        max_batch_tokens: int | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
         Texts are read a window of batches at a time; those of about one length are
         computed together, and then put back into their order.
         """
-        return self._stream(self._answer, texts, batch_size=batch_size)
+        return self._stream("_answer", texts, (batch_size, max_batch_tokens))
 
     def _stream(
         self,
-        graphs: _Graphs,
+        kind: str,
         texts: tuple[Sequence[Any], ...],
+        limits: tuple[int, int | None],
         *,
-        batch_size: int,
         seen: Callable[[int], object] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield what graphs of the texts give, in their order."""
+        """Yield what graphs of the texts give, in their order.
+
+        Limits are the most texts and the most tokens of a batch.
+        """
+        batch_size, max_tokens = limits
         check_whole_number("batch_size", batch_size, least=1)
+        if max_tokens is not None:
+            check_whole_number("max_batch_tokens", max_tokens, least=1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
+        graphs = self._current(kind)
 
         def call(graphs: _Graphs, rows: Sequence[int]) -> Any:
             found = as_tensors([[part[row] for row in rows] for part in texts])
@@ -194,15 +238,24 @@ class Predictor:
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
+        if (
+            0 < count <= batch_size and max_tokens is None
+        ):  # one batch needs no order and no second thread
+            answers = compute(range(count))
+            if seen is not None:
+                seen(count)
+            yield answers
+            return
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
                 rows = range(start, min(start + window, count))
                 # Words are cut into pieces twice, which costs less than the padding
                 # that guessing from the letters leaves: 29% of SMS messages' rows.
-                order = np.argsort(call(self._lengths, rows), kind="stable")
+                lengths = call(self._lengths, rows).numpy()
+                order = np.argsort(lengths, kind="stable")
                 batches = [
-                    [start + int(row) for row in order[first : first + batch_size]]
-                    for first in range(0, len(order), batch_size)
+                    [start + int(row) for row in order[first:end]]
+                    for first, end in _cuts(lengths[order], batch_size, max_tokens)
                 ]
                 parts = []
                 for batch, part in zip(
@@ -214,6 +267,21 @@ class Predictor:
                 answers = joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+
+def _cuts(
+    lengths: np.ndarray, most_texts: int, most_tokens: int | None
+) -> Iterator[tuple[int, int]]:
+    """Yield first and end of each batch of texts that are sorted by length."""
+    first = 0
+    while first < len(lengths):
+        end = min(first + most_texts, len(lengths))
+        if most_tokens is not None:
+            # The last text of a batch is its longest, to which the others are padded.
+            padded = lengths[first:end] * np.arange(1, end - first + 1)
+            end = first + max(int(np.searchsorted(padded, most_tokens, "right")), 1)
+        yield first, end
+        first = end
 
 
 def _check_finite(

@@ -1,8 +1,8 @@
 """Keras layers and functional models: the encoder and its heads.
 
 Read `encoder`, `block`, `layers`, `heads`, `optimizers`, in that order; `pooling`,
-`recurrent_head`, `contrastive` and `lora` serve single tasks. The room imports Keras
-and NumPy alone, so the models also train where TensorFlow is not installed.
+`recurrent_head`, `contrastive` and `lora` serve single tasks. This package imports only
+Keras and NumPy, so the models also train where TensorFlow is not installed.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ _PLACES = {
     "WarmupLinearDecay": "optimizers",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

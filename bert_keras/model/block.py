@@ -16,8 +16,10 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import (
+    Dense,
     EveryToken,
     FirstOfTexts,
+    LayerNorm,
     TokensAt,
     initializer,
     shape_of,
@@ -189,16 +191,16 @@ class Block(keras.layers.Layer):
         self.feed_forward_output = self._dense("dense", hidden_size, 5)
         self.feed_forward_norm = self._norm()
 
-    def _dense(self, name: str, units: int, offset: int) -> keras.layers.Dense:
-        return keras.layers.Dense(
+    def _dense(self, name: str, units: int, offset: int) -> Dense:
+        return Dense(
             units,
             kernel_initializer=initializer(self.initializer_range, self.seed, offset),
             dtype=self.dtype_policy,
             name=name,
         )
 
-    def _norm(self) -> keras.layers.LayerNormalization:
-        return keras.layers.LayerNormalization(
+    def _norm(self) -> LayerNorm:
+        return LayerNorm(
             epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
         )
 

@@ -1,7 +1,7 @@
 """Losses of pairs of texts, each compared with the others of its batch.
 
-The rows of `y_pred`, float32 [2B, D], are embeddings, the two of a pair one after the
-other. A loss depends on the batch: more rows, more comparisons.
+The rows of `y_pred`, float32 [2B, D], are embeddings, the two of a pair next to each
+other. A loss depends on the batch: the more rows, the more comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
 Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
@@ -39,11 +39,11 @@ class RankingLoss(_PairLoss):
     """Cross-entropy of finding a text's pair among the texts of the batch.
 
     The mean of both directions: each first text against all second ones, and each
-    second text against all first ones. What is no negative, since it is the very text
-    or the very pair again, is left out.
+    second text against all first texts. Texts and pairs equal to the one compared are
+    not negatives and are left out.
 
     Args:
-        scale: what cosines are multiplied by: the inverse of the temperature.
+        scale: factor of the cosines: the inverse of the temperature.
 
     Call: `y_true` [B, 2], numbers that equal texts share; `y_pred` [2B, D].
 
@@ -78,11 +78,11 @@ class SimilarityOrderLoss(_PairLoss):
     """CoSENT: pairs of higher gold similarity must have the higher cosine.
 
     log(1 + sum of exp(scale * (cosine of j - cosine of i))) over all i, j of the batch
-    whose gold similarity says i above j. Only the order of the gold scores counts,
-    which is what Spearman's correlation measures; their range does not matter.
+    where i has the higher gold similarity. Only the order of the gold scores counts,
+    as in Spearman's correlation; their range does not matter.
 
     Args:
-        scale: what differences of cosines are multiplied by.
+        scale: factor of the differences of cosines.
 
     Call: `y_true` [B], gold similarities; `y_pred` [2B, D].
 
@@ -109,6 +109,6 @@ class SimilarityOrderLoss(_PairLoss):
 
 
 def _both(y_pred: Any) -> tuple[Any, Any]:
-    """Return the unit vectors of the first and of the second texts, [B, D] each."""
+    """Return the unit vectors of the first and the second texts, [B, D] each."""
     vectors = unit_vectors(ops.cast(y_pred, "float32"))
     return vectors[0::2], vectors[1::2]

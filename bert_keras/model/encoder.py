@@ -1,9 +1,9 @@
 """`BertEncoder`: a batch dict in, an output dict out, a functional Keras model.
 
-`Quantizable` is Keras's `quantize` for the models here. A quantized model can predict
-and be exported as a SavedModel. It cannot be saved otherwise: model folders have no
-such weights, and a `.keras` file with nested layers, such as the blocks, does not load
-again (Keras 3.15).
+`Quantizable` adds Keras's `quantize` to the models here. A quantized model can predict
+and be exported as a SavedModel. It cannot be saved in another way: model folders have
+no such weights, and a `.keras` file with nested layers, such as the blocks, does not
+load again (Keras 3.15).
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
 
 
-# No model itself: Keras makes the bases of a functional model functional, once each.
+# Not a model itself: Keras makes the bases of a functional model functional, once each.
 _Model: Any = keras.Model if TYPE_CHECKING else object
 _KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
 
@@ -41,8 +41,8 @@ class Quantizable(_Model):
 
         Args:
             mode: `int8`, `int4` or `float8`.
-            config: a `keras.quantizers.QuantizationConfig`, in place of a mode.
-            filters: which layers, see Keras; by default all dense layers.
+            config: a `keras.quantizers.QuantizationConfig`, instead of a mode.
+            filters: selects layers, see Keras; by default all dense layers.
             **kwargs: further arguments of Keras.
         """
         if filters is None:
@@ -54,7 +54,7 @@ class Quantizable(_Model):
 
 
 def check_not_quantized(model: keras.Model, what: str) -> None:
-    """Raise if weights are quantized, which our file formats cannot hold.
+    """Raise if weights are quantized, which our file formats cannot store.
 
     Raises:
         ConfigError: names what cannot be done.
@@ -67,7 +67,7 @@ def check_not_quantized(model: keras.Model, what: str) -> None:
 
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-# Further inputs of packed rows: see `packing.pack_rows`.
+# Additional inputs of packed rows: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 
 
@@ -75,8 +75,8 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     """Return Keras inputs for one batch dict, those of packed rows optional.
 
     Args:
-        cls_positions: whether the model reads them; Keras 3.12 refuses a model with an
-            input that leads nowhere.
+        cls_positions: whether the model reads them; Keras 3.12 rejects models with an
+            unused input.
     """
     inputs = {
         name: keras.Input((None,), dtype="int32", name=name) for name in REQUIRED_INPUTS
@@ -90,13 +90,13 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
 
 
 def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return what a model takes of a batch, with what may be left out.
+    """Return the inputs of a model from a batch, with defaults for omitted ones.
 
-    Tensors get `None`: one text a row. In a functional model under construction Keras
-    wants a tensor in each place, so the same meaning is computed.
+    Omitted inputs are `None`: one text a row. In a functional model under construction
+    Keras requires tensors, so equivalent ones are computed.
 
     Args:
-        inputs: a batch dict; what else is in it is for a task's answers.
+        inputs: a batch dict; other entries are for a task's answers.
         names: the model's inputs.
     """
     inputs = {name: inputs[name] for name in names if name in inputs}
@@ -119,9 +119,9 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def seed_behind(config: BertConfig, seed: int) -> int:
-    """Return the first seed that no block and no embedding of an encoder draws from.
+    """Return the first seed that no block and no embedding of an encoder uses.
 
-    An encoder's pooler has it, so heads take those from the next one on.
+    An encoder's pooler uses it; heads use the next ones.
     """
     return seed + 8 * (config.num_hidden_layers + 1)
 
@@ -137,23 +137,23 @@ class BertEncoder(Quantizable, keras.Model):
     the rows laid end to end.
 
     Outputs are a dict: `sequence_output` [B, T, H]; `pooled_output`, the pooler's
-    vector of each text, [B, H] or [S, H]; on request `hidden_states`, a list of L + 1
-    [B, T, H] from the embeddings to the last block, and `attentions`, a list of L
+    vector of each text, [B, H] or [S, H]; if requested, `hidden_states`, a list of L +
+    1 [B, T, H] from the embeddings to the last block, and `attentions`, a list of L
     [B, N, T, T].
 
     Args:
         config: sizes and rates; `config.is_decoder` makes attention causal.
         pooler: whether the model has the pooler.
-        outputs: extra outputs, of `hidden_states` and `attentions`.
+        outputs: extra outputs: `hidden_states`, `attentions`.
         rematerialize: recompute each block in the backward pass to save memory.
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
     Attributes:
-        source: where the weights are from, a folder mostly; `None` if they are random.
+        source: origin of the weights, usually a folder; `None` if they are random.
 
     Raises:
-        ConfigError: `outputs` names something else.
+        ConfigError: `outputs` has another value.
 
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
@@ -211,7 +211,7 @@ class BertEncoder(Quantizable, keras.Model):
                         layer_norm_eps=config.layer_norm_eps,
                         initializer_range=config.initializer_range,
                         rematerialize=rematerialize,
-                        # Eight apart: a block draws several seeds from its own.
+                        # Eight apart: a block derives several seeds from its own.
                         seed=None if seed is None else seed + 8 * (index + 1),
                         dtype=dtype,
                         name=f"layer_{index}",
@@ -228,7 +228,7 @@ class BertEncoder(Quantizable, keras.Model):
                 pool = layers.Pooler(
                     hidden_size=config.hidden_size,
                     initializer_range=config.initializer_range,
-                    # Behind those of the last block: equal seeds draw equal numbers.
+                    # After those of the last block: equal seeds draw equal numbers.
                     seed=None if seed is None else seed_behind(config, seed),
                     dtype=dtype,
                     name="pooler",
@@ -277,7 +277,7 @@ class BertEncoder(Quantizable, keras.Model):
         return self.pooler(self._first_tokens(x, bias, inputs))
 
     def read_at(self, inputs: dict[str, Any], columns: Any) -> dict[str, Any]:
-        """Return the outputs of a batch dict at some tokens only.
+        """Return the outputs of a batch dict only at some tokens.
 
         `sequence_output` [R, P, H] at `columns` int32 [R, P] of its R rows (below 0
         read as 0) and, of an encoder with the pooler, `pooled_output`: equal to the
@@ -302,14 +302,14 @@ class BertEncoder(Quantizable, keras.Model):
         return x, bias
 
     def _first_tokens(self, x: Any, bias: Any, inputs: dict[str, Any]) -> Any:
-        """Return the first token of each text out of the last block, [B or S, H]."""
+        """Return the last block's output at each text's first token, [B or S, H]."""
         first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
         return first
 
     def token_table(self, inputs: dict[str, Any]) -> Any:
-        """Return the table of token embeddings [V, H], for a head that is tied to it.
+        """Return the table of token embeddings [V, H], for a tied head.
 
-        A tensor of the graph that `inputs` belong to, so that gradients reach it.
+        A tensor in the graph of `inputs`, so that gradients reach it.
         """
         return self.embeddings(
             inputs["token_ids"], inputs["segment_ids"], table_only=True
@@ -317,13 +317,14 @@ class BertEncoder(Quantizable, keras.Model):
 
     @property
     def token_embedding(self) -> layers.TokenEmbedding:
-        """The table of token embeddings as a layer, as KerasHub's backbones have it."""
+        """The table of token embeddings as a layer, as in KerasHub's backbones."""
         return layers.TokenEmbedding(self.embeddings.word_embeddings)
 
     def enable_lora(self, rank: int, *, seed: int | None = None) -> None:
         """Train query and value of each block by matrices of this rank (LoRA).
 
-        All other weights below the pooler are frozen, in every model on the encoder.
+        All other weights below the pooler are frozen, in every model that uses the
+        encoder.
 
         Raises:
             ConfigError: all blocks are frozen.
@@ -343,7 +344,7 @@ class BertEncoder(Quantizable, keras.Model):
                 where the checkpoint has none; by default the encoder then has none.
 
         Raises:
-            CheckpointError: something is missing, broken or of another shape.
+            CheckpointError: a part is missing, broken or of another shape.
         """
         # The file readers are imported only when needed.
         from bert_keras.checkpoints import has_pooler, read_checkpoint

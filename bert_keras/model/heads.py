@@ -1,7 +1,7 @@
 """Heads on the encoder: `PooledHead`, layers for multiple choice, and `MaskedLMHead`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), sections 3.1 and 3.2; google-research's
-`run_pretraining.py`, whose variable scopes the masked-LM weights are named for.
+`run_pretraining.py`, whose variable scopes name the masked-LM weights.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NO_CHOICE = -1e9  # score of padding; finite in float32
 def choice_inputs() -> dict[str, Any]:
     """Return Keras inputs of a batch dict of choices.
 
-    Padded: `token_ids`, `segment_ids`, `padding_mask` int32 [B, C, T], a text of
-    padding alone where a row has fewer choices, as Hugging Face has them. Packed: those
-    and `position_ids`, `sequence_ids` are [R, 1, T], and `cls_positions` [B, C] says
-    where each choice starts, -1 where there is none.
+    Padded: `token_ids`, `segment_ids`, `padding_mask` int32 [B, C, T], with a text of
+    only padding if a row has fewer choices, as in Hugging Face. Packed: these, with
+    `position_ids` and `sequence_ids`, are [R, 1, T], and `cls_positions` [B, C] holds
+    the start of each choice, -1 if there is none.
     """
     inputs = {
         name: keras.Input((None, None), dtype="int32", name=name)
@@ -43,8 +43,8 @@ def choice_inputs() -> dict[str, Any]:
 class ChoiceRows(keras.layers.Layer):
     """Reshapes a batch dict of choices to one of texts, for the encoder.
 
-    Call: the dict of `choice_inputs`, with `None` for what a padded batch lacks.
-    Returns the dict of the same names, [B*C, T] or [R, T], `cls_positions` [B*C].
+    Call: the dict of `choice_inputs`, with `None` for inputs that a padded batch lacks.
+    Returns a dict of the same names, [B*C, T] or [R, T], `cls_positions` [B*C].
     """
 
     def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def _flat(name: str, value: Any) -> Any:
 class ChoiceScores(keras.layers.Layer):
     """Reshapes one score a text to one row of scores a context.
 
-    Call: `scores` [B*C, 1] or [S, 1], and of the batch dict of `choice_inputs` the
-    `padding_mask` and, if packed, the `cls_positions`. Returns float32 [B, C], -1e9
-    where a row has no such choice.
+    Call: `scores` [B*C, 1] or [S, 1], the `padding_mask` of `choice_inputs` and, if
+    packed, its `cls_positions`. Returns float32 [B, C], -1e9 where a row has no such
+    choice.
     """
 
     def call(self, scores: Any, padding_mask: Any, cls_positions: Any = None) -> Any:
@@ -97,9 +97,9 @@ class PooledHead(keras.layers.Dense):
     Args:
         units: number of outputs C.
         dropout_rate: rate of the dropout on the pooled output.
-        initializer_range: standard deviation of the normal initializer, which is that
-            of transformers. Google's code cuts it off at two deviations, so that 0.88
-            of them are left, with which a new task begins to learn more slowly.
+        initializer_range: standard deviation of the normal initializer, as in
+            transformers. Google's code truncates it at two deviations, which leaves
+            0.88 of the range, with which new tasks start to learn more slowly.
         seed: seed of initializer and dropout.
         **kwargs: of `keras.layers.Dense`.
 
@@ -141,7 +141,7 @@ class PooledHead(keras.layers.Dense):
         Args:
             encoder: a `BertEncoder`.
             units, seed: of the head.
-            **settings: other arguments of the head, in place of the encoder's.
+            **settings: other arguments of the head, overriding the encoder's.
         """
         config = encoder.config
         given = {
@@ -172,8 +172,8 @@ def new_heads(model: keras.Model, encoder: Any) -> list[str]:
     """Return a line for each head that starts at random on pretrained weights.
 
     Args:
-        model: stands on the encoder.
-        encoder: a `BertEncoder`; one without a `source` is itself new.
+        model: a model on the encoder.
+        encoder: a `BertEncoder`; one without a `source` is new itself.
     """
     if encoder.source is None:
         return []
@@ -208,8 +208,8 @@ class MaskedLMHead(keras.layers.Layer):
         **kwargs: of `keras.layers.Layer`.
 
     Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
-    row; places below 0 are read as 0 and are for the loss to leave out. Without
-    positions every token gets logits. Returns float32 [B, P or T, V].
+    row; columns below 0 are read as 0, and the loss must ignore them. Without
+    positions, all tokens get logits. Returns float32 [B, P or T, V].
 
     Example:
         >>> head = MaskedLMHead(hidden_size=8, vocab_size=20)
@@ -309,7 +309,7 @@ class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """Accuracy: the share of labels, int [R, P], with the highest logit [R, P, V]."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        # Flat, else Keras averages each row first, and rows differ in length.
+        # Flat, or Keras averages each row first, and rows differ in length.
         logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))
         weights = ops.ravel(_weights(y_true, sample_weight))
         return super().update_state(ops.ravel(y_true), logits, weights)
@@ -342,6 +342,6 @@ class MaskedPerplexity(keras.metrics.Mean):
 
 
 def _weights(labels: Any, sample_weight: Any) -> Any:
-    """Return 0 where a label does not count, else its weight or 1."""
+    """Return 0 for a label that does not count, else its weight or 1."""
     counted = ops.cast(ops.convert_to_tensor(labels) >= 0, "float32")
     return counted if sample_weight is None else counted * sample_weight

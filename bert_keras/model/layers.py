@@ -1,4 +1,4 @@
-"""Layers around the Transformer blocks: embeddings, attention bias, pooler.
+"""Layers around the Transformer blocks: embeddings, attention bias, pooler, dense.
 
 `initializer` draws the paper's weights, or none where a checkpoint follows.
 `EveryToken`, `FirstOfTexts` and `TokensAt` select the tokens whose outputs the heads
@@ -141,7 +141,7 @@ class Embeddings(keras.layers.Layer):
         self.layer_norm_eps = layer_norm_eps
         self.initializer_range = initializer_range
         self.seed = seed
-        self.norm = keras.layers.LayerNormalization(
+        self.norm = LayerNorm(
             epsilon=layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
         )
         self.dropout = keras.layers.Dropout(
@@ -200,6 +200,57 @@ class Embeddings(keras.layers.Layer):
             "initializer_range": self.initializer_range,
             "seed": self.seed,
         }
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class Dense(keras.layers.Dense):
+    """Keras's dense layer, whose product and bias TensorFlow computes in one call.
+
+    TensorFlow fuses a product of matrices with a bias that is its op `BiasAdd`, and
+    with GELU behind it, but not with the sum that Keras writes: a block in float32
+    takes a twelfth less time, one in bfloat16 an eighth.
+
+    Call: `inputs` [N, D]. Returns [N, units].
+    """
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        x = ops.matmul(inputs, self.kernel)
+        if self.bias is not None:
+            x = _add_bias(x, self.bias)
+        return x if self.activation is None else self.activation(x)
+
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: Any = None
+    ) -> None:
+        """Quantize as Keras's layer does, which refuses its subclasses by default."""
+        super().quantize(mode, type_check=False, config=config)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras's layer normalization of the last axis, in fewer passes over memory.
+
+    Mean and variance are float32 under any dtype policy.
+
+    Call: `inputs` [..., D]. Returns [..., D] in the compute dtype.
+    """
+
+    def call(self, inputs: Any) -> Any:
+        x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+        x = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
+        # Not `x * (rsqrt * gamma)`: TensorFlow 2.21 would fuse that form into a kernel
+        # of oneDNN, but with an epsilon of its own.
+        x = x * ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)
+        return ops.cast(x + ops.cast(self.beta, x.dtype), self.compute_dtype)
+
+
+def _add_bias(x: Any, bias: Any) -> Any:
+    if keras.config.backend() != "tensorflow":
+        return ops.add(x, bias)
+    import tensorflow as tf
+
+    return tf.nn.bias_add(x, ops.convert_to_tensor(bias))
 
 
 class TokenEmbedding(keras.layers.Layer):
@@ -265,7 +316,7 @@ class Pooler(keras.layers.Layer):
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
         self.seed = seed
-        self.dense = keras.layers.Dense(
+        self.dense = Dense(
             hidden_size,
             activation="tanh",
             kernel_initializer=initializer(initializer_range, seed, always=True),

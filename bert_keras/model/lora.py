@@ -4,7 +4,7 @@ A frozen weight has no gradient and no moments, and no activations are kept belo
 lowest trainable one. LoRA (low-rank adaptation) adds the product of two thin matrices
 to the kernels of query and value; only these, the pooler and the head are trained.
 
-Source: Hu et al. 2021 (arXiv:2106.09685), section 4.2 for the kernels it is put on.
+Source: Hu et al. 2021 (arXiv:2106.09685), section 4.2 for the kernels that are adapted.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ def add_lora(
 ) -> None:
     """Enable Keras's LoRA in an encoder's blocks and freeze their other weights.
 
-    Frozen blocks stay frozen. The product starts at zero, so outputs do not change.
+    Blocks that were frozen stay frozen. The product starts at zero, so outputs do not
+    change.
 
     Args:
         encoder: its embeddings and blocks are frozen.
         rank: width of the matrices.
         seed: of the first matrix of each pair.
-        frozen: layers that the model on the encoder does not train; they get none.
+        frozen: layers that the model on the encoder does not train; they get no LoRA.
 
     Raises:
-        ConfigError: no block is left to learn, or the matrices would be as wide as
-            those that they stand for.
+        ConfigError: no trainable block is left, or the matrices would be as wide as
+            the kernels that they adapt.
     """
     width = encoder.config.hidden_size
     if rank >= width:

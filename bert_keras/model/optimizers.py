@@ -14,7 +14,7 @@ from keras import ops
 from bert_keras.errors import ConfigError
 
 # Weights that do not decay: every bias, and the scale and shift of LayerNorm. These are
-# last parts of names, since that is all that Keras compares.
+# the last parts of names, since Keras compares only these.
 NOT_DECAYED = ("bias", "gamma", "beta")
 
 
@@ -23,12 +23,12 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate from 0 up to a peak, then down to 0, both linear in the step.
 
     The decay starts at the peak, as in Hugging Face; Google's code multiplies
-    `1 - step / total_steps` from the first step on, so its rate falls by the share of
-    the warm-up at the moment when the warm-up ends.
+    `1 - step / total_steps` from the first step on, so its rate drops by the share of
+    the warm-up when the warm-up ends.
 
     Args:
         peak_learning_rate: highest rate.
-        total_steps: number of updates; from there on the rate is 0.
+        total_steps: number of updates; the rate is 0 afterwards.
         warmup_steps: number of updates of the warm-up.
 
     Raises:
@@ -45,7 +45,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         if not 0 <= warmup_steps <= total_steps or total_steps < 1:
             raise ConfigError(
-                "`warmup_steps` must be from 0 to `total_steps`, and that at least 1; "
+                "`warmup_steps` must be from 0 to `total_steps`, which is at least 1; "
                 f"received {warmup_steps} and {total_steps}"
             )
         self.peak_learning_rate = peak_learning_rate
@@ -81,12 +81,12 @@ class _Adam(keras.optimizers.Optimizer):
         return super().apply(grads, trainable_variables)
 
     def _adam_update(self, gradient: Any, variable: Any, largest: Any = None) -> Any:
-        """Return the update for a rate of 1, and move the moments of a weight on.
+        """Return the update for a rate of 1, and update the moments of a weight.
 
         Args:
             gradient: of the weight.
             variable: the weight.
-            largest: second moments of which each is to be the largest so far, or
+            largest: second moments for AMSGrad, each the largest so far, or
                 `None`.
         """
         dtype = variable.dtype
@@ -112,7 +112,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
     corrected second moment. Keras and TensorFlow add it before the correction, which
     makes it 30 times as large in the first step and three times in the hundredth:
     weights of small gradients, such as the embeddings of rare words, then move less.
-    Weights that do not decay stay so when a `.keras` file is loaded. On TensorFlow a
+    Loading a `.keras` file keeps weights that do not decay. On TensorFlow a
     weight is updated in one pass over memory, and embedding rows that occur several
     times in a batch count once in the gradient's norm, as their sum.
 
@@ -170,7 +170,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
             lr=rate,
             beta1=tf.cast(self.beta_1, dtype),
             beta2=tf.cast(self.beta_2, dtype),
-            # As small as the root that is not corrected, to which the op adds it.
+            # Scaled like the uncorrected root, to which the op adds it.
             epsilon=self.epsilon * tf.sqrt(1 - power_2),
             grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
         )
@@ -179,7 +179,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
 def _sum_repeated_rows(gradient: Any) -> Any:
     """Return the gradient of an embedding table with each row once.
 
-    TensorFlow keeps one slice a token; the norm of those is not that of the gradient.
+    TensorFlow keeps one slice per token; their norm is not that of the gradient.
     """
     import tensorflow as tf
 
@@ -196,7 +196,7 @@ class Lamb(_Adam, keras.optimizers.Lamb):
 
     Each weight w moves by `rate * |w| / |u| * u`, where u is Adam's update plus
     `weight_decay * w`. LayerNorm and biases do not decay and are not scaled, as in
-    Google's code. (`keras.optimizers.Lamb` takes the decay off apart from the ratio,
+    Google's code. (`keras.optimizers.Lamb` applies the decay apart from the ratio,
     and scales every weight.)
 
     Args:
@@ -250,7 +250,7 @@ def optimizer_of(
 
     Args:
         config: a `TrainConfig` or `PretrainConfig`: `optimizer`, `weight_decay`,
-            `global_clipnorm` and `precision`; float16 scales the loss.
+            `global_clipnorm` and `precision`; with float16 the loss is scaled.
         schedule: the learning rate of each update.
     """
     kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]

@@ -24,9 +24,9 @@ class LayerMix(keras.layers.Layer):
     """Combines several hidden states.
 
     Args:
-        combine: `sum`; `concat`, side by side in the order given; or `weighted`, the
-            sum weighted by the softmax of one learned number a layer, all equal at
-            first.
+        combine: `sum`; `concat`, concatenated in the order given; or `weighted`, the
+            sum weighted by the softmax of one learned number per layer, all equal at
+            the start.
 
     Call: a list of n tensors [B, T, H]. Returns float32 [B, T, H], or [B, T, n*H].
 
@@ -80,7 +80,7 @@ class TextPooling(keras.layers.Layer):
 
     Args:
         pooling: `mean` or `max` over the tokens, or `cls`, the vector of `[CLS]`.
-        normalize: whether each vector is divided by its L2 norm.
+        normalize: whether to divide each vector by its L2 norm.
 
     Call: `x` [B, T, D], `padding_mask` int32 [B, T] and, for packed rows,
     `position_ids` int32 [B, T] and `cls_positions` int32 [S]. Returns float32 [B, D],
@@ -139,13 +139,13 @@ class TextPooling(keras.layers.Layer):
         texts = ops.shape(cls_positions)[0]
         places = ops.reshape(position_ids, (-1,))
         total = ops.shape(places)[0]
-        # A token stands `position_ids` after the first of its text.
+        # A token is `position_ids` after the first of its text.
         first = ops.arange(total, dtype="int32") - ops.cast(places, "int32")
         numbers = ops.scatter(
             cls_positions[:, None], ops.arange(texts, dtype="int32"), (total,)
         )
         real = ops.reshape(ops.cast(padding_mask, "bool"), (-1,))
-        # Padding counts as one more text, which is dropped.
+        # Padding counts as an extra text, which is dropped.
         text = ops.where(real, ops.take(numbers, first), texts)
         if self.pooling == "max":
             return ops.segment_max(flat, text, num_segments=texts + 1)[:texts]
@@ -173,6 +173,6 @@ class TextPooling(keras.layers.Layer):
 
 
 def unit_vectors(x: Any) -> Any:
-    """Return float [..., D] divided by its L2 norm, which counts as 1e-12 at least."""
+    """Return float [..., D] divided by its L2 norm, which is at least 1e-12."""
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
     return x * ops.rsqrt(ops.maximum(squares, 1e-24))

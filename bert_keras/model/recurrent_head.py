@@ -88,7 +88,7 @@ class Lstm(keras.layers.Layer):
 
 
 def goes_on(sequence_ids: Any, backward: bool) -> Any:
-    """Return 1 where a token is in the sequence of the one read before it, else 0.
+    """Return 1 if a token continues the sequence of the one read before it, else 0.
 
     Args:
         sequence_ids: int [T, B].
@@ -106,15 +106,15 @@ def _outputs(z: Any, keep: Any, kernel: Any, backward: bool) -> Any:
     """Return the outputs h of all tokens, float32 [T, B, U].
 
     Args:
-        z: float32 [T, B, 4U], what the inputs give to the gates.
+        z: float32 [T, B, 4U], the inputs' share of the gates.
         keep: float32 [T, B, 1], see `goes_on`.
-        kernel: [U, 4U], the weights that meet the state.
-        backward: as of `Lstm`.
+        kernel: [U, 4U], the recurrent weights.
+        backward: as in `Lstm`.
     """
     if keras.config.backend() != "tensorflow":
         return _states(z, keep, kernel, backward)[0]
 
-    # The gradient of TensorFlow's loop adds up those of the weights token by token.
+    # TensorFlow's loop would add up the weight gradients token by token.
     @ops.custom_gradient
     def outputs(z: Any, keep: Any, kernel: Any) -> Any:
         h, c = _states(z, keep, kernel, backward)
@@ -140,7 +140,7 @@ def _states(z: Any, keep: Any, kernel: Any, backward: bool) -> tuple[Any, Any]:
         return (h, c), (h, c)
 
     nothing = ops.zeros((ops.shape(z)[1], units), "float32")
-    # One tensor: of several Keras's scan on TensorFlow must know the length.
+    # One tensor: with several, Keras's scan on TensorFlow must know the length.
     inputs = ops.concatenate([z, keep], axis=-1)
     return ops.scan(step, (nothing, nothing), inputs, reverse=backward)[1]
 
@@ -148,11 +148,13 @@ def _states(z: Any, keep: Any, kernel: Any, backward: bool) -> tuple[Any, Any]:
 def _gradients(
     upstream: Any, z: Any, keep: Any, kernel: Any, h: Any, c: Any, backward: bool
 ) -> tuple[Any, None, Any]:
-    """Return the gradients of `z`, of `keep` (none) and of `kernel`.
+    """Return the gradients of `z`, of `keep` (`None`) and of `kernel`.
 
     The gates are recomputed, for all tokens at once.
     """
-    h, c = (keep * _shifted(state, not backward) for state in (h, c))  # of the last
+    h, c = (
+        keep * _shifted(state, not backward) for state in (h, c)
+    )  # of the last token
     units = kernel.shape[0]
     i, f, g, o = _gates(z + _product(h, kernel))
     tanh = ops.tanh(f * c + i * g)
@@ -163,9 +165,9 @@ def _gradients(
         i * (1.0 - g * g),
         tanh * o * (1.0 - o),
         o * (1.0 - tanh * tanh),  # how the cell moves the output
-        f,  # and the next cell
+        f,  # and how the cell moves the next one
         upstream,
-        _shifted(keep, backward),  # that of the next
+        _shifted(keep, backward),  # of the next token
     ]
     parts = [units * number for number in (4, 5, 6, 7)]
     transposed = ops.transpose(kernel)
@@ -203,7 +205,7 @@ def _shifted(values: Any, later: bool) -> Any:
     return ops.concatenate(parts, axis=0)
 
 
-# The choices of table 7, and how many blocks each needs.
+# The choices of table 7, and the number of blocks that each needs.
 FEATURES = {
     "embeddings": 0,
     "second_to_last": 1,
@@ -219,12 +221,12 @@ class RecurrentHead(keras.layers.Layer):
     """Hidden layers, a BiLSTM of two layers, dropout, one linear layer a token.
 
     Weighted sums have learned weights that sum to 1, and a learned scale (Peters et al.
-    2018, arXiv:1802.05365, equation 1); `weighted_sum_all` sums the blocks and leaves
-    the embeddings out.
+    2018, arXiv:1802.05365, equation 1); `weighted_sum_all` sums the blocks without
+    the embeddings.
 
     Args:
         classes: number of outputs C.
-        features: a choice of `FEATURES`.
+        features: a key of `FEATURES`.
         units: width of each direction of each LSTM.
         dropout_rate: rate of the dropout on the features and before the linear layer.
         initializer_range: standard deviation of the linear layer's initializer.
@@ -232,8 +234,8 @@ class RecurrentHead(keras.layers.Layer):
         **kwargs: of `keras.layers.Layer`.
 
     Call: hidden states, L + 1 of [B, T, H], embeddings first; `padding_mask` int [B, T]
-    (1 = real) and, for packed rows, `sequence_ids` int [B, T] (0 = padding). Nothing
-    runs from one text of a row into the next. Returns logits, float32 [B, T, C].
+    (1 = real) and, for packed rows, `sequence_ids` int [B, T] (0 = padding). No state
+    crosses from one text of a row into the next. Returns logits, float32 [B, T, C].
 
     Raises:
         ConfigError: the encoder has fewer layers than the features need.

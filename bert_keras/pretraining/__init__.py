@@ -1,8 +1,8 @@
 """A new BERT: documents to shards, shards to batches, batches to weights.
 
 Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `plan`,
-`input`, `loop` and `pretrainer` for the training; `beam` for corpora that one machine
-cannot hold.
+`input`, `loop` and `pretrainer` for the training; `beam` for corpora that do not fit
+on one machine.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ _PLACES = {
     "write_pretraining_data": "data",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -1,15 +1,15 @@
-"""Pretraining data of a corpus that one machine can't hold: on Apache Beam.
+"""Pretraining data for corpora too large for one machine, on Apache Beam.
 
-`run_beam_pretraining_data` writes the very files that `write_pretraining_data` writes
-of the same corpus, by the same code, on any runner and any number of workers:
+`run_beam_pretraining_data` writes the same files as `write_pretraining_data` for the
+same corpus, by the same code, on any runner and any number of workers:
 
 1. each file is read for the lengths of its documents,
-2. which tell where the blocks end, whatever the runner does,
-3. each file is read again, and each document sent to its block,
-4. each block becomes a shard, which is renamed when it is whole.
+2. which determine where the blocks end, on any runner,
+3. each file is read again, and each document is sent to its block,
+4. each block becomes a shard, which is renamed when it is complete.
 
 A worker holds one block, one document, or the lengths of the documents of 256 files.
-Nothing is held of the whole corpus but some hundred bytes for each file and shard.
+Of the whole corpus only some hundred bytes per file and shard are held.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from bert_keras.pretraining.manifest import (
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 INSTALL = "pip install 'bert_keras[beam]'"
-# Runners of this process; others know flags of which Beam's own parser does not.
+# Runners in this process; others accept flags unknown to Beam's own parser.
 _LOCAL = re.compile(
     r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
 )
@@ -59,7 +59,7 @@ def pipeline_of(flags: Sequence[str]) -> Any:
         flags: Beam's own, such as `--runner=FlinkRunner`.
 
     Raises:
-        ConfigError: Beam is missing; a flag is wrong or not known; the runner is.
+        ConfigError: Beam is missing; a flag or the runner is wrong or unknown.
     """
     try:
         import apache_beam as beam
@@ -100,7 +100,7 @@ def _options(flags: list[str]) -> Any:
     return options
 
 
-WORK = "unfinished-beam"  # the folder of a run, in that of the shards
+WORK = "unfinished-beam"  # the folder of a run, inside that of the shards
 
 
 def run_beam_pretraining_data(
@@ -118,38 +118,39 @@ def run_beam_pretraining_data(
 ) -> dict[str, Any]:
     """Write shards and a manifest of a corpus on Apache Beam; returns the manifest.
 
-    The folder is equal, byte for byte, to what the verb `pretraining-data` writes of
-    the same files in the same order, that is to `write_pretraining_data` of
-    `raw_documents` and `sentences_of`. What differs is how a run goes on:
+    The folder is equal, byte for byte, to the output of the verb `pretraining-data` for
+    the same files in the same order, that is, of `write_pretraining_data` with
+    `raw_documents` and `sentences_of`. Only resuming differs:
 
-    * The same call goes on where a run was killed. All documents are read again, and
-      blocks whose shards are there are not made again.
-    * In a finished folder it returns at once, without reading any document; sizes of
-      the shards and the settings are compared. One whose shard was lost is refused.
-    * A folder that one way has begun, the other one does not always take over: finished
-      shards of `write_pretraining_data` are made again here, and it refuses a folder
-      with the folder `unfinished-beam` in it.
+    * The same call resumes a killed run. All documents are read again; blocks that
+      already have shards are skipped.
+    * In a finished folder it returns at once, without reading any document; the sizes
+    of
+      the shards and the settings are compared. A folder with a lost shard is rejected.
+    * The two ways cannot always resume each other's folders: finished shards of
+      `write_pretraining_data` are written again here, and it rejects a folder that
+      contains `unfinished-beam`.
 
     Args:
         inputs: files, folders and globs, local or of a file system of fsspec, such as
             `gs://bucket/text/*.gz`. All workers must be able to read them.
-        output: a new folder, or that of a run that did not finish; local and visible
-            to all workers, or of a file system of fsspec. `pretraining_dataset` reads
+        output: a new folder, or that of an unfinished run; local and visible to all
+            workers, or of a file system of fsspec. `pretraining_dataset` reads
             a local copy.
-        tokenizer, config: as of `write_pretraining_data`.
-        form, text_field, errors, report: as of `raw_documents`; the report is filled
+        tokenizer, config: as in `write_pretraining_data`.
+        form, text_field, errors, report: as in `raw_documents`; the report is filled in
             at the end.
-        language: as of `sentences_of`.
+        language: as in `sentences_of`.
         pipeline_args: Beam's own flags, such as `--runner=FlinkRunner` or
             `--direct_num_workers=4`. Workers need bert_keras: `--requirements_file`,
-            `--sdk_container_image` and the like bring it there.
+            `--sdk_container_image` and the like install it there.
 
     Raises:
         ConfigError: an argument or a flag is wrong; a package is missing; the
             vocabulary has no `[MASK]`.
-        DataError: as of `raw_documents` and `write_pretraining_data`; the corpus was
+        DataError: as in `raw_documents` and `write_pretraining_data`; the corpus
             changed while it was read; the pipeline failed, or its runner cannot be
-            reached. Finished shards stay.
+            reached. Finished shards are kept.
 
     Example:
         >>> manifest = run_beam_pretraining_data(
@@ -197,7 +198,7 @@ def _folder(output: str | os.PathLike[str]) -> str:
     folder = os.fspath(output)
     if re.search(r"[*?[\]]", folder):
         raise ConfigError(
-            f"`output` must have none of the characters *?[] on Beam; received {folder}"
+            f"`output` must not contain the characters *?[] on Beam; received {folder}"
         )
     if filesystems.is_remote(folder):
         return folder.rstrip("/")
@@ -206,7 +207,7 @@ def _folder(output: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def _told(folder: str) -> Iterator[None]:
-    """Make one line of what a file system says."""
+    """Turn an error of a file system into one line."""
     try:
         yield
     except OSError as error:
@@ -218,8 +219,8 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
     """Return the manifest of a finished folder, `None` if there is none.
 
     Raises:
-        DataError: it is of another job, or a shard is not there or not whole; the
-            folder holds something else.
+        DataError: it belongs to another job, or a shard is missing or incomplete; or
+            the folder holds other files.
     """
     sizes = filesystems.sizes_in(folder)
     check_names(folder, sizes)
@@ -231,7 +232,7 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
     for shard in manifest["shards"]:
         if sizes.get(shard["file"]) != shard["bytes"]:
             raise DataError(
-                "is lost or cut off; delete manifest.json beside it to make all anew",
+                "is missing or truncated; delete manifest.json to write all again",
                 path=f"{folder}/{shard['file']}",
             )
     _tidy(folder, sizes)
@@ -239,10 +240,10 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> None:
-    """Write down what is to be done; what an earlier run made stays.
+    """Record the job; the output of an earlier run is kept.
 
     Raises:
-        DataError: the earlier run was of another job.
+        DataError: the earlier run had another job.
     """
     journal = f"{folder}/{JOURNAL}"
     lines = whole_lines(filesystems.read(journal) or b"")
@@ -256,10 +257,10 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
 
 
 def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
-    """Run the pipeline to its end.
+    """Run the pipeline to completion.
 
     Raises:
-        DataError: it ended in another way than well; what Beam raised is its cause.
+        DataError: it failed; Beam's exception is the cause.
     """
     import apache_beam as beam
 
@@ -286,11 +287,11 @@ def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None
         | "AllShards" >> beam.combiners.ToList()
         | "KeepShards" >> beam.Map(functools.partial(steps.keep_shards, work))
     )
-    failed = "the pipeline failed; finished shards stay, and the same call goes on"
+    failed = "the pipeline failed; finished shards are kept, and the same call resumes"
     try:
         state = pipeline.run().wait_until_finish()
     except Exception as error:
-        # The last line of what a worker said is its error.
+        # The last line of a worker's output is its error.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise DataError(f"{failed}: {reason}", path=write.output) from error
     if state != "DONE":
@@ -298,10 +299,10 @@ def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None
 
 
 def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:
-    """Return what is known of the shards, and fill the report.
+    """Return the facts about the shards, and fill in the report.
 
     Raises:
-        BertKerasError: a worker met a mistake.
+        BertKerasError: a worker found an error of the user.
     """
     plan = json.loads(filesystems.read(f"{work}/{steps.PLAN}") or b"null")
     shards = json.loads(filesystems.read(f"{work}/{steps.SHARDS}") or b"null")
@@ -323,7 +324,7 @@ def _finish(
     shards: list[dict[str, Any]],
     config: PretrainingDataConfig,
 ) -> dict[str, Any]:
-    """Write the manifest and remove what only a run needs; returns the manifest."""
+    """Write the manifest, remove temporary files, and return the manifest."""
     from bert_keras.pretraining.shards import totals_of
 
     totals = totals_of(shards, config)
@@ -337,7 +338,7 @@ def _finish(
 
 
 def _tidy(folder: str, names: Iterable[str]) -> None:
-    """Remove from a finished folder what only a run needs, the journal last."""
+    """Remove temporary files from a finished folder, the journal last."""
     filesystems.remove([f"{folder}/{name}" for name in names if is_partial(name)])
     filesystems.remove_folder(f"{folder}/{WORK}")
     filesystems.remove([f"{folder}/{JOURNAL}"])

@@ -1,8 +1,8 @@
-"""The steps of `beam_pretraining` that Apache Beam's workers do.
+"""The steps of `run_beam_pretraining_data` on Apache Beam's workers.
 
-They import neither Beam nor, but for `WriteShard`, TensorFlow. A user's mistake is not
-raised there, since a runner would try again and bury the line in its log: a step hands
-it on, and it ends in a file that whoever began the run reads.
+They do not import Beam nor, except for `WriteShard`, TensorFlow. A user's mistake is
+not raised there, since a runner would try again and bury the line in its log: a step
+passes it on, and it ends in a file that the process that started the run reads.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from bert_keras.pretraining.blocks import (
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
 
-# In the folder of the run: the names of the files, what is planned, what was made.
+# In the folder of the run: the names of the files, the plan, the results.
 FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"
-_FILES_TOGETHER = 256  # whose lengths are kept in one file
+_FILES_TOGETHER = 256  # whose lengths are stored in one file
 _LENGTHS = np.dtype("<u4")
-_MISTAKE = -1  # stands for a block
+_MISTAKE = -1  # in place of a block number
 _CHANGED = "was changed while it was read"
 
 
 def mistake_of(error: BertKerasError) -> list[str]:
-    """Return what is handed on of a mistake."""
+    """Return an error in the form that is passed on."""
     return [type(error).__name__, str(error)]
 
 
 def raise_mistake(mistake: list[str]) -> None:
-    """Raise a mistake that a worker met."""
+    """Raise an error that a worker passed on."""
     kind, message = mistake
     raise getattr(errors, kind)(message)
 
@@ -68,7 +68,7 @@ class Measure:
     """Reads a file for the lengths of its documents.
 
     Args:
-        form, text_field, errors: as of `raw_documents`.
+        form, text_field, errors: as in `raw_documents`.
     """
 
     form: str
@@ -76,10 +76,10 @@ class Measure:
     errors: str
 
     def __call__(self, file: tuple[int, str]) -> tuple[int, tuple[int, Any, bytes]]:
-        """Return a group of files, and of this one number, report and lengths."""
+        """Return the file's group, and its number, report and lengths."""
         number, path = file
         report = CorpusReport()
-        lengths = array.array("L")  # of eight bytes, or four
+        lengths = array.array("L")  # of eight or four bytes
         told: dict[str, Any] = {"number": number, "path": path}
         try:
             reader = CorpusReader(self.text_field, self.errors, report)
@@ -101,7 +101,7 @@ class Measure:
 
 
 def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
-    """Fill a report with what was told of each file, in their order."""
+    """Fill in a report from the facts about each file, in their order."""
     for told in files:
         report.forms[told["path"]] = told["form"]
         report.documents += told["documents"]
@@ -116,14 +116,14 @@ def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
 def keep_lengths(
     work: str, group: tuple[int, Iterable[tuple[int, Any, bytes]]]
 ) -> list[dict[str, Any]]:
-    """Write the lengths of a group of files down, in their order.
+    """Store the lengths of a group of files, in their order.
 
     Args:
         work: the folder of the run.
-        group: of `Measure`.
+        group: from `Measure`.
 
     Returns:
-        What is told of the files.
+        The reports on the files.
     """
     name, found = group
     files = sorted(found, key=lambda file: file[0])
@@ -138,11 +138,11 @@ def _lengths_name(work: str, group: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Says which documents of each file go to which block.
+    """Assigns the documents of each file to blocks.
 
     Args:
         work: the folder of the run.
-        characters, next_sentence: as of `PretrainingDataConfig`.
+        characters, next_sentence: as in `PretrainingDataConfig`.
     """
 
     work: str
@@ -191,7 +191,7 @@ class ReadDocuments:
     """Reads a file again and gives each document to its block.
 
     Args:
-        text_field, errors: as of `raw_documents`.
+        text_field, errors: as in `raw_documents`.
     """
 
     text_field: str
@@ -202,7 +202,7 @@ class ReadDocuments:
     ) -> Iterator[tuple[int, Any]]:
         """Yield a block's number; a document's file and place; and the document.
 
-        Beside them stands how many documents the block has.
+        Each comes with the number of documents in the block.
         """
         number, path, form, shares = file
         reader = CorpusReader(self.text_field, self.errors, CorpusReport())
@@ -222,14 +222,14 @@ class ReadDocuments:
 
 @dataclasses.dataclass(frozen=True)
 class WriteShard:
-    """Makes the shard of a block, if an earlier try has not.
+    """Writes the shard of a block, unless an earlier attempt did.
 
     Args:
         output: the folder of the shards.
         work: the folder of the run.
         tokenizer: its settings, as JSON.
-        config: of `write_pretraining_data`.
-        language: of `sentences_of`.
+        config: as in `write_pretraining_data`.
+        language: as in `sentences_of`.
     """
 
     output: str
@@ -239,7 +239,7 @@ class WriteShard:
     language: str
 
     def __call__(self, found: tuple[int, Iterable[Any]]) -> dict[str, Any]:
-        """Return what is to be known of the shard, or the mistake."""
+        """Return the facts about the shard, or the error."""
         number, values = found
         parts = sorted(values, key=lambda part: part[:2])
         try:
@@ -274,7 +274,7 @@ class WriteShard:
         return shard
 
     def _made(self, block: Block, path: str) -> dict[str, Any]:
-        """Make a shard beside, by the same code as on one machine, and put it there."""
+        """Write a shard by the same code as on one machine, and move it there."""
         from bert_keras.runs.environment import load_tensorflow
 
         load_tensorflow()
@@ -294,7 +294,7 @@ class WriteShard:
 
 
 def sentences_by(language: str) -> Any:
-    """Return the function that splits documents, as the command line gives it."""
+    """Return the function that splits documents, as on the command line."""
     return functools.partial(sentences_of, language=language)
 
 
@@ -306,6 +306,6 @@ def _tokenizer(settings: str) -> Any:
 
 
 def keep_shards(work: str, shards: list[dict[str, Any]]) -> None:
-    """Write down what was made, in the order of the blocks."""
+    """Record the shards, in the order of the blocks."""
     ordered = sorted(shards, key=lambda shard: shard["number"])
     filesystems.write(f"{work}/{SHARDS}", json.dumps(ordered).encode())

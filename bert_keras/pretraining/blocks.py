@@ -1,6 +1,6 @@
 """Documents in blocks of about a fixed number of characters, each of which is a shard.
 
-Without TensorFlow, so that Beam's workers that only read do not load it.
+Without TensorFlow, so that Beam workers that only read do not load it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Block:
 
     Args:
         number: of the block, from 0.
-        documents: the documents in order, as `to_sentences` takes them.
+        documents: the documents in order, as `to_sentences` accepts them.
         characters: of their texts.
         text_blake2b: a hash of their texts.
     """
@@ -35,12 +35,12 @@ class Block:
 
 
 def blocks_of(documents: Iterable[Any], characters: int) -> Iterator[Block]:
-    """Yield documents in blocks of at least so many characters and two documents.
+    """Yield documents in blocks of at least this many characters and two documents.
 
-    A rest that is less than half a block, or one document, goes with the last block.
+    A remainder of less than half a block, or of one document, joins the last block.
 
     Raises:
-        ConfigError: a document is no string and has no `text`.
+        ConfigError: a document is not a string and has no string `text`.
     """
     sized = ((len(_text_of(document)), document) for document in documents)
     for number, group in enumerate(_groups(sized, characters)):
@@ -51,12 +51,12 @@ def block_of(number: int, documents: list[Any]) -> Block:
     """Return the block of some documents.
 
     Raises:
-        ConfigError: a document is no string and has no `text`.
+        ConfigError: a document is not a string and has no string `text`.
     """
     texts = [_text_of(document) for document in documents]
     found = hashlib.blake2b(digest_size=16)
     for document, text in zip(documents, texts, strict=True):
-        # The same text in another form has other sentences.
+        # The same text in another form has different sentences.
         for part in (str(getattr(document, "form", "")), text):
             data = part.encode("utf-8", "surrogatepass")
             found.update(len(data).to_bytes(8, "little"))
@@ -67,16 +67,16 @@ def block_of(number: int, documents: list[Any]) -> Block:
 def shares_of(
     lengths: Iterable[tuple[int, int]], characters: int
 ) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-    """Yield what each file gives to which block, by the lengths of its documents.
+    """Yield how many documents each file contributes to each block, by their lengths.
 
     Args:
         lengths: for each document its characters and the number of its file, in the
             order of the files and of their documents.
-        characters: as of `blocks_of`.
+        characters: as in `blocks_of`.
 
     Yields:
         The number of a file, and for each block that has documents of it: the block's
-        number, how many documents of the file, and how many in all.
+        number, the number of documents from this file, and from all files.
     """
     file = -1
     shares: list[tuple[int, int, int]] = []
@@ -92,17 +92,17 @@ def shares_of(
 
 
 def check_documents(count: int, next_sentence: str) -> None:
-    """Raise unless there are documents enough; those of the first block tell, too.
+    """Raise unless there are enough documents; the first block's count suffices.
 
     Raises:
-        DataError: there is none, or one alone where next sentences are asked for.
+        DataError: there is none, or only one although next sentences are requested.
     """
     if not count:
-        raise DataError("`documents` must hold one at least; the corpus is empty")
+        raise DataError("`documents` must hold at least one; the corpus is empty")
     if next_sentence == "next" and count == 1:
         raise DataError(
-            "`next_sentence` next needs two documents at least, as half of the texts B "
-            "come from another one; received one: give more, or ask for order or none"
+            "`next_sentence` next needs at least two documents, as half of the texts B "
+            "come from another one; received one: give more, or set order or none"
         )
 
 

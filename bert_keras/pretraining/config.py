@@ -41,7 +41,7 @@ from bert_keras.settings import (
 )
 
 _STATIC_COPIES = 10
-# Positions that a full row has room for are a multiple of it: 20 at 128, 76 at 512.
+# The positions of a full row are a multiple of this: 20 at 128, 76 at 512.
 _PREDICTIONS_MULTIPLE = 4
 
 
@@ -67,11 +67,11 @@ class PretrainingDataConfig:
     )
     max_predictions: int | None = option(
         None,
-        "most masked tokens of a row",
+        "maximum masked tokens in a row",
         unit="tokens",
         least=1,
         most=INT32,
-        unset="what a full row needs, as a multiple of 4: 20 at length 128, 76 at 512",
+        unset="the need of a full row, as a multiple of 4: 20 at length 128, 76 at 512",
     )
     short_sequence_probability: float = option(
         0.1,
@@ -87,7 +87,7 @@ class PretrainingDataConfig:
     mask_unit: str = MASK_UNIT.field()
     dupe_factor: int | None = option(
         None,
-        "passes over the text, each with other pairs and masks",
+        "passes over the text, each with different pairs and masks",
         unit="passes",
         least=1,
         most=INT32,
@@ -103,7 +103,7 @@ class PretrainingDataConfig:
     masking: str = option(
         "static",
         "static writes masked tokens; dynamic writes the plain tokens, which are "
-        "masked anew during training",
+        "masked dynamically during training",
         words=MASKING,
     )
     seed: int = SEED.field(help="seed of all random choices: same seed, same bytes")
@@ -127,7 +127,7 @@ class PretrainingDataConfig:
 
     @property
     def predictions(self) -> int:
-        """Most masked tokens of a row, P."""
+        """Maximum masked tokens in a row, P."""
         if self.max_predictions is not None:
             return self.max_predictions
         full = math.floor((self.max_length - 3) * self.mask_rate + 0.5)
@@ -144,15 +144,15 @@ class PretrainingDataConfig:
 
     @property
     def text_tokens(self) -> int:
-        """Most tokens of a row's texts, without `[CLS]` and each text's `[SEP]`."""
+        """Maximum tokens of a row's texts, without `[CLS]` and each text's `[SEP]`."""
         return self.max_length - (2 if self.next_sentence == "none" else 3)
 
 
-# Of two data sets, rows of 128 and then of 512 tokens, as in the paper.
+# For two data sets, rows of 128 and then of 512 tokens, as in the paper.
 PHASE_SHARES: dict[int, tuple[float, ...]] = {1: (1.0,), 2: (0.9, 0.1)}
 _OF_THE_DATA: dict[str, Any] = {
     "default": None,
-    "unset": "as the data was made; others need data without masks (dynamic)",
+    "unset": "as in the data; other values need data without masks (dynamic)",
 }
 
 
@@ -232,8 +232,7 @@ class PretrainConfig:
     )
     held_out_examples: int = option(
         2_000,
-        "most examples of the held-out data that are scored, rounded up to a multiple "
-        "of 32",
+        "maximum held-out examples that are scored, rounded up to a multiple of 32",
         unit="examples",
         least=1,
         most=INT32,
@@ -251,10 +250,10 @@ class PretrainConfig:
             )
         shares = self.phase_shares
         if shares is not None and not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
-            raise ConfigError(f"`phase_shares` must be 1 together; received {shares}")
+            raise ConfigError(f"`phase_shares` must sum to 1; received {shares}")
 
     def masking_changes(self) -> dict[str, Any]:
-        """Return what differs from the masking that the data was made for."""
+        """Return the settings that differ from the data's masking."""
         names = ("mask_rate", "mask_share", "random_share", "mask_unit")
         found = {name: getattr(self, name) for name in names}
         return {name: value for name, value in found.items() if value is not None}
@@ -263,8 +262,8 @@ class PretrainConfig:
         """Return the number of steps of each phase; their sum is `steps`.
 
         Raises:
-            ConfigError: `phase_shares` are of another number of data sets, or leave one
-                without a step.
+            ConfigError: `phase_shares` do not match the number of data sets, or leave
+                one without a step.
         """
         shares = self.phase_shares or PHASE_SHARES.get(phases, ())
         if len(shares) != phases:

@@ -1,10 +1,10 @@
 """Documents to shards of pretraining examples: `write_pretraining_data`.
 
-Documents go in blocks of about a fixed number of characters. A block is the work of one
-process and becomes one shard, whose bytes follow from its text, its number and the
-settings alone: any number of workers, and a run that is killed and goes on, write the
-same bytes. Until there is a manifest, the `Journal` keeps the finished shards in
-`unfinished.jsonl`: the settings in its first line and then a line for each shard.
+Documents are grouped in blocks of about a fixed number of characters. A block is
+processed by one process and becomes one shard, whose bytes depend only on its text, its
+number and the settings: any number of workers, and a killed and resumed run, write the
+same bytes. Until there is a manifest, the `Journal` records the finished shards in
+`unfinished.jsonl`: the settings in its first line, then one line for each shard.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; the feature
 names and types of google-research/bert `create_pretraining_data.py`.
@@ -46,15 +46,15 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
 class Journal:
-    """The shards of a job that are finished; written down as each of them is.
+    """The finished shards of a job, each recorded as soon as it is finished.
 
     Args:
-        folder: where the shards are.
+        folder: the folder of the shards.
         job: see `manifest.job_of`.
 
     Attributes:
-        shards: number to what is known of a finished shard, from an earlier run too.
-        manifest: that of an earlier run that finished, or `None`.
+        shards: number to the facts about a finished shard, also of an earlier run.
+        manifest: that of an earlier, finished run, or `None`.
 
     Raises:
         DataError: the folder holds another job's data or other files, or cannot be
@@ -79,14 +79,14 @@ class Journal:
             raise _unwritable(self.folder, error) from None
 
     def _check_folder(self) -> None:
-        """Raise where there is anything else; drop what a killed run left half done."""
+        """Raise if there are other files; delete what a killed run left incomplete."""
         names = os.listdir(self.folder)
         for name in filter(is_partial, names):
             (self.folder / name).unlink()
         check_names(self.folder, names)
 
     def _resume(self) -> None:
-        """Read the journal of an unfinished run, if any, and begin a whole one."""
+        """Read the journal of an unfinished run, if any, and start a complete one."""
         lines = []
         path = self.folder / JOURNAL
         if path.exists():
@@ -99,17 +99,17 @@ class Journal:
         _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def _keep(self, shards: list[dict[str, Any]]) -> None:
-        """Take over those shards whose files are there, as large as they were."""
+        """Keep those shards whose files exist with the recorded sizes."""
         for shard in shards:
             path = self.folder / shard["file"]
             if path.is_file() and path.stat().st_size == shard["bytes"]:
                 self.shards[shard["number"]] = shard
 
     def holds(self, number: int, text_hash: str) -> bool:
-        """Say whether the shard of a block is finished.
+        """Return whether the shard of a block is finished.
 
         Raises:
-            DataError: it is, but was made of other text.
+            DataError: it is, but was written from other text.
         """
         shard = self.shards.get(number)
         if shard is None:
@@ -118,13 +118,13 @@ class Journal:
         return True
 
     def add(self, shard: Mapping[str, Any]) -> None:
-        """Write down that a shard is finished; its file is in its place.
+        """Record that a shard is finished; its file is in place.
 
         Raises:
-            DataError: the disk refuses.
+            DataError: writing fails.
         """
         self.shards[shard["number"]] = dict(shard)
-        if self.manifest is not None:  # one of its shards was lost and made anew
+        if self.manifest is not None:  # one of its shards was lost and written again
             return
         try:
             with open(self.folder / JOURNAL, "a", encoding="utf-8") as file:
@@ -136,7 +136,7 @@ class Journal:
         """Write the manifest of `count` shards and return it.
 
         Raises:
-            DataError: an earlier run made more shards; the disk refuses.
+            DataError: an earlier run wrote more shards; writing fails.
         """
         check_none_left(self.folder, map(shard_name, self.shards), count)
         shards = [self.shards[number] for number in range(count)]
@@ -151,7 +151,7 @@ class Journal:
 
 
 def whole_lines(data: bytes) -> list[Any]:
-    """Return the values of a journal up to a line that was not written wholly."""
+    """Return the values of a journal, without an incomplete last line."""
     rows: list[Any] = []
     for line in data.split(b"\n")[:-1]:
         try:
@@ -181,39 +181,40 @@ def write_pretraining_data(
     characters: int | None = None,
     say: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
-    """Write gzipped TFRecord shards and a manifest of documents; returns the manifest.
+    """Write documents as gzipped TFRecord shards and a manifest; return the manifest.
 
     The examples have the features of Google's code: `input_ids`, `input_mask` and
     `segment_ids` int64 [T], `masked_lm_positions` and `masked_lm_ids` int64 [P],
-    `masked_lm_weights` float32 [P] (0 where there is none) and `next_sentence_labels`
-    int64 [1] (0: B is next). Dynamic data lacks those that begin with `masked`.
+    `masked_lm_weights` float32 [P] (0 at padding) and `next_sentence_labels`
+    int64 [1] (0: B is next). Dynamic data lacks the features that start with `masked`.
 
-    The same call goes on where a run was killed, and returns at once where one had
-    finished; the documents are read again then and compared.
+    The same call resumes a killed run, and returns at once if the run has finished; in
+    both cases the documents are read again and compared.
 
     Args:
-        documents: strings, or objects whose `text` is one, that can be pickled. Text
-            and `form`, if there is one, are what is compared when a run goes on.
-        output: a new folder, or that of a run that did not finish.
-        to_sentences: the sentences of a document; a function at the top of a module,
-            or a `functools.partial` of one, so that other processes find it.
+        documents: strings, or objects with a string `text`, that can be pickled. Text
+            and `form`, if there is one, are compared when a run resumes.
+        output: a new folder, or that of an unfinished run.
+        to_sentences: splits a document into sentences; a function at the top of a
+            module, or a `functools.partial` of one, so that other processes can import
+            it.
         tokenizer: with `[MASK]` in its vocabulary.
         config: the settings; `None` is `PretrainingDataConfig()`.
-        workers: processes. From 2 on they are new ones, so that a script that calls
-            this needs `if __name__ == "__main__":`.
-        characters: of all documents, if known; progress then tells the time left.
-        say: takes a line of progress after each shard; `None` reports it to stderr.
+        workers: number of processes. With 2 or more, new processes start, so a script
+            that calls this needs `if __name__ == "__main__":`.
+        characters: of all documents, if known; progress then shows the time left.
+        say: receives a line of progress after each shard; `None` reports it to stderr.
 
     Returns:
-        The settings, the SHA-256 of the vocabulary, what each shard holds, and the
+        The settings, the SHA-256 of the vocabulary, the content of each shard, and the
         numbers of documents, sentences, tokens and instances with the shares of real
         tokens, of `[UNK]` and of pairs whose B is not next.
 
     Raises:
         ConfigError: an argument is wrong; the vocabulary has no `[MASK]`.
-        DataError: there is no document or none long enough, or one alone where next
-            sentences are asked for; `output` holds something else; the disk refuses.
-            Finished shards stay, and the same call goes on from there.
+        DataError: there is no document or none long enough, or only one although next
+            sentences are requested; `output` holds other files; writing fails.
+            Finished shards are kept, and the same call resumes there.
 
     Example:
         >>> manifest = write_pretraining_data(
@@ -258,7 +259,7 @@ def _shard_writer(
     tokenizer: Mapping[str, Any],
     config: PretrainingDataConfig,
 ) -> ShardWriter:
-    """Return the shard writer of another process."""
+    """Return the shard writer of a worker process."""
     return ShardWriter(
         folder,
         to_sentences=to_sentences,
@@ -268,7 +269,7 @@ def _shard_writer(
 
 
 def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator[Block]:
-    """Return the blocks; raise where there is none, or too few documents."""
+    """Return the blocks; raise if there are none, or too few documents."""
     first = list(itertools.islice(blocks, 1))
     check_documents(sum(len(block.documents) for block in first), config.next_sentence)
     return itertools.chain(first, blocks)
@@ -277,7 +278,7 @@ def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator
 def _unfinished(
     blocks: Iterable[Block], journal: Journal, progress: _Progress
 ) -> Iterator[Block]:
-    """Yield the blocks whose shards an earlier run has not made."""
+    """Yield the blocks without a shard from an earlier run."""
     for block in blocks:
         progress.blocks += 1
         if journal.holds(block.number, block.text_blake2b):
@@ -287,11 +288,11 @@ def _unfinished(
 
 
 class _Progress:
-    """Reports after each shard how fast the work goes and how long it will take.
+    """Reports the speed and the time left after each shard.
 
     Args:
         total: characters of all documents, if known.
-        say: takes a line after each shard; `None` reports as `Progress` does.
+        say: receives a line after each shard; `None` reports as `Progress` does.
 
     Attributes:
         blocks: number of blocks so far.
@@ -306,12 +307,12 @@ class _Progress:
         self._shards = 0
 
     def found(self, characters: int) -> None:
-        """Count a shard that an earlier run has made."""
+        """Count a shard of an earlier run."""
         self.bar.skip(characters)
         self._shards += 1
 
     def made(self, characters: int) -> None:
-        """Count a shard and say so."""
+        """Count a shard and report it."""
         self._shards += 1
         self.bar.add(characters, self._fields)
         if self.say is not None:

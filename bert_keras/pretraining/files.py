@@ -1,7 +1,7 @@
-"""The files of pretraining data, and what they hold: `find_files`.
+"""The files of pretraining data and their content: `find_files`.
 
-A manifest beside them is believed, once vocabulary and sizes are compared; Google's
-files have none. What an example is made of is seen from the first one.
+A manifest next to them is trusted after a check of vocabulary and sizes; Google's
+files have none. The features are read from the first example.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class PretrainingFiles:
 
     Args:
         paths: the files.
-        features: how an example is parsed; those of `MASKED` are there if masks are
-            written out.
-        settings: those that the data was made with, as of `PretrainingDataConfig`;
-            `None` where nothing tells.
-        counts: number of examples of each file; `None` where nothing tells.
+        features: how an example is parsed; includes `MASKED` if masks are
+            stored.
+        settings: those that the data was made with, as in `PretrainingDataConfig`;
+            `None` if unknown.
+        counts: number of examples of each file; `None` if unknown.
     """
 
     paths: list[str]
@@ -47,12 +47,12 @@ class PretrainingFiles:
 
     @property
     def examples(self) -> int | None:
-        """Number of examples; `None` where nothing tells."""
+        """Number of examples; `None` if unknown."""
         return None if self.counts is None else sum(self.counts)
 
     @property
     def is_masked(self) -> bool:
-        """Whether masks are written out."""
+        """Whether masks are stored."""
         return MASKED[0] in self.features
 
     @property
@@ -62,7 +62,7 @@ class PretrainingFiles:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether there are two texts in a row, as far as is known."""
+        """Whether rows have two texts, as far as is known."""
         return self.settings is None or self.settings["next_sentence"] != "none"
 
 
@@ -86,7 +86,7 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
 
 
 def _check_settings(files: PretrainingFiles) -> None:
-    """Raise DataError where the examples are not what the manifest's settings say."""
+    """Raise DataError if the examples do not match the manifest's settings."""
     if files.settings is None:
         return
     has: dict[str, Any] = {"max_length": files.max_length}
@@ -103,11 +103,11 @@ def _check_settings(files: PretrainingFiles) -> None:
 
 
 def _paths(files: Any) -> list[str]:
-    """Return the files, sorted where a folder or a pattern names them."""
+    """Return the files, sorted if a folder or a pattern selects them."""
     if not isinstance(files, str | os.PathLike):
         paths = [os.fspath(file) for file in files]
         if not paths:
-            raise DataError("`files` must name one file at least; received none")
+            raise DataError("`files` must name at least one file; received none")
         return paths
     place = os.fspath(files)
     if os.path.isdir(place):
@@ -147,14 +147,14 @@ def _settings_of(
     """Return the settings in the manifests, if any.
 
     Raises:
-        DataError: another vocabulary made the data, or several folders are of different
+        DataError: the data has another vocabulary, or several folders are of different
             kinds.
     """
     hash_ = vocabulary_hash(tokenizer.vocabulary)
     for folder, manifest in manifests.items():
         if manifest is not None and manifest["vocabulary_sha256"] != hash_:
             raise DataError(
-                "was made with another vocabulary than the tokenizer's: of "
+                "was made with a vocabulary other than the tokenizer's: of "
                 f"{manifest['vocabulary_size']:,} tokens, SHA-256 "
                 f"{manifest['vocabulary_sha256'][:12]}…; received "
                 f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
@@ -176,7 +176,7 @@ def _check_whole(
     paths: Sequence[str],
     manifests: Mapping[str, Mapping[str, Any] | None],
 ) -> None:
-    """Raise DataError where a shard that the folder's manifest names is gone."""
+    """Raise DataError if a shard in the folder's manifest is missing."""
     manifest = manifests.get(os.path.dirname(paths[0]))
     names = {os.path.basename(path) for path in paths}
     missing = [s["file"] for s in (manifest or {}).get("shards", ()) if s["instances"]]
@@ -192,10 +192,10 @@ def _check_whole(
 def _checked_counts(
     paths: Sequence[str], manifests: Mapping[str, Mapping[str, Any] | None]
 ) -> list[int] | None:
-    """Return the number of examples of each file, if manifests tell it of all.
+    """Return the number of examples of each file, if manifests give all of them.
 
     Raises:
-        DataError: a shard was cut off; TensorFlow would read what is left of it.
+        DataError: a shard is truncated; TensorFlow would read the rest of it.
     """
     shards = {
         os.path.join(folder, shard["file"]): shard
@@ -218,7 +218,7 @@ def _checked_counts(
 def _features_of(
     paths: Sequence[str], vocab_size: int
 ) -> dict[str, tf.io.FixedLenFeature]:
-    """Return how an example is parsed, by the first one of the files."""
+    """Return how an example is parsed, from the first one of the files."""
     for path in paths:
         example = first_example(path)
         if example is None:
@@ -231,7 +231,7 @@ def _features_of(
         if missing or max(lengths) > 1:
             reason = f"lack {', '.join(missing)}" if missing else "differ in length"
             raise DataError(f"the features of its examples {reason}", path=path)
-        if max(example["input_ids"]) >= vocab_size:  # seen where there is no manifest
+        if max(example["input_ids"]) >= vocab_size:  # if there is no manifest
             raise DataError(
                 f"was made with another vocabulary: holds the id "
                 f"{max(example['input_ids'])}; received {vocab_size:,} tokens",

@@ -1,7 +1,7 @@
 """Shards of pretraining examples to batches, in the graph: `pretraining_dataset`.
 
 Reads the files of `write_pretraining_data` and those of Google's code, plain or
-gzipped; what they hold is seen from the first example.
+gzipped; their content is detected from the first example.
 
 Source: google-research/bert `run_pretraining.py`, for the features and their types.
 """
@@ -27,11 +27,11 @@ from bert_keras.text.ragged import laid_like
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 Features = Mapping[str, Any]
-_NONE = -1  # stands where a row has fewer masked tokens
+_NONE = -1  # padding in rows with fewer masked tokens
 
 
 def static_rows(columns: Features) -> tuple[dict[str, Any], Any]:
-    """Return the batch and the targets of data whose masks are written out."""
+    """Return the batch and the targets of data with stored masks."""
     chosen = columns["masked_lm_weights"] > 0
     positions = tf.where(chosen, columns["masked_lm_positions"], _NONE)
     targets = tf.where(chosen, columns["masked_lm_ids"], _NONE)
@@ -39,7 +39,7 @@ def static_rows(columns: Features) -> tuple[dict[str, Any], Any]:
 
 
 def causal_rows(columns: Features) -> tuple[dict[str, Any], Any]:
-    """Return the tokens as they are; each but the last has the next one to predict."""
+    """Return the tokens unchanged; each except the last predicts the next one."""
     ids = columns["input_ids"]
     has_next = columns["input_mask"][:, 1:] > 0
     places = tf.broadcast_to(tf.range(ids.shape[1] - 1), tf.shape(has_next))
@@ -50,7 +50,7 @@ def causal_rows(columns: Features) -> tuple[dict[str, Any], Any]:
 def dynamic_rows(
     columns: Features, masking: Masking, draws: Any, tokenizer: WordPieceTokenizer
 ) -> tuple[dict[str, Any], Any]:
-    """Return the batch, masked by these draws, int64 [B], and the targets."""
+    """Return the batch, masked from these draws, int64 [B], and the targets."""
     sizes = tf.reduce_sum(columns["input_mask"], axis=1)
     ids = tf.RaggedTensor.from_tensor(columns["input_ids"], lengths=sizes)
     masked = masking(ids, draws, tokenizer)
@@ -79,7 +79,7 @@ def _batch(columns: Features, token_ids: Any, positions: Any) -> dict[str, Any]:
 def packed_rows(
     batch: Features, targets: Any, pad_id: int
 ) -> tuple[dict[str, Any], Any]:
-    """Return the examples several a row, with the places and tokens to predict."""
+    """Pack several examples per row, with the positions and tokens to predict."""
     given = batch["masked_positions"]
     sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
     counts = tf.reduce_sum(tf.cast(given >= 0, tf.int32), axis=1)
@@ -97,7 +97,7 @@ def packed_rows(
 
 
 def cut_rows(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
-    """Return the batch with columns that some row has a token in; one at least."""
+    """Cut the batch to columns in which some row has a token; at least one."""
     positions = batch["masked_positions"]
     sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
     tokens = tf.maximum(tf.reduce_max(sizes), 1)
@@ -132,41 +132,41 @@ def pretraining_dataset(
 
     Each element is `(batch, labels)`, two dicts of int32. The batch: `token_ids`,
     `segment_ids`, `padding_mask` [B, T] and `masked_positions` [B, P], -1 where a row
-    has fewer. The labels: `masked_lm` [B, P], the tokens that stood there, -1 where
-    there is none, and `next_sentence` [B], 0 where B follows A; it is left out where
-    the manifest says that the data has no pairs. Packed rows hold several examples: R
-    rows stand in the place of B, but for `next_sentence`, and there are what
-    `packing.pack_rows` adds.
+    has fewer. The labels: `masked_lm` [B, P], the original tokens, -1 at padding, and
+    `next_sentence` [B], 0 if B follows A; it is omitted if the manifest says that the
+    data has no pairs. Packed rows hold several examples: R rows take the place of B,
+    except in `next_sentence`, and the batch has the additional entries of
+    `packing.pack_rows`.
 
-    Order and masks follow from `seed` (and, with `redraw`, from TensorFlow's global
-    seed if one is set). Each epoch has its own, and so has each time that the dataset
-    is gone through, as Keras's `fit` does with `epochs`. To resume an interrupted run,
-    make the same dataset with `skip_batches`.
+    Order and masks depend on `seed` (and, with `redraw`, on TensorFlow's global seed if
+    one is set). Each epoch has its own, and so does each iteration of the dataset, as
+    in Keras's `fit` with `epochs`. To resume an interrupted run, create the same
+    dataset with `skip_batches`.
 
     Args:
         files: a folder, a file, a pattern such as `data/*.tfrecord`, or several files.
-        tokenizer: that of the data.
+        tokenizer: the tokenizer of the data.
         batch_size: examples of a batch, B.
         objective: `masked`, or `causal` for a left-to-right model: nothing is hidden,
-            each token has the next one to predict (for data without masks).
-        masking: for data without masks (`dynamic`), how tokens are hidden; `None` is
-            what the manifest says, or `Masking()` where there is none.
-        next_sentence: `False` leaves those labels out.
+            each token predicts the next one (for data without masks).
+        masking: for data without masks (`dynamic`), how tokens are hidden; `None`
+            follows the manifest, or uses `Masking()` if there is none.
+        next_sentence: `False` omits those labels.
         seed: of the order and the masks.
-        shuffle: examples of which each next one is drawn, besides the order of the
-            files; 0 leaves examples and files in their order.
-        epochs: passes over the data in one dataset; `None` goes on for ever, the same
-            way whenever it is begun.
+        shuffle: size of the buffer from which the next example is drawn, in addition to
+            shuffling the files; 0 keeps the order of examples and files.
+        epochs: passes over the data in one dataset; `None` repeats it forever, in the
+            same order each time that it is iterated.
         redraw: `False` gives the same order and masks each time that the dataset is
-            gone through, for held-out data.
-        skip_batches: batches at the start that are skipped, without making them.
-        layout: `padded`, one example a row, or `packed`, several, so that little of a
-            batch is padding.
-        padding: of padded rows; `longest` cuts T and P to the longest row of a batch;
-            `full` keeps those of the files, for compilers that want one shape.
-        drop_remainder: leave out a last batch that is not full.
-        share: the replicas that the batches are for; each batch is parted, and comes as
-            one element for each of these replicas, see `replica_input.distributed`.
+            iterated, for held-out data.
+        skip_batches: number of batches to skip at the start, without computing them.
+        layout: `padded`, one example a row, or `packed`, several, so that a
+            batch has little padding.
+        padding: for padded rows; `longest` cuts T and P to the longest row of a batch;
+            `full` keeps those of the files, for compilers that need one shape.
+        drop_remainder: drop a last batch that is not full.
+        share: the replicas that the batches are for; each batch is split into one
+            element for each of these replicas, see `replicas.distributed`.
 
     Raises:
         ConfigError: an argument is wrong; `masking` or `causal` is given for data that
@@ -196,12 +196,12 @@ def pretraining_dataset(
     found = find_files(files, tokenizer)
     if found.is_masked and objective == "causal":
         raise ConfigError(
-            "`objective` must be masked for data whose masks are written out, as in "
+            "`objective` must be masked for data with stored masks, as in "
             f"{found.paths[0]}; received causal: write the data with dynamic masking"
         )
     if found.is_masked and masking is not None:
         raise ConfigError(
-            f"`masking` must be None for data whose masks are written out, as in "
+            f"`masking` must be None for data with stored masks, as in "
             f"{found.paths[0]}; received {masking}"
         )
     masking = masking or _masking_of(found.settings)
@@ -212,11 +212,11 @@ def pretraining_dataset(
             name: tf.cast(values, tf.int32)
             for name, values in tf.io.parse_example(records, found.features).items()
         }
-        if found.examples is None:  # no manifest tells of the vocabulary
+        if found.examples is None:  # no manifest gives the vocabulary
             tf.debugging.assert_less(
                 columns["input_ids"],
                 tokenizer.vocab_size,
-                "an id of `input_ids` is none of the vocabulary's",
+                "an id of `input_ids` is not in the vocabulary",
             )
         if found.is_masked:
             batch, targets = static_rows(columns)

@@ -70,13 +70,13 @@ class PretrainingPlace:
 
     @property
     def first(self) -> int:
-        """How many examples the phase has trained on before."""
+        """Number of examples that the phase has trained on before."""
         return (self.step - 1 - self.phase.first) * self.plan.config.batch_size
 
     def facts(self) -> dict[str, Any]:
-        """Return what `pretraining_dataset` needs to give the examples, fit for JSON.
+        """Return `pretraining_dataset`'s arguments for these examples, as JSON values.
 
-        Its `skip_batches` is that for batches of `batch_size` examples.
+        `skip_batches` counts batches of `batch_size` examples.
         """
         size = self.plan.config.batch_size
         return {
@@ -122,29 +122,29 @@ class PretrainingPlace:
         return self.phase.seed(self.plan.config)
 
 
-# Of a batch; fixed, so that the examples do not follow from the training's batch.
+# Fixed, so that the examples do not depend on the batch size of training.
 _HELD_OUT_ROWS = 32
 
 
 class HeldOut:
     """The first examples of a data set, with the same masks each time.
 
-    The masks are those that this data was made for, whatever the config hides in
-    training: so runs with other masks can be compared.
+    The masks are those of the data's own settings, whatever the config uses in
+    training, so that runs with different masks can be compared.
 
     Args:
-        data: folder, file or pattern, as of `pretraining_dataset`.
-        plan: the run: objective, layout, and how many examples.
-        devices: where to compute. A TPU, which wants one shape, leaves out the last
-            examples where they are less than a batch.
+        data: folder, file or pattern, as in `pretraining_dataset`.
+        plan: the run: objective, layout, and number of examples.
+        devices: where to compute. A TPU, which needs one shape, skips the last examples
+            if they do not fill a batch.
 
     Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
-    exponential), `masked_lm_accuracy` and, where pairs are scored,
+    exponential), `masked_lm_accuracy` and, if pairs are scored,
     `next_sentence_loss` and `next_sentence_accuracy`.
 
     Raises:
-        ConfigError: the model is too small for the data; its masks are written out, and
-            the objective is another.
+        ConfigError: the model is too small for the data; its masks are stored, and
+            the objective is not `masked`.
         DataError: the data is missing or broken, or has no pairs to score.
     """
 
@@ -205,8 +205,8 @@ class HeldOut:
         return {"perplexity": perplexity, **scores}
 
     def _graph_of(self, model: BertPretrainer) -> Any:
-        """Return what gives loss, correct answers and count of each head, float32 [3]
-        each, of a batch.
+        """Return a function from a batch to loss, hits and count of each head,
+        float32 [3] each.
         """
 
         def score(batch: Any, labels: Any) -> dict[str, Any]:
@@ -217,23 +217,23 @@ class HeldOut:
         return summed_function(self._strategy, score, self._batches.element_spec)
 
 
-_ROWS = 200  # of the curves; each is of a hundred steps at most
+_ROWS = 200  # of the curves; each covers at most a hundred steps
 
 
 class PretrainingLoop(TrainingLoop):
     """Trains a model phase by phase; saves it, and scores held-out data, when due.
 
     Args:
-        model: made in the scope of the strategy, with its weights of the start; those
-            of a checkpoint take their place.
+        model: created in the scope of the strategy, with its initial weights; those
+            of a checkpoint replace them.
         plan: the run.
-        run: its folder; of a worker that does not write, a `SilentRun`.
+        run: its folder; for a worker that does not write, a `SilentRun`.
         held_out: data to score, or `None`.
         devices: where to compute; `None`: on one device.
-        stop: tells when the run is to end.
+        stop: signals when the run should end.
 
     Attributes:
-        scores: of the held-out data, when they were last computed.
+        scores: the latest scores of the held-out data.
 
     Raises:
         CheckpointError: the last checkpoint of the run is broken.
@@ -291,7 +291,7 @@ class PretrainingLoop(TrainingLoop):
         )
 
     def evaluate(self) -> dict[str, float]:
-        """Return the held-out scores as the weights are now, if there is such data."""
+        """Return the held-out scores of the current weights, if there is such data."""
         self.scores = self.held_out(self.model) if self.held_out else {}
         return self.scores
 
@@ -327,7 +327,7 @@ class PretrainingLoop(TrainingLoop):
         if not all(np.isfinite(each).all() for each in weights.values()):
             raise TrainingError(
                 f"the weights are not finite after step {self.step:,}: the learning "
-                "rate is too large; the last checkpoint stays"
+                "rate is too large; the last checkpoint is kept"
             )
 
         def write(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""What a folder of pretraining data says of itself: its manifest.
+"""The manifest of a folder of pretraining data.
 
-`manifest.json` is written last and says how the shards were made and what they hold;
-until then there is a journal, see `pretraining_journal`. Both are checked here when
+`manifest.json` is written last and records how the shards were made and what they
+contain; until then there is a journal, see `data.Journal`. Both are checked here when
 they are read: every key, its type and its range.
 """
 
@@ -31,7 +31,7 @@ _OURS = re.compile(r"part-\d{5,}\.tfrecord\.gz|manifest\.json|unfinished\.jsonl"
 _PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
 _FORMAT = "bert_keras pretraining data 1"
 
-# A rule: what the value of a key must be, in words, and whether a value is.
+# A rule: the condition on a key's value, as text and as a function.
 _Rule = tuple[str, Callable[[Any], bool]]
 
 
@@ -49,7 +49,7 @@ def _hex(digits: int) -> _Rule:
 
 def _one_of(*values: Any) -> _Rule:
     words = ", ".join(json.dumps(value) for value in values)
-    # 1 is no true, and 0 no false.
+    # 1 is not true, and 0 is not false.
     return f"one of {words}", lambda v: any(v is w or _equal(v, w) for w in values)
 
 
@@ -83,7 +83,7 @@ _TOKENIZER: dict[str, _Rule] = {
     "special_tokens_in_text": _one_of("literal", "parse"),
     "max_word_characters": _count(1),
 }
-# Their sums over the shards stand in the manifest, too.
+# Their sums over the shards are also in the manifest.
 _SUMMED = (
     *("documents", "characters", "sentences", "tokens"),
     *("instances", "real_tokens", "masked_tokens"),
@@ -102,7 +102,7 @@ _MANIFEST: dict[str, _Rule] = {
     "unknown_token_share": _SHARE,
     "not_next_share": _SHARE,
     "shards": (
-        "a list of one shard at least",
+        "a list of at least one shard",
         lambda v: _is(v, list) and bool(v),
     ),
 }
@@ -113,7 +113,7 @@ def job_of(
     tokenizer: WordPieceTokenizer,
     to_sentences: Callable[..., Any],
 ) -> dict[str, Any]:
-    """Return all that the bytes of the shards follow from, but for the documents."""
+    """Return everything that determines the shards, except the documents."""
     settings = {key: getattr(config, key) for key in config.__dataclass_fields__}
     settings["max_predictions"] = config.predictions
     settings["dupe_factor"] = config.duplicates
@@ -139,7 +139,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return the manifest of a folder, `None` if it has none.
 
     Raises:
-        DataError: the file is there and is not such a manifest.
+        DataError: the file exists and is not such a manifest.
     """
     path = Path(folder) / MANIFEST
     if not path.exists():
@@ -154,7 +154,7 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     """Return the manifest in a file's bytes.
 
     Raises:
-        DataError: it is none; names the key, the rule and the value.
+        DataError: it is not one; names the key, the rule and the value.
     """
     try:
         manifest = json.loads(data)
@@ -177,7 +177,7 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
 
 
 def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
-    """Raise unless the rows of a journal are a job and then finished shards.
+    """Raise unless the rows of a journal are a job, followed by finished shards.
 
     Raises:
         DataError: names the line, the key, the rule and the value.
@@ -193,7 +193,7 @@ def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
 def check_shard(
     path: str | os.PathLike[str], shard: Any, *, line: int | None = None
 ) -> None:
-    """Raise unless an object says of a shard what there is to say.
+    """Raise unless an object describes a shard completely.
 
     Raises:
         DataError: names the key, the rule and the value.
@@ -217,7 +217,7 @@ def _check_job_values(
     _check_keys(path, line, "tokenizer", job["tokenizer"], _TOKENIZER)
     names = [field.name for field in dataclasses.fields(PretrainingDataConfig)]
     rules: dict[str, _Rule] = {name: ("", lambda v: True) for name in names}
-    # `None` where a user gives them: what it stood for is written down.
+    # `None` is allowed from a user; its resolved value is recorded.
     rules |= {"max_predictions": _count(1), "dupe_factor": _count(1)}
     _check_keys(path, line, "settings", job["settings"], rules)
     try:
@@ -233,11 +233,11 @@ def _check_keys(
     values: Any,
     rules: Mapping[str, _Rule],
 ) -> None:
-    """Raise unless an object has exactly these keys, with values that they take.
+    """Raise unless an object has exactly these keys, with allowed values.
 
     Args:
         path, line: of the file.
-        place: of the object in it; empty for the whole.
+        place: of the object in the file; empty for the whole.
         values: the object.
         rules: key to rule.
     """
@@ -277,12 +277,12 @@ def _wrong(
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:
-    """Return what is written of a manifest."""
+    """Return the text of a manifest."""
     return json.dumps(manifest, indent=2) + "\n"
 
 
 def is_partial(name: str) -> bool:
-    """Say whether a file is what a killed run left half written."""
+    """Return whether a file is one that a killed run left incomplete."""
     return _PARTIAL.fullmatch(name) is not None
 
 
@@ -290,7 +290,7 @@ def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Raise unless the files of a folder are those of pretraining data, or none.
 
     Raises:
-        DataError: there is anything else, or shards without what tells of them.
+        DataError: there are other files, or shards without manifest or journal.
     """
     whole = sorted(name for name in names if not is_partial(name))
     others = [name for name in whole if not _OURS.fullmatch(name)]
@@ -307,7 +307,7 @@ def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
 def check_job(
     folder: str | os.PathLike[str], found: Mapping[str, Any], job: Mapping[str, Any]
 ) -> None:
-    """Raise unless what a folder says of its job is what it is now.
+    """Raise unless a folder's recorded job equals the current one.
 
     Raises:
         DataError: a setting differs.
@@ -315,7 +315,7 @@ def check_job(
     changes = _differences(found, job)
     if changes:
         raise DataError(
-            f"holds the data of another job ({'; '.join(changes[:3])}); give "
+            f"holds data of another job ({'; '.join(changes[:3])}); give "
             "another folder, or delete this one",
             path=folder,
         )
@@ -324,14 +324,14 @@ def check_job(
 def check_text(
     folder: str | os.PathLike[str], shard: Mapping[str, Any], text_hash: str
 ) -> None:
-    """Raise unless a finished shard was made of the text of this hash.
+    """Raise unless a finished shard was written from the text with this hash.
 
     Raises:
-        DataError: it was made of other text.
+        DataError: it was written from other text.
     """
     if shard["text_blake2b"] != text_hash:
         raise DataError(
-            "was made of other text than the documents that are given now; give "
+            "was written from text other than the current documents; give "
             "another folder, or delete this one",
             path=f"{os.fspath(folder)}/{shard['file']}",
         )
@@ -340,23 +340,23 @@ def check_text(
 def check_none_left(
     folder: str | os.PathLike[str], names: Iterable[str], count: int
 ) -> None:
-    """Raise where there are more shards than `count`.
+    """Raise if there are more shards than `count`.
 
     Raises:
-        DataError: an earlier run made more.
+        DataError: an earlier run wrote more.
     """
     ours = {shard_name(number) for number in range(count)}
     more = sorted(set(names) - ours)
     if more:
         raise DataError(
-            "was made of more text than the documents that are given now; give "
+            "was written from more text than the current documents; give "
             "another folder, or delete this one",
             path=f"{os.fspath(folder)}/{more[0]}",
         )
 
 
 def _differences(found: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
-    """Return where two jobs differ, in words."""
+    """Return the differences of two jobs as text."""
     changes = []
     for key in job:
         was, now = found.get(key), job[key]

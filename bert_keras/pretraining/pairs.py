@@ -1,14 +1,15 @@
 """Tokenized documents to pairs of texts, as ranges of their tokens, and to rows.
 
-A pair is two ranges, so that a block's pairs take little memory whatever its copies; a
+A pair is two ranges, so a block's pairs take little memory, however many passes; a
 batch of them becomes rows at once. NumPy only: the same generator gives the same pairs
 on every machine.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2; the algorithm of
-google-research/bert `create_pretraining_data.py`, with three differences: B is never of
-the same document (there, after ten draws, it may be); how much is cut at the front is
-one binomial draw (there a coin for each token: the same distribution); and the numbers
-themselves are NumPy's. Sentence order: Lan et al. 2019 (arXiv:1909.11942), section 3.1.
+google-research/bert `create_pretraining_data.py`, with three differences: B is never
+from the same document (there, after ten draws, it may be); the number of tokens cut at
+the front is one binomial draw (there one coin flip per token: the same distribution);
+and the numbers themselves come from NumPy. Sentence order: Lan et al. 2019
+(arXiv:1909.11942), section 3.1.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import numpy as np
 from bert_keras.errors import DataError
 from bert_keras.pretraining.config import PretrainingDataConfig
 
-_SHORTEST = 2  # tokens that a short row aims at, at least
+_SHORTEST = 2  # minimum target length of a short row
 _Pair = tuple[int, int, int, int, int]
 
 
 class Tokens(NamedTuple):
-    """Tokenized documents, without any that is empty.
+    """Tokenized documents, none of them empty.
 
     Args:
         ids: int32 [N], the pieces of all sentences.
@@ -41,11 +42,11 @@ class Tokens(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """M pairs of texts; text B is empty where there is none.
+    """M pairs of texts; text B may be empty.
 
     Args:
         first, second: int64 [M, 2], the range of A and of B in the tokens.
-        labels: int32 [M]: 0 where B follows A, 1 where it is random or changed places.
+        labels: int32 [M]: 0 if B follows A, 1 if it is random or swapped.
     """
 
     first: np.ndarray
@@ -72,7 +73,7 @@ class Rows(NamedTuple):
 
 
 def tokens_of(ids: np.ndarray, sizes: np.ndarray, counts: Sequence[int]) -> Tokens:
-    """Return documents without those sentences and documents that have no token.
+    """Return documents without empty sentences and empty documents.
 
     Args:
         ids: int32 [N], the pieces of all sentences.
@@ -94,31 +95,31 @@ def make_pairs(
     random: np.random.Generator,
     inside: np.ndarray,
 ) -> Pairs:
-    """Return the pairs of all documents, one pass over the text.
+    """Return the pairs of all documents for one pass over the text.
 
-    Sentences are added up until they have the length that the document aims at. They
-    are split into A and B at a random one. In half of the cases, and where there is one
-    sentence alone, B is a part of another document, and the sentences that would have
-    been B come next. What is too long is cut from the longer text, at both ends.
+    Sentences are collected up to the document's target length, then split into A and B
+    at a random sentence. In half of the cases, and if there is only one sentence, B is
+    a part of another document, and the sentences that would have been B are used next.
+    Pairs that are too long are cut at both ends of the longer text.
 
-    For sentence order a document needs two sentences (one of one sentence is passed
-    over), and a last one that is left alone goes with the one before it. Without pairs
+    For sentence order a pair needs two sentences (documents of one sentence are
+    skipped), and a single last sentence joins the pair before it. Without pairs
     every token of a document is in one row, cut between words.
 
     Args:
         tokens: the documents.
         config: the settings.
-        random: all draws come from it.
-        inside: bool [N], which tokens go on with the word before.
+        random: the source of all draws.
+        inside: bool [N], which tokens continue the word before.
 
     Raises:
-        DataError: next sentences are asked for, and there is one document alone.
+        DataError: next sentences are requested, and there is only one document.
     """
     documents = tokens.documents.tolist()
     if config.next_sentence == "next" and len(documents) == 2:
         raise DataError(
             "`next_sentence` next needs two documents with text in each block; "
-            "received one: raise `block_characters`, or ask for order or none"
+            "received one: raise `block_characters`, or set order or none"
         )
     maker = _Maker(tokens.sentences.tolist(), documents, random, inside)
     make = getattr(maker, config.next_sentence)
@@ -134,11 +135,11 @@ def make_pairs(
 
 
 class _Maker:
-    """Makes the pairs of one document after the other.
+    """Makes pairs, document by document.
 
     Args:
-        edges: where each sentence begins, in tokens, and the end.
-        documents: where each document begins, in sentences, and the end.
+        edges: the start of each sentence, in tokens, and the end.
+        documents: the start of each document, in sentences, and the end.
         random, inside: see `make_pairs`.
     """
 
@@ -159,7 +160,7 @@ class _Maker:
         return int(self.random() * count)
 
     def _filled(self, start: int, size: int, end: int) -> int:
-        """Return the sentence before which `size` tokens are full, `end` at most."""
+        """Return the sentence before which `size` tokens are reached, at most `end`."""
         goal = self.edges[start] + size
         return bisect_left(self.edges, goal, min(start + 1, end), end)
 
@@ -213,9 +214,9 @@ class _Maker:
 def _truncated(
     table: np.ndarray, max_tokens: int, random: np.random.Generator
 ) -> Pairs:
-    """Return pairs with `max_tokens` tokens at most, of int64 [M, 5].
+    """Truncate pairs, int64 [M, 5], to at most `max_tokens` tokens.
 
-    As if one token at a time were taken from the longer text, from B when equal.
+    Equal to removing one token at a time from the longer text, from B when equal.
     """
     first, second = table[:, :2].copy(), table[:, 2:4].copy()
     size_a, size_b = first[:, 1] - first[:, 0], second[:, 1] - second[:, 0]

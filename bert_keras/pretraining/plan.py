@@ -36,10 +36,10 @@ class Phase:
     """A data set and the steps that are trained on it.
 
     Args:
-        data: the folder, or what else `pretraining_dataset` takes.
-        files: what it holds.
-        masking: how tokens are hidden; `None` is what the data was made for.
-        first, last: the step before its first one, and its last one, of the whole run.
+        data: the folder, or another input of `pretraining_dataset`.
+        files: its files.
+        masking: how tokens are hidden; `None` is as in the data.
+        first, last: the step before its first one, and its last one, in the whole run.
     """
 
     data: Any
@@ -53,7 +53,7 @@ class Phase:
         return config.seed + self.first
 
     def facts(self) -> dict[str, Any]:
-        """Return what tells data sets apart."""
+        """Return the facts that distinguish data sets."""
         return {
             "files": len(self.files.paths),
             "bytes": sum(os.path.getsize(path) for path in self.files.paths),
@@ -65,16 +65,16 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingPlan:
-    """A run: the model's sizes and start, its data by phases, what is left out.
+    """A run: the model's sizes and initial weights, its data by phases, notes.
 
     Args:
         config: how to train.
         sizes: of the model; causal if the objective is.
-        checkpoint: what training starts from; `None` for a new model.
+        checkpoint: the checkpoint that training starts from; `None` for a new model.
         tokenizer: of model and data.
         phases: in their order.
         next_sentence: whether pairs are trained.
-        notes: lines that a user should read.
+        notes: notes for the user.
     """
 
     config: PretrainConfig
@@ -86,7 +86,7 @@ class PretrainingPlan:
     notes: tuple[str, ...]
 
     def settings(self) -> dict[str, Any]:
-        """Return what the weights at the end follow from, fit for JSON."""
+        """Return everything that determines the final weights, as JSON values."""
         config = dataclasses.asdict(self.config)
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         return {
@@ -105,16 +105,16 @@ def plan_pretraining(
     vocab: str | os.PathLike[str] | None,
     config: PretrainConfig,
 ) -> PretrainingPlan:
-    """Return the plan of a run; arguments as of `pretrain`.
+    """Return the plan of a run; arguments as in `pretrain`.
 
     Raises:
-        ConfigError: a setting is wrong, or does not go with the data.
+        ConfigError: a setting is wrong, or does not fit the data.
         DataError: the data is missing, broken or of another vocabulary.
-        CheckpointError: the checkpoint is.
+        CheckpointError: the checkpoint is missing or broken.
     """
     places = [data] if isinstance(data, str | os.PathLike) else list(data)
     if not places:
-        raise ConfigError("`data` must name one folder at least; received none")
+        raise ConfigError("`data` must name at least one folder; received none")
     ends = list(itertools.accumulate(config.steps_of(len(places))))
     checkpoint = None
     if isinstance(encoder, BertConfig):
@@ -142,7 +142,7 @@ def plan_pretraining(
 def check_sizes(
     sizes: BertConfig, tokenizer: WordPieceTokenizer, files: Sequence[PretrainingFiles]
 ) -> None:
-    """Raise ConfigError unless each token, position and segment has its row."""
+    """Raise ConfigError unless each token, position and segment has an embedding."""
     needs = {
         "vocab_size": tokenizer.vocab_size,
         "max_position_embeddings": max(each.max_length for each in files),
@@ -162,7 +162,7 @@ def _tokenizer(
     """Return the tokenizer of a folder, or of the checkpoint that training starts from.
 
     Raises:
-        ConfigError: `vocab` is missing, or given beside a checkpoint.
+        ConfigError: `vocab` is missing, or given together with a checkpoint.
     """
     if checkpoint is not None and vocab is None:
         tokenizer = WordPieceTokenizer.from_folder(
@@ -173,8 +173,8 @@ def _tokenizer(
     if checkpoint is None and vocab is not None:
         return WordPieceTokenizer.from_folder(vocab)
     raise ConfigError(
-        "`vocab` must be given for a new model, and for no checkpoint, which has its "
-        f"own; received {vocab}"
+        "`vocab` must be given for a new model, and not for a checkpoint, which has "
+        f"its own; received {vocab}"
     )
 
 
@@ -195,25 +195,25 @@ def _directed(
             "`objective` must be causal for a model with `is_decoder`; received masked"
         )
     if causal and checkpoint is not None and not sizes.is_decoder:
-        notes.append("the checkpoint reads both ways: from here on left to right")
+        notes.append("the checkpoint reads in both directions: now left to right")
     return dataclasses.replace(sizes, is_decoder=causal)
 
 
 def _masking(
     files: PretrainingFiles, tokenizer: WordPieceTokenizer, config: PretrainConfig
 ) -> Masking | None:
-    """Return how the config hides tokens; `None` is what the data was made for.
+    """Return how the config hides tokens; `None` is as in the data.
 
     Raises:
-        ConfigError: the masks of the data are written out, and others, or none, are
-            asked for; the shares do not go together.
+        ConfigError: the masks of the data are stored, and others, or none, are
+            requested; the shares do not fit together.
     """
     changes = config.masking_changes()
     if files.is_masked and (changes or config.objective == "causal"):
         name = next(iter(changes), "objective")
         wanted = "masked" if name == "objective" else "None"
         raise ConfigError(
-            f"`{name}` must be {wanted} for data whose masks are written out, as in "
+            f"`{name}` must be {wanted} for data with stored masks, as in "
             f"{files.paths[0]}; received {getattr(config, name)}: write the data with "
             "dynamic masking"
         )
@@ -222,7 +222,7 @@ def _masking(
     if not changes:
         return None
     made = PretrainingDataConfig(**(files.settings or {}))
-    if config.mask_rate is not None:  # as many places as that rate fills in a full row
+    if config.mask_rate is not None:  # as many as that rate fills in a full row
         made = dataclasses.replace(
             made, mask_rate=config.mask_rate, max_predictions=None
         )
@@ -237,18 +237,18 @@ def _trains_pairs(
     config: PretrainConfig,
     notes: list[str],
 ) -> bool:
-    """Say whether there is a next-sentence head to train; note what is left out.
+    """Return whether to train a next-sentence head; note what is left out.
 
-    A left-to-right model has none: its `[CLS]` sees nothing of the texts.
+    A left-to-right model has none: its `[CLS]` does not see the texts.
 
     Raises:
-        ConfigError: some phases have pairs and others have not.
+        ConfigError: some phases have pairs and others do not.
     """
     wanted = config.next_sentence == "auto" and config.objective == "masked"
     having = [phase.files.has_pairs for phase in phases]
     if wanted and any(having) and not all(having):
         raise ConfigError(
-            "`next_sentence` must be none where only some of the data has pairs; "
+            "`next_sentence` must be none if only some of the data has pairs; "
             f"received auto, and none in {phases[having.index(False)].data}"
         )
     trains = wanted and all(having)
@@ -263,7 +263,7 @@ def _trains_pairs(
 
 
 def _digest(checkpoint: Checkpoint) -> str:
-    """Return what tells the weights of checkpoints apart."""
+    """Return a digest of the weights of a checkpoint."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(checkpoint.shapes):
         found.update(name.encode())

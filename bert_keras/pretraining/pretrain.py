@@ -33,12 +33,12 @@ from bert_keras.runs.stop_signal import StopSignal
 
 @dataclasses.dataclass(frozen=True)
 class PretrainResult:
-    """What `pretrain` made.
+    """The results of `pretrain`.
 
     Args:
         folder: the model folder, `model` in the folder of the run.
         model: the encoder with its heads.
-        scores: of the held-out data at the end; empty where none was given.
+        scores: of the held-out data at the end; empty if none was given.
         history: rows of the curves, by step.
     """
 
@@ -60,32 +60,32 @@ def pretrain(
 ) -> PretrainResult:
     """Train an encoder with its heads on masked tokens and pairs of texts.
 
-    The folder of the run gets checkpoints, each a model folder with what training needs
-    to resume; the curves (`curves.jsonl`); and at the end `report.html` and `model`,
-    which opens in `transformers`, too. The same call resumes an interrupted run after
-    its last checkpoint, and ends with the same weights.
+    The folder of the run gets checkpoints, each a model folder with the state needed to
+    resume; the curves (`curves.jsonl`); and at the end `report.html` and `model`, which
+    also opens in `transformers`. The same call resumes an interrupted run from its last
+    checkpoint, and ends with the same weights.
 
-    On several replicas (`config.strategy`) the result is that of one device, but for
-    rounding and for which units drop. Of several processes each makes this call; the
-    first one writes. If one ends early, so do the others: see `Devices.together`.
+    On several replicas (`config.strategy`) the result is that of one device, except for
+    rounding and dropout. With several processes each makes this call, and only the
+    first writes. If one ends early, so do the others: see `Devices.together`.
 
     Args:
-        encoder: the sizes of a new one; or a checkpoint to continue from, its heads
-            included.
-        data: the folder of `write_pretraining_data`; or several, trained on one after
-            the other, such as rows of 128 and then of 512 tokens.
+        encoder: the sizes of a new one; or a checkpoint to continue from, with its
+            heads.
+        data: the folder of `write_pretraining_data`; or several, trained on in turn,
+            such as rows of 128 and then of 512 tokens.
         output: a new folder, or that of the same run.
-        vocab: folder of the vocabulary; that of a checkpoint is the checkpoint's own.
-        held_out: data that is scored while training.
+        vocab: folder of the vocabulary; a checkpoint uses its own.
+        held_out: data that is scored during training.
         config: how to train.
         command: the command line, for the report.
 
     Raises:
         ConfigError: a setting is wrong; `output` holds a run with other settings; the
-            strategy's devices are not there.
+            strategy's devices are missing.
         DataError: the data is missing, broken or of another vocabulary.
-        CheckpointError: a checkpoint is broken, or the disk refuses.
-        TrainingError: a loss or gradient is not finite, and that is to stop the run.
+        CheckpointError: a checkpoint is broken, or writing fails.
+        TrainingError: a loss or gradient is not finite, and the config stops the run.
         WorkerLostError: another worker has ended.
 
     Example:
@@ -136,7 +136,7 @@ def _run_folder(
 
 
 def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
-    """Write the model and the report of a run that is done."""
+    """Write the model and the report of a completed run."""
     run, scores = loop.run, loop.scores
     skipped = int(sum(row.get("passed_over", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
@@ -160,4 +160,4 @@ def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
 
 
 def _silent(line: str) -> None:
-    """Say nothing: another worker says it."""
+    """Print nothing: another worker prints it."""

@@ -1,7 +1,7 @@
-"""The encoder with the heads it is pretrained with: `BertPretrainer`, and its folder.
+"""The encoder with its pretraining heads: `BertPretrainer`, and its folder.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
-`run_pretraining.py`, whose variable scopes the weights are named for.
+`run_pretraining.py`, whose variable scopes name the weights.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from bert_keras.runs.progress import say
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11
+    from typing_extensions import Self  # in typing since Python 3.11
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -58,18 +58,18 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
     """Encoder, masked-LM head and next-sentence head, a functional Keras model.
 
     Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],
-    columns of each of the R rows, -1 where a row has fewer: what `pretraining_dataset`
-    gives. Outputs are a dict of float32 logits: `masked_lm` [R, P, V] and
+    columns of each of the R rows, -1 if a row has fewer, as `pretraining_dataset`
+    returns. Outputs are a dict of float32 logits: `masked_lm` [R, P, V] and
     `next_sentence` [S, 2], one for each of the S examples; class 0 means that the
     second text follows.
 
     Args:
         encoder: with the pooler if there is a next-sentence head, else without.
-        next_sentence: whether there is that head.
+        next_sentence: whether the model has that head.
         seed: seed of the heads' initializers.
 
     Raises:
-        ConfigError: the encoder's pooler is missing, or has no use.
+        ConfigError: the encoder's pooler is missing, or unused.
 
     Example:
         >>> model = BertPretrainer(BertEncoder(BertConfig.from_preset("tiny")))
@@ -102,7 +102,7 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
                 pair_head = PooledHead.on(
                     encoder,
                     2,
-                    # The initializers of the two heads draw apart.
+                    # The initializers of the two heads draw separately.
                     seed=None if seed is None else seed + 1,
                     dropout_rate=0.0,
                     name="seq_relationship",
@@ -126,18 +126,18 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
     ) -> Self:
         """Return the model of a folder, checkpoint or hub name, with its heads.
 
-        A head that is not there starts at random, which is said.
+        A missing head starts at random, with a message.
 
         Args:
             path: as in `BertEncoder.from_pretrained`.
-            next_sentence: whether there is that head; `None`: if the checkpoint has the
-                pooler under it.
+            next_sentence: whether the model has that head; `None`: if the checkpoint
+                has the pooler below it.
             precision: dtype policy; by default Keras's own.
             rematerialize: as in `BertEncoder`.
             seed: seed of initializers and dropout.
 
         Raises:
-            CheckpointError: something is missing, broken or of another shape.
+            CheckpointError: a part is missing, broken or of another shape.
         """
         from bert_keras.inference.predictor import check_precision
 
@@ -161,7 +161,7 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
         return model
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
-        return AdamW(1e-4)  # of the paper, appendix A.2
+        return AdamW(1e-4)  # from the paper, appendix A.2
 
     def _own_loss(self) -> dict[str, keras.losses.Loss]:
         return pretraining_loss(next_sentence=self.has_next_sentence)
@@ -246,7 +246,7 @@ class PretrainingObjective:
         """Return the numbers of masked tokens and of pairs, float32 [] each.
 
         Args:
-            labels: `masked_lm` int32 [R, P], -1 where there is none; `next_sentence`
+            labels: `masked_lm` int32 [R, P], -1 at padding; `next_sentence`
                 int32 [S].
         """
         hidden = tf.cast(labels["masked_lm"] >= 0, tf.float32)
@@ -288,7 +288,7 @@ _POOLER, _HEADS = "bert/pooler/", ("cls/predictions/", "cls/seq_relationship/")
 def new_pretrainer(
     sizes: BertConfig, config: PretrainConfig, *, next_sentence: bool
 ) -> BertPretrainer:
-    """Return a model with weights at random from the seed."""
+    """Return a model with random weights from the seed."""
     encoder = BertEncoder(
         sizes,
         pooler=next_sentence,
@@ -296,14 +296,14 @@ def new_pretrainer(
         seed=config.seed,
         dtype=config.precision,
     )
-    seed = seed_behind(sizes, config.seed) + 1  # the pooler has the one before
+    seed = seed_behind(sizes, config.seed) + 1  # the pooler uses the one before
     return BertPretrainer(encoder, next_sentence=next_sentence, seed=seed)
 
 
 def assign_pretrainer(
     model: BertPretrainer, checkpoint: Checkpoint, say: Callable[[str], object]
 ) -> None:
-    """Set the weights from a checkpoint; a head that it lacks stays, and is said.
+    """Set the weights from a checkpoint; a head that it lacks is kept, with a message.
 
     Raises:
         CheckpointError: something else is missing or does not fit.
@@ -329,13 +329,13 @@ def write_pretrainer(
     tokenizer: WordPieceTokenizer,
     arrays: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a model folder that is there: config, weights and vocabulary.
+    """Write config, weights and vocabulary into an existing folder.
 
     Args:
-        folder: where to.
+        folder: the folder.
         model: the model.
         tokenizer: its vocabulary.
-        arrays: weights by name, in place of those that the model has by now.
+        arrays: weights by name, in place of the model's current ones.
     """
     config = {
         "model_type": "bert",

@@ -1,4 +1,4 @@
-"""What pretraining counts and shows while it runs: `PretrainingProgress`."""
+"""The counts and progress of a pretraining run: `PretrainingProgress`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def forward_operations(
     """Return the operations of the matrix products of a forward pass.
 
     Each token counts in each block, as is usual; `BertEncoder.read_at` needs fewer in
-    the last one.
+    the last block.
 
     Args:
         config: the sizes of the model.
@@ -50,24 +50,24 @@ def forward_operations(
 
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
-_SECONDS_BETWEEN_DRAWS = 2.0  # what is shown waits for the device
+_SECONDS_BETWEEN_DRAWS = 2.0  # reading the values waits for the device
 
 
 class PretrainingProgress:
-    """Adds up what updates return: fields of the progress, and rows of the curves.
+    """Sums the outputs of updates: fields of the progress, and rows of the curves.
 
     The progress shows the losses, the speed in real tokens, their share of the rows,
     the rate of the model's operations (its matrix products for real tokens; padding and
-    recomputing do not count), and the share of the time that the loop waited for
-    batches. All are those of the global batch.
+    recomputing do not count), and the share of the time spent waiting for batches. All
+    are for the global batch.
 
     Args:
         config: sizes of the model.
         steps: updates of all phases.
-        start: updates that an earlier run has made.
-        row_every: updates of a row.
-        pass_over: told of the number and the loss of an update whose loss or gradients
-            are not finite; may raise. Some updates may have followed.
+        start: updates of an earlier run.
+        row_every: updates per row.
+        pass_over: called with the number and the loss of an update whose loss or
+            gradients are not finite; may raise. Later updates may have followed.
         scored_every: updates between two scorings; 0: nothing is scored.
         is_shown: whether progress is reported.
     """
@@ -88,10 +88,10 @@ class PretrainingProgress:
         self.row_every = row_every
         self._pass_over = pass_over
         self._scored_every = scored_every
-        self._scoring_seconds = 0.0  # when it was last scored
+        self._scoring_seconds = 0.0  # of the last scoring
         self.step = start
         self._updates: list[Any] = []  # since the last row
-        self._looked_at = self._passed_over = 0  # of these
+        self._looked_at = self._passed_over = 0  # of these updates
         self._waited = 0.0  # for batches, since the last row
         self._bar = Progress(
             "pretraining",
@@ -106,7 +106,7 @@ class PretrainingProgress:
         self.close()
 
     def close(self) -> None:
-        """Stop the clock, until `resume`, and take the bar off the terminal."""
+        """Stop the clock, until `resume`, and remove the bar from the terminal."""
         self._bar.close()
 
     def resume(self) -> None:
@@ -115,7 +115,7 @@ class PretrainingProgress:
 
     @contextlib.contextmanager
     def scoring(self) -> Iterator[None]:
-        """Measure what scoring takes, in a `with` block."""
+        """Measure the time of scoring, in a `with` block."""
         start = time.perf_counter()
         yield
         self._scoring_seconds = time.perf_counter() - start
@@ -128,12 +128,12 @@ class PretrainingProgress:
         tokens: Any,
         waited: float,
     ) -> dict[str, float] | None:
-        """Count an update; returns a row where one is due.
+        """Count an update; returns a row when one is due.
 
         Args:
-            sums, totals, is_made: what `TrainStep` returned.
-            tokens: `token_counts` of its batches, added up.
-            waited: seconds for which these were waited for.
+            sums, totals, is_made: as returned by `TrainStep`.
+            tokens: `token_counts` of its batches, summed.
+            waited: seconds spent waiting for them.
         """
         self.step += 1
         self._updates.append((sums, totals, is_made, tokens))
@@ -155,7 +155,7 @@ class PretrainingProgress:
         return row
 
     def _seconds_of_scoring(self) -> float:
-        """Return the seconds of the scorings to come, the last one included."""
+        """Return the estimated seconds of further scorings, including the last one."""
         if not self._scored_every:
             return 0.0
         every = self._scored_every
@@ -163,9 +163,9 @@ class PretrainingProgress:
         return count * self._scoring_seconds
 
     def _row(self) -> dict[str, float]:
-        """Return the means since the last row, of the updates that were made."""
+        """Return the means since the last row, over the applied updates."""
         for value in self._updates[-1][0].values():
-            value.numpy()  # waits for the device: what it still does is counted
+            value.numpy()  # waits for the device, so that its pending work is counted
         seconds = max(self._bar.seconds - self._row_start, 1e-9)
         self._look()
         made = [each for each in self._updates if each[2]]
@@ -209,7 +209,7 @@ class PretrainingProgress:
         }
 
     def _look(self) -> None:
-        """Report the updates that were skipped."""
+        """Report skipped updates."""
         first = self.step - len(self._updates) + 1
         for place in range(self._looked_at, len(self._updates)):
             sums, totals, is_made, _ = self._updates[place]
@@ -224,7 +224,7 @@ class PretrainingProgress:
 
 
 def _fields(row: Mapping[str, float]) -> list[str]:
-    """Return what is shown of a row."""
+    """Return the text shown for a row."""
     if "loss" not in row:
         return []
     shown = [
@@ -250,7 +250,7 @@ def with_prefix(value: float) -> str:
 
 
 def token_counts(inputs: Mapping[str, Any]) -> Any:
-    """Return real tokens, places in rows and squared lengths of texts, float32 [3].
+    """Return real tokens, positions in rows and squared lengths of texts, float32 [3].
 
     Args:
         inputs: a batch dict.
@@ -259,7 +259,7 @@ def token_counts(inputs: Mapping[str, Any]) -> Any:
     positions = inputs.get("position_ids")
     if positions is None:
         positions = tf.cumsum(tf.ones_like(mask), axis=1) - 1
-    # The sum of 2 i + 1 over the places i of a text is its squared length.
+    # The sum of 2 i + 1 over the positions i of a text is its squared length.
     squared = tf.reduce_sum(mask * (2 * tf.cast(positions, tf.float32) + 1))
     places = tf.cast(tf.size(mask), tf.float32)
     return tf.stack([tf.reduce_sum(mask), places, squared])

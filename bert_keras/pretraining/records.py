@@ -1,7 +1,7 @@
-"""The records of pretraining data in the order that a run takes them.
+"""The records of pretraining data in the order in which a run reads them.
 
-The order follows from a seed and the epoch, so that a run resumes at any place, and a
-place tells which record of which file it is.
+The order follows from a seed and the epoch, so a run can resume at any place, and a
+place identifies a record of a file.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RecordLanes:
     Args:
         paths: the files.
         counts: number of records of each file.
-        shuffle: records of which each next one is drawn, in all lanes together.
-        told: of a file's number, int64 [], and its records: what stands for them.
+        shuffle: size of the shuffle buffer, in all lanes together.
+        told: maps a file's number, int64 [], and its records to the elements.
     """
 
     paths: Sequence[str]
@@ -42,7 +42,7 @@ class RecordLanes:
 
     @property
     def count(self) -> int:
-        """Number of lanes, G: a power of two, at most that of the files."""
+        """Number of lanes, G: a power of two, at most the number of files."""
         return int(min(2 ** (len(self.paths).bit_length() - 1), _MOST_LANES))
 
     @property
@@ -51,22 +51,22 @@ class RecordLanes:
         return sum(self.counts)
 
     def parts_evenly(self, replicas: int, batch_size: int) -> bool:
-        """Say whether each replica has lanes, and a part of each batch, of its own."""
+        """Return whether lanes and batches divide evenly among the replicas."""
         return self.count % replicas == 0 and batch_size % replicas == 0
 
     def epoch(
         self, seed: Any, number: Any = 0, replica: int = 0, replicas: int = 1
     ) -> tf.data.Dataset:
-        """Return the records of a replica in an epoch, and each one's place in it.
+        """Return a replica's records of an epoch, each with its place in the epoch.
 
         In graph.
 
         Args:
             seed: of the epoch, int64 [].
-            number: of the epoch, int64 []: an epoch begins where the one before ends,
-                in the middle of a batch, too.
+            number: of the epoch, int64 []: an epoch begins where the previous one ends,
+                even in the middle of a batch.
             replica: number of the replica.
-            replicas: how many there are, R; divides the number of lanes.
+            replicas: number of replicas, R; divides the number of lanes.
         """
         first = tf.math.floormod(
             replica - tf.cast(number, tf.int64) * self.records, replicas
@@ -89,7 +89,7 @@ class RecordLanes:
         end = start + size + tf.cast(lane < more, tf.int64)
         counts = tf.gather(tf.constant(self.counts, tf.int64), order)
         ends = tf.cumsum(counts)
-        # Of the files that hold a record of the lane alone.
+        # Only from the files that hold a record of the lane.
         files = tf.searchsorted(ends, tf.stack([start, end - 1]), side="right")
 
         def inside(place: Any) -> tf.data.Dataset:
@@ -111,7 +111,7 @@ class RecordLanes:
 
 
 def reader(paths: Sequence[str], told: Told) -> Callable[[Any], tf.data.Dataset]:
-    """Return what gives the records of a file by its number, in graph."""
+    """Return a function from a file's number to its records, in graph."""
     names = tf.constant(list(paths))
     kinds = tf.constant([compression_of(path) for path in paths])
 
@@ -130,7 +130,7 @@ def file_order(count: int, seed: Any) -> Any:
 
 
 _FILES_AT_ONCE = 8
-_GRAPH_SEED = 87_654_321  # TensorFlow's own where no global seed is set
+_GRAPH_SEED = 87_654_321  # TensorFlow's default if no global seed is set
 
 
 def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
@@ -160,14 +160,15 @@ def record_places(
     seed: int,
     shuffle: int = 16_384,
 ) -> list[tuple[str, int]]:
-    """Return where examples stand: the file, and the number of the record in it.
+    """Return the place of examples: the file, and the number of the record in it.
 
-    What lies before them in their epoch is read, not decoded.
+    Earlier records of their epoch are read, but not decoded.
 
     Args:
-        files, tokenizer, seed, shuffle: as of `pretraining_dataset`, `epochs` `None`.
-        first: examples before them, from the start of the data set on.
-        count: how many.
+        files, tokenizer, seed, shuffle: as in `pretraining_dataset`, with `epochs`
+            `None`.
+        first: number of examples before them, from the start of the data set.
+        count: number of examples.
     """
     found = find_files(files, tokenizer)
 
@@ -198,17 +199,17 @@ def examples_in_order(
     skip: int,
     told: Told = lambda _, records: records,
 ) -> tf.data.Dataset:
-    """Return records in their order, and the number that each one's masks follow from.
+    """Return records in their order, and the number that determines each one's masks.
 
     Args:
         found: the files.
-        seed, shuffle, epochs, redraw: as of `pretraining_dataset`.
-        skip: examples at the start that are left out.
-        told: of a file's number, int64 [], and its records: what stands for them.
+        seed, shuffle, epochs, redraw: as in `pretraining_dataset`.
+        skip: number of examples to skip at the start.
+        told: maps a file's number, int64 [], and its records to the elements.
     """
 
     def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
-        # Of this graph alone: else the user's global seed would change the order.
+        # In its own graph: otherwise the user's global seed would change the order.
         tf.random.set_seed(_GRAPH_SEED)
         if shuffle and found.counts:
             lanes = RecordLanes(found.paths, found.counts, shuffle, told)
@@ -235,17 +236,17 @@ def parts_in_order(
     skip_batches: int,
     drop_remainder: bool,
 ) -> tf.data.Dataset | None:
-    """Return what the replicas of a share get of the batches of `examples_in_order`.
+    """Return the parts of `examples_in_order`'s batches for the replicas of a share.
 
-    One element a replica, as `Share.parts` gives them, of the files of these replicas
-    alone. `None` where a file would be shared by replicas: there are fewer files than
-    replicas, or their numbers do not divide.
+    One element per replica, as in `Share.parts`, from only the files of these replicas.
+    `None` if replicas would share a file: there are fewer files than replicas, or the
+    numbers do not divide.
 
     Args:
         found: the files.
         share: the replicas.
-        seed, shuffle: as of `pretraining_dataset`, whose `epochs` is `None`.
-        batch_size, skip_batches, drop_remainder: of the whole batches.
+        seed, shuffle: as in `pretraining_dataset`, with `epochs` `None`.
+        batch_size, skip_batches, drop_remainder: for the whole batches.
     """
     if not shuffle or not found.counts:
         return None
@@ -276,7 +277,7 @@ def parts_in_order(
 def _epoch_seeds(
     seed: int, epochs: int | None, redraw: bool, first: int
 ) -> tf.data.Dataset:
-    """Return a number for each epoch from the first on, int64, with room for the number
+    """Return a number for each epoch from `first`, int64, with room for the number
     of an example.
     """
     room = tf.constant(30, tf.int64)

@@ -1,6 +1,6 @@
 """One block of documents to one shard of pretraining examples: `ShardWriter`.
 
-All draws come from generators that are keyed by the seed, the block and the pass over
+All draws come from generators keyed by the seed, the block and the pass over
 it (Philox: Salmon et al. 2011), so it does not matter which process makes which shard.
 """
 
@@ -33,7 +33,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _SENTENCES_AT_ONCE = 2000
 _ROWS_AT_ONCE = 2048
-# What a generator is for: pairs, the order in the shard, masks.
+# The purpose of a generator: pairs, the order in the shard, masks.
 _PAIRS, _ORDER, _MASKS = range(3)
 
 
@@ -41,9 +41,9 @@ class ShardWriter:
     """Writes the shards of a job; one in each process.
 
     Args:
-        folder: where the shards go.
-        to_sentences: the sentences of a document, a list of str.
-        tokenizer, config: as of `write_pretraining_data`.
+        folder: the folder of the shards.
+        to_sentences: splits a document into sentences, a list of str.
+        tokenizer, config: as in `write_pretraining_data`.
 
     Raises:
         ConfigError: the vocabulary has no `[MASK]`.
@@ -68,11 +68,11 @@ class ShardWriter:
         self._hide = _hiding(tokenizer, self.masking)
 
     def __call__(self, block: Block) -> dict[str, Any]:
-        """Write the shard of a block and return what is to be known of it.
+        """Write the shard of a block and return the facts about it.
 
         Raises:
-            DataError: a document has something else than sentences; next sentences are
-                asked for and one document alone has text; the disk refuses.
+            DataError: `to_sentences` returns something other than sentences; next
+                sentences are requested and only one document has text; writing fails.
         """
         tokens, sentences = self._read(block)
         pairs = self._pairs(block.number, tokens)
@@ -134,7 +134,7 @@ class ShardWriter:
     def _records(
         self, number: int, tokens: Tokens, pairs: Pairs, counts: dict[str, int]
     ) -> Iterator[bytes]:
-        """Yield the examples of a shard, and count tokens on the way."""
+        """Yield the examples of a shard, and count tokens."""
         random = self._random(_MASKS, number)
         for start in range(0, len(pairs.labels), _ROWS_AT_ONCE):
             some = pairs.take(slice(start, start + _ROWS_AT_ONCE))
@@ -160,7 +160,7 @@ class ShardWriter:
             yield from serialize(features)
 
     def _static(self, rows: Rows, random: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return the rows with masks, and those, under Google's names."""
+        """Return the masked rows and their masks, under Google's names."""
         draws = random.integers(2**63, size=len(rows.token_ids))
         sizes = rows.padding_mask.sum(axis=1)
         flat = rows.token_ids[rows.padding_mask > 0]
@@ -220,10 +220,10 @@ def _encoded(text: Any) -> bytes:
 def totals_of(
     shards: Sequence[dict[str, Any]], config: PretrainingDataConfig
 ) -> dict[str, Any]:
-    """Return the sums over all shards, and the shares that they make.
+    """Return the sums over all shards, and the resulting shares.
 
     Raises:
-        DataError: there is no instance, as no document is long enough.
+        DataError: there is no instance, since no document is long enough.
     """
     keys = (
         "documents",
@@ -241,7 +241,7 @@ def totals_of(
     if not instances:
         need = "two sentences" if config.next_sentence == "order" else "a sentence"
         raise DataError(
-            f"`documents` must hold one with {need} at least; received "
+            f"`documents` must hold one with at least {need}; received "
             f"{sums['documents']:,} with {sums['sentences']:,} sentences in all"
         )
     return {

@@ -1,4 +1,4 @@
-"""What every long command needs: progress, stop signals, run folders, the machine.
+"""Support for long commands: progress, stop signals, run folders, the machine.
 
 Read `progress` first, then `run_folder` and `stop_signal`.
 """

@@ -1,4 +1,4 @@
-"""What a result must carry: the versions and the hardware of a run."""
+"""The versions and the hardware of a run, to report with each result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bert_keras.runs.progress import is_watched
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow and its text ops in silence; an error is raised as ever.
+    """Import TensorFlow and its text ops silently; errors are still raised.
 
-    The notes would drown the one line that tells a user what is wrong, and no setting
-    turns all of them off: some are printed before the libraries read any.
+    Their messages would bury the line that tells a user what is wrong, and no setting
+    disables all of them: some are printed before the libraries read any.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
@@ -47,7 +47,7 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, str]:
-    """Return versions of the packages that compute, and the machine."""
+    """Return the versions of the computing packages, and the machine."""
     facts = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -59,10 +59,31 @@ def environment() -> dict[str, str]:
     return facts
 
 
+# Of a processor, what decides the speed of matrix products; Linux's names.
+FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+
+
+def processor_features() -> dict[str, bool]:
+    """Return which of `FEATURES` the processor has; all `False` where unknown."""
+    flags = set(_cpuinfo("flags").split())
+    return {name: name in flags for name in FEATURES}
+
+
+def computes_bfloat16() -> bool:
+    """Return whether the processor has instructions for products in bfloat16."""
+    features = processor_features()
+    return features["avx512_bf16"] or features["amx_bf16"]
+
+
 def _processor() -> str:
+    return _cpuinfo("model name") or platform.processor() or "unknown"
+
+
+def _cpuinfo(name: str) -> str:
+    """Return an entry of the first processor in /proc/cpuinfo; empty if absent."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or "unknown"
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or "unknown"
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")

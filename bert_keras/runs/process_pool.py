@@ -1,10 +1,10 @@
-"""Work for several processes, with results as they become ready: `map_unordered`.
+"""Work for several processes, with results as they complete: `map_unordered`.
 
 `concurrent.futures.ProcessPoolExecutor` with new processes (`spawn`), since TensorFlow
-does not survive a fork. What it lacks is added here: at most one item more than there
-are workers is taken from the source, and workers end at once when the parent breaks
-off or is killed. For this each worker holds the reading end of a pipe; when the parent
-closes the other end, or dies, the worker sends itself SIGTERM.
+does not survive a fork. Two properties are added here: the source is read at most one
+item ahead of the workers, and workers end at once when the parent stops early or is
+killed. For this each worker holds the reading end of a pipe; when the parent closes
+the other end, or dies, the worker sends itself SIGTERM.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def map_unordered(
         data = pickle.dumps(make)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
-            "what other processes run must be a function at the top of a module; "
+            "the function for other processes must be at the top of a module; "
             f"received one that cannot be pickled: {error}"
         ) from None
     context = multiprocessing.get_context("spawn")
@@ -68,7 +68,7 @@ def map_unordered(
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     except BrokenProcessPool:
-        if sys.version_info < (3, 11, 5):  # whose executor waits forever (gh-94777)
+        if sys.version_info < (3, 11, 5):  # where the executor waits forever (gh-94777)
             pool._call_queue._reader.close()  # type: ignore[attr-defined]
         raise DataError(
             "a worker process ended before its work was done; it may have been out of "
@@ -100,14 +100,14 @@ def _run(make: bytes, item: Any) -> Any:
     signal.signal(signal.SIGTERM, _stop)
     try:
         return _function(make)(item)
-    except SystemExit:  # the executor would take it for a result and go on
+    except SystemExit:  # the executor would treat it as a result and continue
         os._exit(1)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _stop(*_: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second would break cleaning
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second would break the cleanup
     sys.exit(1)
 
 
@@ -116,7 +116,7 @@ def _function(make: bytes) -> Callable[[Any], Any]:
     load_tensorflow()
     import tensorflow as tf
 
-    # Too late where the user's script, which a new process imports, has made a tensor.
+    # Too late if the user's script, which a new process imports, has created a tensor.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
         tf.config.threading.set_intra_op_parallelism_threads(1)

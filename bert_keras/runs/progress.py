@@ -1,8 +1,8 @@
-"""What long commands tell on stderr: notes (`say`) and how far they are (`Progress`).
+"""What long commands print to stderr: notes (`say`) and progress (`Progress`).
 
-On a terminal the work in progress is a bar, by `rich`; elsewhere a line every five
-seconds. `set_quiet(True)` silences progress; notes, such as that of a head with random
-weights, are still printed.
+On a terminal progress is shown as a bar, by `rich`; elsewhere a line every five
+seconds. `set_quiet(True)` silences progress; notes, such as one about a head with
+random weights, are still printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _is_quiet = False
 
 
 def set_quiet(is_quiet: bool) -> None:
-    """Turn progress reports of this process off, or on again."""
+    """Turn progress reports of this process off or on."""
     global _is_quiet
     _is_quiet = is_quiet
 
@@ -40,30 +40,30 @@ def report(line: str) -> None:
 
 
 def is_watched() -> bool:
-    """Return whether a person watches progress on a terminal that can redraw."""
+    """Return whether progress is shown on a terminal that can redraw."""
     if _is_quiet or sys.stderr is None or os.environ.get("TERM") == "dumb":
         return False
     return sys.stderr.isatty()
 
 
 class Progress:
-    """Reports how far a job is, how fast it goes and how long it will take.
+    """Reports the progress of a job, its speed and the time left.
 
-    A `with` block, so that no bar stays on the terminal when the job is interrupted.
+    Use it in a `with` block, which removes the bar if the job is interrupted.
 
     Args:
         name: of the job, such as `scoring dev`.
         unit: what is counted, such as `texts`.
-        total: number of units; `None` if unknown, then there is no time left.
-        done: units that an earlier run has done.
+        total: number of units; `None` if unknown, and then no time left is shown.
+        done: units that an earlier run completed.
         is_shown: whether anything is printed.
-        later: seconds of other work that belongs to the job, such as scoring; counted
-            into the time left.
+        later: seconds of other work that belongs to the job, such as scoring; included
+            in the time left.
         may_end_early: whether the time left is an upper bound.
-        seconds_between_draws: of the bar; longer where its fields are costly.
+        seconds_between_draws: of the bar; longer if its fields are costly.
 
     Attributes:
-        done: units that are done.
+        done: completed units.
 
     Example:
         >>> with Progress("reading", unit="files", total=2) as progress:
@@ -105,19 +105,19 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds of work in this process, pauses not counted."""
+        """Seconds of work in this process, without pauses."""
         running = 0.0 if self._clock is None else time.perf_counter() - self._clock
         return self._seconds + running
 
     @property
     def unit_seconds(self) -> float:
-        """Seconds of a unit; 0 before one is done."""
+        """Seconds per unit; 0 before one is completed."""
         made = self.done - self._before
         return self.seconds / made if made else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the job is done, `None` if unknown."""
+        """Estimated seconds until the job is done, `None` if unknown."""
         if self.total is None:
             return None
         return max(self.total - self.done, 0) * self.unit_seconds + self._later()
@@ -132,25 +132,25 @@ class Progress:
             self._clock = time.perf_counter()
 
     def skip(self, count: int) -> None:
-        """Count units that an earlier run has done."""
+        """Count units that an earlier run completed."""
         self.done += count
         self._before += count
 
     def add(
         self, count: int = 1, fields: Fields = tuple, *, ends: bool = False
     ) -> None:
-        """Count units, and show how far the job is where that is due.
+        """Count units, and show progress when due.
 
         Args:
-            count: units that were done.
-            fields: returns what else to show; called only when something is shown.
-            ends: whether a line is printed in any case.
+            count: completed units.
+            fields: returns further text to show; called only when progress is shown.
+            ends: whether to print a line in any case.
         """
         self.done += count
         if not self.is_shown or _is_quiet:
             return
         waited = time.perf_counter() - self._last_shown
-        # What took a moment is not worth a line.
+        # Very short jobs print no line.
         is_last = self.done == self.total and self.seconds > _SECONDS_BETWEEN_LINES
         if ends or is_last:
             self._clear()
@@ -162,7 +162,7 @@ class Progress:
             self._print(fields)
 
     def line(self, fields: Sequence[str] = ()) -> str:
-        """Return how far the job is, in words."""
+        """Return the progress as one line of text."""
         of_all = "" if self.total is None else f" of {self.total:,}"
         rate = 1 / self.unit_seconds if self.unit_seconds else 0.0
         shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:,.1f}"
@@ -170,7 +170,7 @@ class Progress:
         return "  ".join([count, f"{shown} {self.unit}/s", *fields, *self._left()])
 
     def close(self) -> None:
-        """Stop the clock, and take the bar off the terminal, if there is one."""
+        """Stop the clock, and remove the bar from the terminal, if there is one."""
         self.pause()
         self._clear()
 
@@ -200,7 +200,7 @@ class Progress:
 
 
 def _new_bar(progress: Progress) -> Any:
-    """Return a running bar of `rich`, which refreshes when told: it has no thread."""
+    """Return a running bar of `rich`, refreshed when called: it has no thread."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
@@ -212,7 +212,7 @@ def _new_bar(progress: Progress) -> Any:
         console=Console(stderr=True, highlight=False),
         auto_refresh=False,
         transient=True,
-        redirect_stdout=False,  # else answers would go to stderr
+        redirect_stdout=False,  # otherwise answers would go to stderr
     )
     bars.add_task(progress.name, total=progress.total, told="")
     bars.start()
@@ -220,7 +220,7 @@ def _new_bar(progress: Progress) -> Any:
 
 
 def every_few_seconds(items: Iterable[_T], line: Callable[[], str]) -> Iterator[_T]:
-    """Yield the items, and report how many there were, with a line about them."""
+    """Yield the items, and report their number, with a line about them."""
     with Progress("reading", unit="documents") as progress:
         for item in items:
             progress.add(fields=lambda: [line()])

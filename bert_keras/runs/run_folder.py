@@ -1,7 +1,8 @@
 """The folder of a long run: its settings, its checkpoints and its curves.
 
-A checkpoint is written beside, synced and renamed, so that a run that is killed at any
-moment finds whole ones. A run of other settings is refused before anything is touched.
+A checkpoint is written under another name, synced and renamed, so that a run killed at
+any moment leaves only complete ones. A run with other settings is rejected before
+anything is changed.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ SETTINGS, CURVES, CHECKPOINTS, MODEL = (
     "checkpoints",
     "model",
 )
-NONFINITE = "nonfinite.json"  # where a run has stopped at what is not finite
+NONFINITE = "nonfinite.json"  # written when a run stops at a non-finite value
 _FORMAT = 1
 _LOCK = ".lock"
-# What a run that was killed may leave half written.
+# What a killed run may leave incomplete.
 _LEFT = (
     ".*.partial",
     ".best-*",
@@ -40,23 +41,27 @@ _LEFT = (
     f"{CHECKPOINTS}/.old-*",
 )
 _NAME = re.compile(r"step-([0-9]{9,})")
-_SHOWN, _BEFORE = 60, 10  # characters of a long text, and of those before it parts
+_SHOWN, _BEFORE = (
+    60,
+    10,
+)  # characters of a long text, and those before a difference
 
 
 class RunFolder:
-    """Opens the folder of a run, or makes it; closed by the end of a `with` block.
+    """Opens or creates the folder of a run; the end of a `with` block closes it.
 
-    One process at a time has it. At the end the checkpoint that is being written is
-    waited for.
+    Only one process at a time can open it. Closing waits for the checkpoint that is
+    being written.
 
     Args:
-        path: a new folder, an empty one, or that of a run with the same settings.
-        settings: what the result follows from, fit for JSON.
+        path: a new folder, an empty one, or the folder of a run with the same settings.
+        settings: everything that determines the result, as JSON values.
 
     Raises:
-        ConfigError: the folder holds a run with other settings; names the first.
-        CheckpointError: it holds something else, another process has it, or the disk
-            refuses.
+        ConfigError: the folder holds a run with other settings; the error names the
+            first one.
+        CheckpointError: it holds something else, another process has it open, or
+            writing fails.
     """
 
     def __init__(
@@ -73,7 +78,7 @@ class RunFolder:
             else:
                 self._check_new()
                 self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115 it is kept open
+            self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115 kept open
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -93,7 +98,7 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        # Where something else went wrong, that is what is told.
+        # If another error occurred, that one is reported.
         quiet = (
             contextlib.suppress(CheckpointError) if kind else contextlib.nullcontext()
         )
@@ -106,7 +111,7 @@ class RunFolder:
 
     @property
     def steps(self) -> list[int]:
-        """The steps of the checkpoints that are there, in order."""
+        """The steps of the existing checkpoints, in order."""
         folder = self.path / CHECKPOINTS
         names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return sorted(int(m[1]) for name in names if (m := _NAME.fullmatch(name)))
@@ -116,25 +121,25 @@ class RunFolder:
         return self.path / CHECKPOINTS / f"step-{step:09d}"
 
     def save(self, step: int, write: Callable[[Path], object], *, keep: int) -> None:
-        """Write a checkpoint in the background; an earlier one is waited for.
+        """Write a checkpoint in the background, after waiting for an earlier one.
 
         Args:
-            step: names the checkpoint; one that is there already stays.
-            write: fills the folder that it is given.
-            keep: so many of the newest stay.
+            step: names the checkpoint; an existing one is kept.
+            write: fills the folder that it receives.
+            keep: number of the newest checkpoints to keep.
 
         Raises:
-            CheckpointError: the disk refused, now or when the one before was written.
+            CheckpointError: writing failed, now or for the previous checkpoint.
         """
         self.wait()
         self._writing = self._writer.submit(self._save, step, write, keep)
 
     def put(self, name: str, write: Callable[[Path], object]) -> None:
-        """Write a model folder in the run's in the background, as `save` does.
+        """Write a model folder inside the run's in the background, like `save`.
 
         Args:
-            name: what stands there is replaced when all is written.
-            write: fills the folder that it is given.
+            name: an existing folder is replaced once the new one is complete.
+            write: fills the folder that it receives.
 
         Raises:
             CheckpointError: as for `save`.
@@ -143,7 +148,7 @@ class RunFolder:
         self._writing = self._writer.submit(self._put, self.path / name, write)
 
     def wait(self) -> None:
-        """Return when the checkpoint that is being written stands."""
+        """Wait until the checkpoint that is being written is complete."""
         writing = self._writing
         if writing is not None:
             try:
@@ -162,7 +167,7 @@ class RunFolder:
             raise self._refused(error) from None
 
     def add_note(self, name: str, values: Mapping[str, Any]) -> None:
-        """Write a JSON file in the folder, in place of one of its name."""
+        """Write a JSON file in the folder, replacing one of the same name."""
         try:
             with written_beside(self.path / name) as beside:
                 beside.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
@@ -174,11 +179,11 @@ class RunFolder:
         last_step: int,
         wanted: Callable[[Mapping[str, Any]], bool] = bool,
     ) -> list[dict[str, Any]]:
-        """Return the curves up to a step; what stands behind it is taken away.
+        """Return the curves up to a step; later rows are deleted.
 
         Args:
             last_step: the step of the checkpoint that a run resumes from.
-            wanted: says of a row before it whether it stays.
+            wanted: returns whether to keep a row before that step.
         """
         path = self.path / CURVES
         rows: list[dict[str, Any]] = []
@@ -187,7 +192,7 @@ class RunFolder:
             for line in lines:
                 try:
                     row = json.loads(line)
-                except ValueError:  # the last line of a run that was killed
+                except ValueError:  # the last line of a killed run
                     break
                 step = row.get("step") if isinstance(row, dict) else None
                 if not isinstance(step, int):
@@ -216,7 +221,7 @@ class RunFolder:
                 finally:
                     shutil.rmtree(new, ignore_errors=True)
             for old in self.steps[:-keep]:
-                # In one step: no half of a checkpoint bears a checkpoint's name.
+                # In one step: an incomplete checkpoint never has a checkpoint's name.
                 gone = target.with_name(f".old-{old}")
                 self.checkpoint(old).rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
@@ -235,18 +240,18 @@ class RunFolder:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise CheckpointError(f"{path}: is no JSON") from None
+            raise CheckpointError(f"{path}: is not JSON") from None
         if not isinstance(found, dict):
             raise CheckpointError(f"{path}: must hold an object")
         difference = what_differs(found, wanted)
         if difference:
             raise ConfigError(
                 f"{self.path}: holds a run with another {difference}: "
-                "choose a new folder, or the same settings to go on"
+                "choose a new folder, or the same settings to resume"
             )
 
     def _check_new(self) -> None:
-        """Raise CheckpointError unless there is nothing, or an empty folder."""
+        """Raise CheckpointError unless the folder is absent or empty."""
         if self.path.is_dir():
             found = {entry.name for entry in self.path.iterdir()} - {_LOCK}
             if all(name.endswith(".partial") for name in found):
@@ -254,11 +259,11 @@ class RunFolder:
         elif not self.path.exists():
             return
         raise CheckpointError(
-            f"{self.path}: must be a new folder or that of a run; holds no {SETTINGS}"
+            f"{self.path}: must be a new folder or a run's folder; holds no {SETTINGS}"
         )
 
     def _clean(self) -> None:
-        """Take away what a run that was killed has left half written."""
+        """Delete what a killed run has left incomplete."""
         for pattern in _LEFT:
             for left in self.path.glob(pattern):
                 if left.is_dir():
@@ -269,18 +274,18 @@ class RunFolder:
     def _refused(self, error: OSError) -> CheckpointError:
         return CheckpointError(
             f"{self.path}: cannot be written: {reason_of(error)}; "
-            "finished checkpoints stay"
+            "finished checkpoints are kept"
         )
 
 
 def what_differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return in words where settings differ: the first place, its values, more places.
+    """Describe where settings differ: the first key, its values, further keys.
 
     Args:
-        old, new: values as of JSON; what one of them lacks is `None`.
+            old, new: JSON values; `None` if one of them lacks a key.
 
-    Returns:
-        Nothing where they do not differ.
+        Returns:
+            An empty string if they do not differ.
 
     Example:
         >>> what_differs({"task settings": {"top": 3}}, {"task settings": {"top": 5}})
@@ -298,11 +303,11 @@ def what_differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _differences(name: str, old: Any, new: Any) -> list[tuple[str, str, str]]:
-    """Return the places of values that differ, and what to show of both."""
+    """Return the keys of values that differ, and both values as text."""
     if old == new:
         return []
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        # In the order of the new one, what it lacks behind.
+        # In the order of the new settings, then keys that these lack.
         pairs = [
             (
                 f"{name}.{key}" if name else key,
@@ -320,7 +325,7 @@ def _differences(name: str, old: Any, new: Any) -> list[tuple[str, str, str]]:
 
 
 def _shown_apart(old: Any, new: Any) -> tuple[str, str]:
-    """Return two values as a message shows them; of long texts, where they part."""
+    """Return two values as shown in a message; of long texts, where they differ."""
     if isinstance(old, str) and isinstance(new, str):
         start = max(len(os.path.commonprefix([old, new])) - _BEFORE, 0)
         if start and max(len(old), len(new)) > _SHOWN:
@@ -329,7 +334,7 @@ def _shown_apart(old: Any, new: Any) -> tuple[str, str]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
+    """Wait until a file or folder is written to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -338,10 +343,10 @@ def _sync(path: Path) -> None:
 
 
 class SilentRun:
-    """Stands in the place of a `RunFolder` where another worker, the chief, writes.
+    """Replaces a `RunFolder` on workers other than the chief, which writes.
 
-    Nothing is read either, so that the folder may lie on the chief's own disk: what a
-    run resumes from comes from the chief, see `replicas.take_from_first`.
+    It does not read either, so that the folder may be on the chief's own disk: the
+    state to resume from comes from the chief, see `replicas.take_from_first`.
 
     Args:
         path: the folder of the run.
@@ -365,7 +370,7 @@ class SilentRun:
         """Do nothing."""
 
     def wait(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Do nothing."""

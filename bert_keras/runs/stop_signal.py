@@ -1,12 +1,12 @@
-"""Leaving a long run when the system asks for it: `StopSignal`.
+"""Stop a long run when the system requests it: `StopSignal`.
 
-A scheduler that wants its machine back sends SIGTERM and some seconds later SIGKILL; a
-person presses Ctrl-C. Either way the run saves what it has and raises `RunStopped`.
+A scheduler that needs its machine back sends SIGTERM and some seconds later SIGKILL; a
+person presses Ctrl-C. In both cases the run saves its state and raises `RunStopped`.
 
 The exit code of the command line is then 75, EX_TEMPFAIL of `<sysexits.h>`: the work is
-saved, the same command resumes. It is none of 130 and 143, with which a process ends
-that such a signal has killed, saved or not; so Slurm's `--requeue`, a job's
-`podFailurePolicy` or a loop in a shell can tell the two apart.
+saved, and the same command resumes. It differs from 130 and 143, the codes of processes
+killed by such a signal, so that Slurm's `--requeue`, a job's `podFailurePolicy` or a
+loop in a shell can distinguish the two.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunStopped(Exception):
-    """A run has saved its state and ends because it was asked to."""
+    """A run has saved its state and ends on request."""
 
 
 class StopSignal:
-    """Notes SIGTERM and SIGINT within a `with` block; a second one ends at once.
+    """Records SIGTERM and SIGINT in a `with` block; a second one ends the process.
 
-    In another thread than the main one, where Python delivers no signals, it notes
+    In threads other than the main one, where Python delivers no signals, it records
     nothing.
 
     Args:
-        vote: of workers that train together, and leave together: says of whether a
-            signal has come to this one whether it has to any. `None` of one alone.
+        vote: for workers that train together and stop together: takes whether this
+            worker got a signal and returns whether any did. `None` for a single worker.
 
     Example:
         >>> with StopSignal() as stop:
@@ -63,12 +63,12 @@ class StopSignal:
         self._before.clear()
 
     def is_due(self) -> bool:
-        """Say whether a signal has come, so that what is to be kept is saved now."""
+        """Return whether a signal has come, so that the state should be saved now."""
         self._told = (self._vote or bool)(bool(self._name))
         return self._told
 
     def leave(self, last: Callable[[], object] | None = None) -> None:
-        """Raise where `is_due` has said so; `last` is called before.
+        """Raise if `is_due` has returned true; `last` is called before.
 
         Raises:
             RunStopped: names the signal.
@@ -80,15 +80,15 @@ class StopSignal:
         raise self._stopped()
 
     def at_once(self) -> _AtOnce:
-        """Return a context in which a signal raises where the program stands.
+        """Return a context in which a signal raises immediately.
 
-        It is for work that is repeated when the run resumes, such as scores. Workers
-        that leave together finish it.
+        For work that is repeated when the run resumes, such as scoring. Workers that
+        stop together finish it.
         """
         return _AtOnce(self)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._name:  # someone is in a hurry
+        if self._name:  # a second signal
             self.__exit__()
             signal.raise_signal(number)
             return
@@ -98,7 +98,7 @@ class StopSignal:
 
     def _stopped(self) -> RunStopped:
         by = self._name or "another worker"
-        return RunStopped(f"stopped by {by}; what was done is saved")
+        return RunStopped(f"stopped by {by}; the work so far is saved")
 
 
 class _AtOnce:

@@ -2,7 +2,7 @@
 
 `squad1_scores` is `evaluate-v1.1.py`, `squad2_scores` is `evaluate-v2.0.py` with its
 `--na-prob-file`: the same keys and, to the last digit, the same values in percent. They
-differ where an answer is nothing but articles and punctuation: 1.1 gives it no F1, 2.0
+differ if an answer consists only of articles and punctuation: 1.1 gives it no F1, 2.0
 does not count it as an answer. No TensorFlow.
 
 Sources: Rajpurkar et al. 2016 (arXiv:1606.05250), section 6.1; Rajpurkar et al. 2018
@@ -29,7 +29,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Return an answer in lower case without ASCII punctuation, articles, more spaces.
+    """Lower-case an answer; remove ASCII punctuation, articles and extra spaces.
 
     Example:
         >>> normalize_answer("The  Denver Broncos!")
@@ -59,10 +59,10 @@ def word_f1(prediction: str, gold: str) -> float:
 def squad1_scores(
     golds: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, float]:
-    """Return `exact_match` and `f1` in percent: of each question's best gold answer.
+    """Return `exact_match` and `f1` in percent, by each question's best gold answer.
 
     Args:
-        golds: the gold answers of each question, one at least.
+        golds: the gold answers of each question, at least one.
         predictions: the answer to each.
 
     Raises:
@@ -74,10 +74,10 @@ def squad1_scores(
     """
     _check_lengths(golds, predictions)
     if not all(golds):
-        raise BertKerasError("`golds` must hold an answer or more for each question")
+        raise BertKerasError("`golds` must hold at least one answer for each question")
     exact = f1 = 0.0
     for real, given in zip(golds, predictions, strict=True):
-        # Not `sum`, which rounds otherwise since Python 3.12.
+        # Not `sum`, which rounds differently since Python 3.12.
         exact += max(exact_match(given, gold) for gold in real)
         f1 += max(word_f1(given, gold) for gold in real)
     count = len(golds)
@@ -92,7 +92,7 @@ class QuestionScore(NamedTuple):
 
 
 def question_score(golds: Sequence[str], prediction: str) -> QuestionScore:
-    """Return the scores of SQuAD 2.0 for one question; no gold means no answer."""
+    """Return the scores of SQuAD 2.0 for one question, unanswerable without gold."""
     counted = [gold for gold in golds if normalize_answer(gold)]
     if not counted or not normalize_answer(prediction):
         right = float(not counted and not normalize_answer(prediction))
@@ -113,15 +113,15 @@ def squad2_scores(
     """Return the scores of SQuAD 2.0 in percent.
 
     Args:
-        golds: the gold answers of each question, none where it has no answer.
-        predictions: the best answer to each, whether or not it is given.
-        null_scores: how likely each question has no answer, in any unit.
+        golds: the gold answers of each question, none if it is unanswerable.
+        predictions: the best answer to each, whether given or not.
+        null_scores: how likely each question is unanswerable, in any unit.
         threshold: questions whose null score is above it are not answered.
 
     Returns:
         `exact`, `f1`, `total`; the same after `HasAns_` and `NoAns_`, for questions
-        with and without an answer, where there are such; `best_exact` and `best_f1`,
-        what the best threshold would give, and `best_exact_thresh`, `best_f1_thresh`.
+        with and without an answer, if there are any; `best_exact` and `best_f1`,
+        the scores at the best threshold, and `best_exact_thresh`, `best_f1_thresh`.
 
     Raises:
         BertKerasError: the lengths differ.
@@ -153,10 +153,10 @@ def squad_scores(
     *,
     threshold: float | None,
 ) -> dict[str, Any]:
-    """Return `squad1_scores` where each question has and gets an answer, else 2.0's.
+    """Return `squad1_scores` if each question has and gets an answer, else 2.0's.
 
     Args:
-        golds, predictions, null_scores: as of `squad2_scores`.
+        golds, predictions, null_scores: as in `squad2_scores`.
         threshold: questions whose null score is above it are not answered; `None`: all
             are.
     """
@@ -175,12 +175,12 @@ def best_threshold(
 ) -> float:
     """Return a threshold that gives `best_f1`, halfway between two null scores.
 
-    The official one is the last null score that is answered, which a rounding error
-    would cross, and 0 where it is best to answer nothing.
+    The official threshold is the last null score that is answered, which a rounding
+    error would cross, and 0 if it is best to answer nothing.
     """
     values = [question_score(g, p).f1 for g, p in zip(golds, predictions, strict=True)]
     has_answer = [bool(gold) for gold in golds]
-    # Questions of one null score are answered together: the last sum counts.
+    # Questions with equal null scores are answered together: the last sum counts.
     sums = dict(_sums(values, has_answer, predictions, null_scores))
     nulls = list(sums)
     best = max(nulls, key=lambda null: sums[null])
@@ -207,7 +207,7 @@ def _best(
     predictions: Sequence[str],
     null_scores: Sequence[float],
 ) -> tuple[float, float]:
-    """Return the best mean in percent, and the null score up to which one answers."""
+    """Return the best mean in percent, and the null score up to which to answer."""
     best, threshold = float(has_answer.count(False)), 0.0
     for null, total in _sums(values, has_answer, predictions, null_scores):
         if total > best:
@@ -221,7 +221,7 @@ def _sums(
     predictions: Sequence[str],
     null_scores: Sequence[float],
 ) -> Iterator[tuple[float, float]]:
-    """Yield null scores, rising, and the sum where one answers up to there."""
+    """Yield null scores, ascending, and the sum if all up to there are answered."""
     total = float(has_answer.count(False))
     for row in sorted(range(len(values)), key=lambda row: null_scores[row]):
         if has_answer[row]:
@@ -234,8 +234,8 @@ def _sums(
 def _check_lengths(golds: Sequence[Any], others: Sequence[Any]) -> None:
     if len(golds) != len(others) or not len(golds):
         raise BertKerasError(
-            "`golds`, `predictions` and `null_scores` must be of one length, 1 at "
-            f"least; received {len(golds)} and {len(others)}"
+            "`golds`, `predictions` and `null_scores` must have the same length, at "
+            f"least 1; received {len(golds)} and {len(others)}"
         )
 
 
@@ -243,9 +243,10 @@ class ScoredAnswers:
     """The answers to N questions and their scores, before abstaining.
 
     Args:
-        golds: the gold answers of each question, none where it has no answer.
-        answers: what `AnswerFinder` gives for scoring, as arrays.
-        threshold: none is answered where `null_score` is above it; `None`: never.
+        golds: the gold answers of each question, none if it is unanswerable.
+        answers: `AnswerFinder`'s output for scoring, as arrays.
+        threshold: questions with a higher `null_score` are not answered; `None`: all
+            are.
 
     Attributes:
         given: the answer to each question, "" for none.
@@ -282,11 +283,11 @@ class ScoredAnswers:
         return best_threshold(self._golds, self._best, self._nulls)
 
     def scores(self, *, abstain_below: float) -> dict[str, Any]:
-        """Return the scores of the official script, 2.0 where some have no answer, and
-        calibration error, diagram, and what abstaining does.
+        """Return the scores of the official script, 2.0's if some have no answer, with
+        calibration error, diagram, and the effect of abstaining.
 
         Args:
-            abstain_below: the least score of an answer that is given.
+            abstain_below: the lowest score of an answer that is given.
         """
         sure = self.confidence[:, self.confidence.shape[1] // 2]
         return {

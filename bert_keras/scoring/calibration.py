@@ -5,8 +5,8 @@ no TensorFlow. Values fitted on dev rows become settings of the task, applied in
 graph.
 
 Sources: Guo et al. 2017 (arXiv:1706.04599), sections 2 (expected calibration error) and
-4.2 (temperature scaling); Geifman and El-Yaniv 2017 (arXiv:1705.08500) for a threshold
-that keeps an accuracy.
+4.2 (temperature scaling); Geifman and El-Yaniv 2017 (arXiv:1705.08500) for thresholds
+that reach an accuracy.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def reliability(
 def confidence_scores(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, *, num_bins: int = 15
 ) -> dict[str, Any]:
-    """Return calibration error and reliability diagram of answers of any kind.
+    """Return calibration error and reliability diagram for answers of any kind.
 
     Args:
         confidence: float [N], from 0 to 1, one an answer.
@@ -89,12 +89,12 @@ def confidence_scores(
         num_bins: number of bins from 0 to 1.
 
     Returns:
-        `expected_calibration_error` and `reliability`, as for classes; nothing where
-        there is no answer.
+        `expected_calibration_error` and `reliability`, as for classes; an empty dict
+        if there are no answers.
 
     Example:
         >>> found = confidence_scores([0.9, 0.8], [True, False])
-        >>> round(found["expected_calibration_error"], 3)  # 0.1 and 0.8 beside it
+        >>> round(found["expected_calibration_error"], 3)  # gaps of 0.1 and 0.8
         0.45
     """
     sure = np.asarray(confidence, np.float64)
@@ -182,16 +182,16 @@ def check_probabilities(
 
 
 CALIBRATIONS = ("none", "temperature")
-# A few dev rows, all correct, would lead to a temperature of 0.
+# A few dev rows, all correct, would give a temperature of 0.
 LEAST, MOST = 0.1, 10.0
 # Allowed in a task: logits divided by it stay finite and distinct in float32.
 _COLDEST, _HOTTEST = 1e-3, 1e3
-# Temperatures tried where answers are more than classes, as multiples of the one there
-# is: 12% apart, 1 in the middle.
+# Temperatures tried for answers other than classes, as multiples of the current one:
+# 12% apart, 1 in the middle.
 FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
 _NEARLY = 1e-6  # at a probability of 0 or 1 one wrong answer would dominate
 _TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
-_NEVER = -1e9  # logit of the impossible, at any temperature
+_NEVER = -1e9  # logit of an impossible class, at any temperature
 
 
 def check_calibration(calibration: str, temperature: float) -> None:
@@ -213,13 +213,13 @@ def fit_temperature(
 ) -> float:
     """Return the temperature with the least cross-entropy.
 
-    It divides the logits; above 1 it makes a model less sure. The loss is convex in its
-    inverse, so bisection of the slope finds the minimum. Kept from 0.1 to 10.
+    It divides the logits; above 1 it makes a model less confident. The loss is convex
+    in its inverse, so bisection of the slope finds the minimum. Clipped to 0.1 to 10.
 
     Args:
         labels: integer [N], from 0 to C - 1.
         probabilities: float [N, C] of a softmax; their logarithms are its logits.
-        absent: bool [N, C], which of them fill up a row that has fewer.
+        absent: bool [N, C], which of them pad a row that has fewer.
 
     Example:
         >>> round(fit_temperature([0, 0, 0, 1], [[0.9, 0.1]] * 4), 3)  # right: 0.75
@@ -240,14 +240,15 @@ def fit_temperature(
 
 
 def best_factor(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
-    """Return at which of K temperatures the scores of answers fit best.
+    """Return the index of the temperature, of K, at which answers are calibrated best.
 
     Args:
         confidence: float [N, K], the score of each answer at each of them.
         correct: bool [N].
 
     Returns:
-        The place of the least mean -log p of right and wrong; of no answers the middle.
+        The index of the lowest mean -log p of right and wrong; the middle if no
+        answers.
     """
     p = np.asarray(confidence, np.float64).clip(_NEARLY, 1 - _NEARLY)
     if not len(p):
@@ -287,7 +288,7 @@ def uncalibrated_scores(
 def abstention_threshold(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, *, accuracy: float
 ) -> float:
-    """Return the lowest confidence from which answers are right often enough.
+    """Return the lowest confidence above which answers are right often enough.
 
     Args:
         confidence: float [N], 0 to 1.
@@ -295,14 +296,14 @@ def abstention_threshold(
         accuracy: wanted share of right answers among those that are given.
 
     Returns:
-        A threshold between two rows: 0 where all may be answered, and 1 where no
-        threshold reaches the accuracy, so that only full certainty is answered.
+        A threshold between two rows: 0 if all may be answered, and 1 if no threshold
+        reaches the accuracy, so that only full certainty is answered.
     """
     scores = np.asarray(confidence, np.float64)
     order = np.argsort(-scores, kind="stable")
     scores, right = scores[order], np.asarray(correct, np.float64)[order]
     shares = np.cumsum(right) / np.arange(1, len(right) + 1)
-    # Rows of one score are answered together, or none of them.
+    # Rows of equal score are either all answered or none.
     ends = np.append(scores[1:] < scores[:-1], True)
     kept = np.flatnonzero(ends & (shares >= accuracy))
     if not kept.size:

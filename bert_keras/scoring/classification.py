@@ -35,7 +35,7 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
         predictions: integer [N].
 
     Raises:
-        BertKerasError: the arrays are empty, not integers or not of one length.
+        BertKerasError: the arrays are empty, not integers or differ in length.
     """
     true, predicted = _check_pair(labels, predictions)
     return float(np.mean(true == predicted))
@@ -92,7 +92,7 @@ def macro_f1(
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the Matthews correlation for two or more classes, from -1 to 1.
 
-    It is 0 where it is undefined: all labels or all predictions are of one class.
+    It is 0 if undefined: all labels or all predictions are of one class.
 
     Args:
         labels: integer [N] from 0.
@@ -102,7 +102,7 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
         BertKerasError: as for `accuracy`, or a class is negative.
     """
     true, predicted = _check_pair(labels, predictions)
-    # The number of a class does not matter here, so that large ones take no room.
+    # The number of a class does not matter here, so large ones take no memory.
     _, codes = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     codes = codes.reshape(2, -1)
     return _matthews(
@@ -119,13 +119,14 @@ def classification_scores(
 ) -> dict[str, Any]:
     """Return every score of a classifier as one dict that `json.dump` takes.
 
-    The prediction of a row is its most probable class, the first of equals.
+    The prediction of a row is its most probable class, the first of equal ones.
 
     Args:
         labels: integer [N], from 0 to C - 1.
         probabilities: float [N, C]; rows sum to 1.
         class_names: C different names.
-        positive_class: the class whose F1 is `f1`; by default the second of two.
+        positive_class: the class whose F1 is `f1`; by default the second of two
+            classes.
 
     Returns:
         `num_examples`, `loss` (mean cross-entropy, nats), `accuracy`, `macro_f1`,
@@ -136,7 +137,7 @@ def classification_scores(
 
     Raises:
         BertKerasError: shapes do not fit, a row is not a distribution, a label is out
-            of range, or two classes have one name.
+            of range, or two classes share a name.
     """
     true, p = check_probabilities(labels, probabilities)
     names = list(class_names)
@@ -213,7 +214,7 @@ def _check_pair(
     predicted = check_integers("predictions", predictions)
     if true.shape != predicted.shape:
         raise BertKerasError(
-            "`labels` and `predictions` must be of one length; received "
+            "`labels` and `predictions` must have the same length; received "
             f"{len(true)} and {len(predicted)}"
         )
     return true, predicted

@@ -1,7 +1,7 @@
 """Pearson's and Spearman's correlation, in NumPy float64; no TensorFlow.
 
-The values equal those of SciPy, but for one that is undefined, because either side is
-constant: it is 0 here, and NaN there.
+The values equal those of SciPy, except for undefined correlations (one side is
+constant): they are 0 here and NaN in SciPy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def pearson(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
         predictions: numbers [N].
 
     Raises:
-        BertKerasError: the arrays are empty, not finite or not of one length.
+        BertKerasError: the arrays are empty, not finite or differ in length.
 
     Example:
         >>> pearson([1, 2, 3], [2, 4, 6])
@@ -31,7 +31,7 @@ def pearson(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def spearman(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the correlation of the ranks, from -1 to 1; equals share their mean rank.
+    """Return the correlation of ranks, from -1 to 1; ties share their mean rank.
 
     Args and errors are those of `pearson`.
 
@@ -44,7 +44,7 @@ def spearman(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the rank of each value [N], from 1; equal values get the mean of theirs.
+    """Return the rank of each value [N], from 1; equal values get their mean rank.
 
     Example:
         >>> ranks([10, 20, 10]).tolist()
@@ -58,7 +58,7 @@ def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def check_numbers(
     targets: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return both as float64 [N]; raises a BertKerasError as `pearson` says."""
+    """Return both as float64 [N]; raises a BertKerasError as `pearson` does."""
     x, y = np.asarray(targets), np.asarray(predictions)
     for name, values in (("targets", x), ("predictions", y)):
         if values.ndim != 1 or not values.size:
@@ -70,7 +70,7 @@ def check_numbers(
             raise BertKerasError(f"`{name}` must be finite numbers")
     if len(x) != len(y):
         raise BertKerasError(
-            "`targets` and `predictions` must be of one length; "
+            "`targets` and `predictions` must have the same length; "
             f"received {len(x)} and {len(y)}"
         )
     return x.astype(np.float64), y.astype(np.float64)
@@ -80,11 +80,11 @@ def _linear(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
     if (x == x[0]).all() or (y == y[0]).all():
         return 0.0
     x, y = _unit(x), _unit(y)
-    return float(np.clip(x @ y, -1.0, 1.0))  # rounding may pass 1 by a little
+    return float(np.clip(x @ y, -1.0, 1.0))  # rounding may slightly exceed 1
 
 
 def _unit(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the distances from the mean, of length 1; large ones do not overflow."""
+    """Return the distances from the mean, of length 1; large values do not overflow."""
     values = values / np.abs(values).max()
     values = values - values.mean()
     values = values / np.abs(values).max()

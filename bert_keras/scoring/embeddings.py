@@ -1,7 +1,7 @@
 """Scores of embeddings on a data set, in NumPy float64; no TensorFlow.
 
-`similarity_scores` compares cosines with gold similarities; `pair_places` looks for
-each text's pair among all of them, and `retrieval_scores` counts how often it is found.
+`similarity_scores` compares cosines with gold similarities; `pair_places` ranks
+each text's pair among all of them, and `retrieval_scores` scores these ranks.
 
 Sources: Cer et al. 2017 (arXiv:1708.00055) for the STS benchmark's correlations;
 Manning et al. 2008, "Introduction to Information Retrieval", section 8.4.
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def unit_rows(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return float32 [N, D] with rows of length 1; a row of zeros stays."""
+    """Return float32 [N, D] with rows of length 1; a row of zeros is unchanged."""
     rows = np.asarray(vectors, dtype=np.float32)
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows / np.maximum(norms, 1e-12)
@@ -42,7 +42,7 @@ def similarity_scores(
 
     Args:
         first, second: embeddings of the two texts of each pair, float [N, D].
-        gold: similarity of each pair, float [N], higher is nearer.
+        gold: similarity of each pair, float [N], higher is more similar.
     """
     found = cosines(first, second)
     return {
@@ -56,8 +56,8 @@ def retrieval_scores(places: npt.ArrayLike) -> dict[str, Any]:
     """Return `num_examples`, `accuracy_at_1`, `mrr` and `recall_at_k` of places.
 
     Args:
-        places: place of each text's pair among the candidates, int [N] from 1, as
-            `pair_places` tells.
+        places: rank of each text's pair among the candidates, int [N] from 1, as
+            returned by `pair_places`.
     """
     place = np.asarray(places)
     return {
@@ -79,7 +79,7 @@ def pair_places(
 
     Candidates are the distinct second texts. Other pairs of the same text, and the text
     itself, are not wrong answers. Among equal cosines the right one comes last, so that
-    a model which embeds all texts alike scores 0.
+    a model that embeds all texts alike scores 0.
 
     Args:
         first, second: embeddings of the two texts of each row, float [N, D].
@@ -87,7 +87,7 @@ def pair_places(
 
     Returns:
         int64 [N], the places from 1, and int64 [N], the row whose pair is nearest
-        among the wrong ones, or the row itself where there is none.
+        among the wrong ones, or the row itself if there is none.
     """
     a, b = unit_rows(first), unit_rows(second)
     candidate = {text: row for row, text in reversed(list(enumerate(pairs)))}

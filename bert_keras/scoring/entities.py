@@ -1,8 +1,8 @@
 """Entities of tagged sentences, and their precision, recall and F1; no TensorFlow.
 
 A tag is `O` or a prefix and a type, such as `B-person`. Entities are found leniently,
-as CoNLL's own script and `seqeval` in its default mode find them: `I-` begins an entity
-where none of its type is open. So BIO, IOB1 and BIOES give the entities that they mean.
+as CoNLL's own script and `seqeval` in its default mode do: `I-` begins an entity
+if none of its type is open. So BIO, IOB1 and BIOES are all read correctly.
 
 Source: Tjong Kim Sang and De Meulder 2003 (CoNLL-2003 shared task), section 2.3: an
 entity is right if its type and its words are.
@@ -76,8 +76,8 @@ def entities_of(tags: Iterable[str]) -> list[Entity]:
 def stray_tags(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """Return sentence and word of each `I-` that begins an entity and should be `B-`.
 
-    In IOB1 entities begin with `I-`, and `B-` only separates adjacent ones of a type.
-    Elsewhere an `I-` without a `B-` before it is an error in the data.
+    In IOB1 entities begin with `I-`, and `B-` only separates adjacent entities of a
+    type. Elsewhere an `I-` without a `B-` before it is an error in the data.
 
     Example:
         >>> stray_tags([["B-LOC", "O"], ["I-PER", "I-PER"]])
@@ -85,7 +85,7 @@ def stray_tags(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """
     strays, is_iob1 = [], True
     for row, tags in enumerate(sentences):
-        before = ""  # the type of an entity that is open
+        before = ""  # the type of the open entity
         for place, (prefix, kind) in enumerate(map(parse_tag, tags)):
             if prefix == "I" and kind != before:
                 strays.append((row, place))
@@ -128,13 +128,13 @@ def entity_scores(
 
     Args:
         labels: the tags of each sentence.
-        predictions: as many tags.
+        predictions: the predicted tags, as many.
 
     Returns:
         `num_examples` (sentences), `precision`, `recall` and `f1` of all entities
-        together, `macro_f1` (the mean of those of the types that occur),
+        together, `macro_f1` (the mean over the types that occur),
         `word_accuracy`, and `per_class`: type to `precision`, `recall`, `f1` and
-        `support`. What is undefined is 0.
+        `support`. Undefined scores are 0.
 
     Raises:
         BertKerasError: the lengths differ.
@@ -184,13 +184,13 @@ def _scores(right: int, claimed: int, real: int) -> dict[str, float]:
 
 
 class FoundEntities:
-    """The entities that a model finds in labelled sentences, whether given or not.
+    """The entities that a model finds in labelled sentences, given or not.
 
     Args:
         labels: the tags of each of N sentences.
-        classes: the C tags by their numbers.
-        probabilities: float [N, W, C], those of the tags of each word; what fills up a
-            sentence does not matter.
+        classes: the C tags in the order of their numbers.
+        probabilities: float [N, W, C], those of the tags of each word; values at
+            padding are ignored.
 
     Attributes:
         right: bool [E], whether each entity is right, at any temperature.
@@ -227,7 +227,7 @@ class FoundEntities:
         """Return the score of each entity, float64 [E].
 
         Args:
-            factor: divides the logits before; the tags stay as they are.
+            factor: divides the logits first; the tags do not change.
         """
         p = self._of_words if factor == 1 else scaled(self._of_words, factor)
         scores = p.max(axis=-1)
@@ -239,11 +239,11 @@ class FoundEntities:
         return FACTORS[best_factor(sure, self.right)]
 
     def scores(self, *, temperature: float, abstain_below: float) -> dict[str, Any]:
-        """Return calibration error and diagram, and what temperature and threshold do.
+        """Return calibration scores, and the effect of temperature and threshold.
 
         Args:
-            temperature: by which the logits were divided already.
-            abstain_below: the least score of an entity that is given.
+            temperature: the temperature that has already divided the logits.
+            abstain_below: the lowest score of an entity that is given.
         """
         sure = self.confidence()
         found = {

@@ -31,7 +31,7 @@ def multi_label_scores(
     Args:
         targets: 0 or 1, [N, C].
         probabilities: float [N, C], each from 0 to 1.
-        thresholds: [C]; a class is predicted from its threshold on.
+        thresholds: [C]; a class is predicted at or above its threshold.
         class_names: C names.
 
     Returns:
@@ -84,8 +84,8 @@ def best_thresholds(
 ) -> list[float]:
     """Return the threshold of each class with the highest F1.
 
-    It lies half-way between two rows' probabilities; of several the one nearest to 0.5
-    is taken. A class without a positive row keeps 0.5.
+    It lies half-way between two rows' probabilities; among equals the one nearest to
+    0.5 is taken. A class without a positive row keeps 0.5.
 
     Args and errors are those of `multi_label_scores`.
     """
@@ -108,9 +108,9 @@ def _best_threshold(true: npt.NDArray[np.bool_], p: _Floats) -> float:
 def _cuts(
     true: npt.NDArray[np.bool_], p: _Floats
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], _Floats]:
-    """Return right and all predictions if each distinct level of p were the threshold.
+    """Return right and all predictions with each distinct level of p as the threshold.
 
-    Levels fall.
+    Levels descend.
     """
     order = np.argsort(-p, kind="stable")
     levels = p[order]
@@ -121,7 +121,7 @@ def _cuts(
 
 
 def _average_precisions(true: npt.NDArray[np.bool_], p: _Floats) -> _Floats:
-    """Return the sum of precision times gain in recall, by class; 0 if it is new."""
+    """Return the sum of precision times gain in recall, by class; else 0."""
     found = np.zeros(p.shape[1])
     for i in np.flatnonzero(true.any(axis=0)):
         hits, counts, _ = _cuts(true[:, i], p[:, i])
@@ -133,8 +133,8 @@ def _average_precisions(true: npt.NDArray[np.bool_], p: _Floats) -> _Floats:
 def _ranking(true: npt.NDArray[np.bool_], p: _Floats) -> float:
     """Return the label ranking average precision.
 
-    For each class of a row: the share of right ones among those that rank no lower. A
-    row with no class, or with all, counts as 1.
+    For each class of a row: the share of right ones among those ranked at least as
+    high. A row with no class, or with all, counts as 1.
     """
     total = 0.0
     for row, scores in zip(true, p, strict=True):
@@ -159,7 +159,7 @@ def _check(
     true, p = np.asarray(targets), np.asarray(probabilities, np.float64)
     if true.shape != p.shape or p.ndim != 2 or not p.size:
         raise BertKerasError(
-            "`targets` and `probabilities` must be of one shape [N, C]; "
+            "`targets` and `probabilities` must have the same shape [N, C]; "
             f"received {list(true.shape)} and {list(p.shape)}"
         )
     if not np.isin(true, (0, 1)).all():

@@ -29,11 +29,12 @@ class Rouge:
     """Words and ROUGE F-measures of texts.
 
     Words are runs of letters and digits in lower case, and each Chinese or Japanese
-    character; of English text they are those of `rouge-score`.
+    character; for English text they equal those of `rouge-score`.
 
     Args:
         stemmer: `porter` compares English words of four letters and more by their stem,
-            as the option -m of the ROUGE 1.5.5 of papers does; `none` as they stand.
+            as option -m of the ROUGE 1.5.5 of papers does; `none` compares them
+            unchanged.
 
     Raises:
         ConfigError: `stemmer` is unknown, or rouge-score is not installed.
@@ -60,7 +61,7 @@ class Rouge:
         self._scorer = RougeScorer(METRICS, tokenizer=self)
 
     def tokenize(self, text: str) -> list[str]:
-        """Return the words of a text; `rouge-score` calls it by this name."""
+        """Return the words of a text; `rouge-score` requires this name."""
         words = _WORD.findall(text.lower())
         if self.stemmer == "none":
             return words
@@ -71,7 +72,7 @@ class Rouge:
     ) -> dict[str, float]:
         """Return the mean F-measures, from 0 to 1.
 
-        `rougeL` is that of whole texts, `rougeLsum` that of the sentences, with a line
+        `rougeL` compares whole texts, `rougeLsum` their sentences, with a line
         break between them, as papers report it.
         """
         each = self.score_each(references, summaries)
@@ -95,12 +96,12 @@ class Rouge:
         """Return the sentences that a perfect model would choose, in their order.
 
         Greedy: from none, add the sentence that raises the sum of ROUGE-1 and ROUGE-2
-        most, while any does. Bigrams are those within sentences.
+        most, as long as any does. Bigrams do not cross sentences.
 
         Args:
             sentences: of one document.
             summary: its reference.
-            most: number of sentences at most.
+            most: maximum number of sentences.
         """
         words = [self.tokenize(sentence) for sentence in sentences]
         reference = self.tokenize(summary)
@@ -111,7 +112,7 @@ class Rouge:
             scores = np.sum([gram.f1_with_each() for gram in grams], axis=0)
             scores[chosen] = -1.0
             index = int(np.argmax(scores))
-            if scores[index] <= best + 1e-12:  # equal but for rounding
+            if scores[index] <= best + 1e-12:  # equal up to rounding
                 break
             best = float(scores[index])
             chosen.append(index)
@@ -139,7 +140,7 @@ class _Ngrams:
         self.size = 0
 
     def f1_with_each(self) -> np.ndarray:
-        """Return the F-measure of what is chosen and one more sentence, [S]."""
+        """Return the F-measure of the chosen sentences with each further one, [S]."""
         hits = np.minimum(self.chosen + self.counts, self.wanted).sum(axis=1)
         return 2 * hits / np.maximum(self.size + self.sizes + self.wanted.sum(), 1)
 

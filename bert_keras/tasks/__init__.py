@@ -1,6 +1,6 @@
-"""The tasks: one file each, all of one contract (`tasks.base.Task`).
+"""The tasks: one file each, with one contract (`tasks.base.Task`).
 
-`find_task` returns one of ours by its short name, or a user's own by
+`find_task` returns one of ours by its short name, or a user's own as
 `my_package.my_task:MyTask`. Only the module of that task is imported.
 """
 
@@ -97,7 +97,7 @@ def find_task(name: str) -> type[Task]:
 
 
 def name_of(task_class: type[Task]) -> str:
-    """Return the name by which `find_task` finds a class."""
+    """Return the name that `find_task` accepts for a class."""
     if task_class.name in TASKS:
         return task_class.name
     return f"{task_class.__module__}:{task_class.__qualname__}"
@@ -106,7 +106,7 @@ def name_of(task_class: type[Task]) -> str:
 def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str, Any]:
     """Return a task's settings from the command line, `name=value` each.
 
-    Values are read as JSON, or else as words.
+    Values are read as JSON, otherwise as words.
 
     Raises:
         ConfigError: the task has no such setting.

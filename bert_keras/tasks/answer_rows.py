@@ -1,8 +1,8 @@
-"""Answers as rows: from the outputs of a graph for one text to what `predict` returns.
+"""Answers as rows: the outputs of a graph for one text, in the form of `predict`.
 
-Each function takes the plain values of one text by output name. A task calls the one of
-its answers; `row_of` chooses by the names of the outputs, for clients of a server, who
-see no task. Nothing heavy is imported.
+Each function takes the plain values of one text by output name. A task calls its own
+function; `row_of` chooses by the names of the outputs, for clients of a server, which
+do not know the task. Nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def of_summary(row: Row) -> Row:
 
 
 def _records(columns: Mapping[str, list[Any]]) -> list[Row]:
-    """Return lists of one length as a list of dicts."""
+    """Return lists of equal length as a list of dicts."""
     values = zip(*columns.values(), strict=True)
     return [dict(zip(columns, each, strict=True)) for each in values]
 
 
-# The outputs by which answers are recognized.
+# The outputs that identify the kind of answer.
 _FORMS: tuple[tuple[frozenset[str], Callable[[Row], Row]], ...] = (
     (frozenset(("label", "probabilities", "classes")), of_class),
     (frozenset(("labels", "probabilities", "classes")), of_labels),
@@ -99,7 +99,7 @@ _FORMS: tuple[tuple[frozenset[str], Callable[[Row], Row]], ...] = (
 def row_of(row: Row) -> Row:
     """Return the plain values of one text as `predict` returns them.
 
-    Values of other names, such as those of a task of the user's own, stay as they are.
+    Values with other names, such as those of a user's own task, are unchanged.
     """
     for names, form in _FORMS:
         if names <= set(row):

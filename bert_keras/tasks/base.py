@@ -1,7 +1,7 @@
-"""The contract of a task: `Task`, made of what its data needs and what its model needs.
+"""The contract of a task: `Task`, in one part for its data and one for its model.
 
-`TaskData` reads rows and scores answers. `TaskModelling` makes features, outputs, loss
-and answers. `Task` adds the settings, which are saved with the model.
+`TaskData` reads rows and scores answers. `TaskModelling` defines features, outputs,
+loss and answers. `Task` adds the settings, which are saved with the model.
 
 A simple task declares a few attributes and defines five methods: `targets`, `outputs`,
 `loss`, `answer` and `score`; see `examples/own_task`.
@@ -25,16 +25,16 @@ from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11
+    from typing_extensions import Self  # in typing since Python 3.11
 
 
 class TaskData(abc.ABC):
-    """What a task does with rows: it reads them, and scores answers to them.
+    """The part of a task for rows: it reads them and scores answers.
 
     Attributes:
         name: name of the task on the command line.
-        best_score: the score that chooses the best epoch; higher is better.
-        roles: roles of the texts that the model reads, in order. A property where it
+        best_score: the score that selects the best epoch; higher is better.
+        roles: roles of the texts that the model reads, in order. A property if it
             depends on the settings.
         columns: role to the default name of its column, labels included.
         optional_roles: roles whose column may be missing.
@@ -60,8 +60,8 @@ class TaskData(abc.ABC):
         """Return the rows of a file, or of a table in memory.
 
         Args:
-            source: path or table, as `read_columns` takes it.
-            columns: role to column, in place of the default name.
+            source: path or table, as in `read_columns`.
+            columns: role to column, overriding the default name.
             header: as in `read_columns`.
             roles: the only roles to read, for rows without labels; `None`: all.
         """
@@ -70,7 +70,7 @@ class TaskData(abc.ABC):
             wanted = {role: chosen.get(role, cls.columns[role]) for role in roles}
             return read_columns(source, wanted, header=header)
         wanted = {**cls.columns, **chosen}
-        # A role that the user names must be there; a default one may be missing.
+        # A role that the user names must exist; a default one may be missing.
         optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
         return read_columns(
             source, wanted, optional=optional, empty=cls.empty_roles, header=header
@@ -88,7 +88,7 @@ class TaskData(abc.ABC):
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
-        """Return the task with what the training rows determine, such as classes."""
+        """Return the task with settings from the training rows, such as classes."""
         return cls(**settings)
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
@@ -96,24 +96,24 @@ class TaskData(abc.ABC):
 
         Args:
             columns: N rows.
-            use: `answer`, `train` (what `examples` takes) or `score` (what the scored
-                answers belong to); the same texts for most tasks.
+            use: `answer`, `train` (for `examples`) or `score` (for scored
+                answers); most tasks use the same texts.
         """
         missing = [role for role in self.roles if role not in columns]
         if missing:
             what = "a text" if len(self.roles) == 1 else "pairs of texts"
             raise DataError(
-                f"the model reads {what}, the column of `{missing[0]}` is "
+                f"the model reads {what}; the column of `{missing[0]}` is "
                 "missing: name it",
                 path=columns.path,
             )
         return tuple(columns[role] for role in self.roles)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        """Return one list a role from the items given to `predict`.
+        """Return one list per role from the items given to `predict`.
 
         Raises:
-            DataError: an item is not a string, or not a tuple of one string a role.
+            DataError: an item is not a string, or not a tuple of one string per role.
         """
         count = len(self.roles)
         for row, item in enumerate(items):
@@ -134,7 +134,7 @@ class TaskData(abc.ABC):
 
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return what the model learns, [N, …]; errors name bad rows by line."""
+        """Return the training targets, [N, …]; errors name bad rows by line."""
 
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         """Return the weight of each example in the loss, float32 [N], or `None`."""
@@ -171,7 +171,7 @@ class TaskData(abc.ABC):
         return self
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Return the answers of a batch as one JSON-serializable dict a text."""
+        """Return the answers of a batch as one JSON-serializable dict per text."""
         plain = {key: plain_values(value) for key, value in answers.items()}
         return [
             dict(zip(plain, values, strict=True))
@@ -180,21 +180,21 @@ class TaskData(abc.ABC):
 
 
 class TaskModelling(TaskData):
-    """What a task does in the model: features, outputs, loss and answers.
+    """The part of a task for the model: features, outputs, loss and answers.
 
-    Methods marked "in graph" are traced by TensorFlow into the SavedModel, with
-    core ops and those of the tokenizer alone.
+    Methods marked "in graph" are traced by TensorFlow into the SavedModel, with only
+    core ops and those of the tokenizer.
 
     Attributes:
         pooler: whether the encoder has the pooler.
-        encoder_outputs: extra outputs of the encoder, as `BertEncoder` names them.
+        encoder_outputs: extra outputs of the encoder, by their names in `BertEncoder`.
         pretrained_scopes: scopes of the pretraining heads, such as `cls/predictions/`,
-            that training takes from the checkpoint if it has them; the others are
+            that training loads from the checkpoint if it has them; the others are
             ignored.
         max_length, learning_rate: defaults for training.
         compares: whether the loss compares the rows of a batch with each other, so
             that a batch cannot be split.
-        rows_per_text: rows of a text in the padded layout; `None`: as many as it needs.
+        rows_per_text: rows per text in the padded layout; `None`: varies by text.
     """
 
     pooler: ClassVar[bool] = True
@@ -209,7 +209,7 @@ class TaskModelling(TaskData):
         """Return name, dtype and shape of the SavedModel's inputs, by signature.
 
         The first is `serving_default`. `features` takes the inputs of each. They differ
-        in rank, as texts [B] and lists of words [B, W] do; prediction chooses by rank.
+        in rank, like texts [B] and lists of words [B, W]; prediction selects by rank.
         """
         specs = (tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
         return {"serving_default": tuple(specs)}
@@ -223,9 +223,9 @@ class TaskModelling(TaskData):
 
     @property
     def answers_ids(self) -> bool:
-        """Whether `answer` needs token ids alone.
+        """Whether `answer` needs only token ids.
 
-        The `ids` signature of an export then gives the answers, else the logits.
+        The `ids` signature of an export then returns the answers, otherwise the logits.
         """
         return type(self).features is TaskModelling.features
 
@@ -237,31 +237,31 @@ class TaskModelling(TaskData):
         return batch, self.encode_targets(targets), weights
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return targets or labels as the loss takes them, in graph."""
+        """Return targets or labels in the form of the loss, in graph."""
         return targets
 
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows (texts, targets, …) with fresh randomness, in graph.
 
         Args:
-            rows: tensors, [B, …] each.
+            rows: tensors, each [B, …].
             draws: int64 [B], random numbers of each row and epoch.
         """
         return rows
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return tokens of each text, int32 [B], and if it is truncated, bool [B]."""
+        """Return tokens, int32 [B], and truncation, bool [B], of each text."""
         return preprocessor.lengths(texts)
 
     def inputs(self) -> dict[str, Any]:
-        """Return the Keras inputs; one output a text needs `cls_positions`."""
+        """Return the Keras inputs; one output per text needs `cls_positions`."""
         return batch_inputs(cls_positions=self.pooler)
 
     @abc.abstractmethod
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        """Return the Keras tensor or tensors that the loss and `answer` take."""
+        """Return the Keras tensor or tensors for the loss and `answer`."""
 
     def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
         """Return the layers of the encoder that the task does not train.
@@ -280,7 +280,7 @@ class TaskModelling(TaskData):
 
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return the answers by name, in graph; [B, …] each."""
+        """Return the answers by name, in graph; each [B, …]."""
 
     def respond(
         self,
@@ -292,11 +292,11 @@ class TaskModelling(TaskData):
     ) -> dict[str, tf.Tensor]:
         """Return the answers to texts, in graph.
 
-        Override it where several batches have to be run, or where `score` takes more
+        Override it if several batches have to be run, or if `score` needs more
         than the answers.
 
         Args:
-            texts: tf.string [B], or a tuple, one a role.
+            texts: tf.string [B], or a tuple, one per role.
             preprocessor: lays out the texts.
             run: returns the model's outputs for a batch dict.
             scored: whether the answers are for `score` rather than for users.
@@ -307,7 +307,7 @@ class TaskModelling(TaskData):
     def settle(self, model: keras.Model) -> Self:
         """Return the final task after training, with `model` at its best epoch.
 
-        It may move a setting into the weights of the head, so that other tools get the
+        It may fold a setting into the weights of the head, so that other tools get the
         same answers from the model folder.
         """
         return self
@@ -318,7 +318,7 @@ class Task(TaskModelling):
 
     Attributes, besides those of `TaskData` and `TaskModelling`:
         summary: one line for `bert-keras tasks`.
-        architecture: Hugging Face's class name of the same model; `BertModel` where
+        architecture: Hugging Face's class name of the same model; `BertModel` if
             Transformers has no such head.
         free_settings: settings that may change after training: no weight and no label
             depends on them.
@@ -355,15 +355,15 @@ class Task(TaskModelling):
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
-        """Return whether a Hugging Face `config.json` is of a model of this task."""
+        """Return whether a Hugging Face `config.json` is of this task's model."""
         named = cls.architecture in (config.get("architectures") or ())
         return named and cls.architecture != "BertModel"  # which has no head
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the task of a Hugging Face `config.json`."""
+        """Return the task described by a Hugging Face `config.json`."""
         raise CheckpointError(
-            f"config.json: says nothing of the task {cls.name}: train it on this "
+            f"config.json: has no settings of the task {cls.name}: train it on this "
             "model first"
         )
 

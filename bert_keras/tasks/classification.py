@@ -36,13 +36,13 @@ class Classification(SingleLabel):
     """One class for each text or pair.
 
     Args:
-        classes: names of the classes, in the order of the outputs; two at least.
+        classes: names of the classes, in the order of the outputs; at least two.
         class_weights: `none`, or `balanced`: the training loss weights an example by
-            N / (C * N of its class), so that each class counts the same.
+            N / (C * N of its class), so that each class has equal weight.
         pairs: whether a row is a pair of texts.
         positive_class: the class whose F1 is among the scores; by default the second
-            of two.
-        **confidence: those of `Confidence`. Where the score is below
+            of two classes.
+        **confidence: those of `Confidence`. If the score is below
             `abstain_below`, the label is "" and `abstained` is true.
 
     Raises:
@@ -62,7 +62,7 @@ class Classification(SingleLabel):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "classes", check_names(self.classes, least=2))
-        # The command line gives the class `1` as a number.
+        # The command line passes the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
         if self.class_weights not in CLASS_WEIGHTS:
             raise ConfigError(

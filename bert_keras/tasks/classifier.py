@@ -1,11 +1,11 @@
-"""What classifiers share: the pooled head, confidence, one label a text, their labels.
+"""Shared parts of classifiers: pooled head, confidence, one label per text, labels.
 
 `PooledTask` is a linear layer on the pooled output. `Calibrated` and `Confidence` hold
 the settings of answers that have a probability; `bert_keras.scoring.calibration` fits
 them and names the sources. `SingleLabel` is a task with one class for each text.
-`class_numbers` and `numbers` turn labels given to `fit`
-into numbers, in graph. There only TensorFlow can raise an error; `label_errors` makes
-it a `DataError`.
+`class_numbers` and `numbers` convert labels given to `fit` into numbers, in graph. Only
+TensorFlow can raise errors there; `label_errors` turns them into a
+`DataError`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: C W^T.
 """
@@ -44,21 +44,21 @@ from bert_keras.settings import check_share
 from bert_keras.tasks.base import Task
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11
+    from typing_extensions import Self  # in typing since Python 3.11
 
 
 _SINGLE_LABEL = "single_label_classification"
 
 
 class PooledTask(Task):
-    """A task of one linear layer on the pooled output of a text, or of a pair.
+    """A task with one linear layer on the pooled output of a text, or of a pair.
 
-    A subclass says in `units` how many outputs it needs; one that reads pairs, too, has
+    A subclass defines its number of outputs in `units`; one that also reads pairs has
     a setting `pairs`.
 
     Attributes:
-        problem_type: Hugging Face's word for what the outputs mean, which tells apart
-            the tasks of one architecture; empty where there is one.
+        problem_type: Hugging Face's name of the meaning of the outputs, which
+            distinguishes the tasks of one architecture; empty if there is one.
     """
 
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
@@ -88,7 +88,7 @@ class PooledTask(Task):
         return head(encoder.pool(inputs))
 
     def mistake(self, columns: Columns, row: int, **facts: Any) -> dict[str, Any]:
-        """Return a wrong answer for the report: line, text and what else is given."""
+        """Return a wrong answer for the report: line, text and further facts."""
         text = "  |  ".join(part[row] for part in self.texts(columns))
         return {"line": columns.lines[row], "text": text, **facts}
 
@@ -96,7 +96,7 @@ class PooledTask(Task):
     def reads(cls, config: Mapping[str, Any]) -> bool:
         if not super().reads(config) or not cls.problem_type:
             return super().reads(config)
-        # What `BertForSequenceClassification` takes a config without the word for.
+        # The default of `BertForSequenceClassification`.
         single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
         return cls.problem_type == (config.get("problem_type") or single)
 
@@ -107,7 +107,8 @@ class Calibrated:
 
     Args:
         calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
-        temperature: divides the logits, 0.001 to 1000; above 1 the model is less sure.
+        temperature: divides the logits, 0.001 to 1000; above 1 the model is less
+            confident.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -132,7 +133,7 @@ class Calibrated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confidence(Calibrated):
-    """A calibrated task that may abstain; its `answer` says what it then returns.
+    """A calibrated task that may abstain; see its `answer` for the output then.
 
     Args:
         calibration: see `Calibrated`.
@@ -161,11 +162,11 @@ class Confidence(Calibrated):
         return bool(self.abstain_below or self.answered_accuracy)
 
     def with_threshold(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
-        """Return the task with the threshold fitted on dev answers, if asked for.
+        """Return the task with the threshold fitted on dev answers, if requested.
 
         Args:
             confidence: float [N], the scores of the answers.
-            correct: bool [N], which are right.
+            correct: bool [N], which answers are right.
         """
         if not self.answered_accuracy:
             return self
@@ -198,11 +199,11 @@ class Confidence(Calibrated):
 class SingleLabel(Confidence, PooledTask):
     """A task whose answer is one of C classes, with its probability.
 
-    A subclass says in `names` how the outputs are called, in their order.
+    A subclass lists the names of the outputs in `names`, in their order.
 
     Attributes:
         positive_class: the class whose F1 is among the scores; empty: the second of
-            two.
+            two classes.
     """
 
     best_score = "accuracy"
@@ -291,7 +292,7 @@ def wrong_rows(targets: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return wrong[np.argsort(-probabilities.max(axis=1)[wrong], kind="stable")]
 
 
-# Marks around our message inside TensorFlow's.
+# Markers around our message inside TensorFlow's.
 _BEGIN, _END = "bert_keras: ", " :bert_keras"
 _NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*"
 _WHOLE_NUMBER = r"\s*\d{1,9}\s*"

@@ -1,4 +1,4 @@
-"""One vector for each text, near for texts that mean the same: a bi-encoder.
+"""One vector for each text, close for texts of similar meaning: a bi-encoder.
 
 Trained on pairs: both texts of a pair go through the same encoder, in one batch.
 
@@ -50,11 +50,11 @@ def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
     """Return the first and the second text of each row.
 
     Raises:
-        DataError: rows have one text.
+        DataError: rows have only one text.
     """
     if "text_pair" not in columns:
         raise DataError(
-            "training reads pairs of texts, the column of `text_pair` is missing: "
+            "training reads pairs of texts; the column of `text_pair` is missing: "
             "name it",
             path=columns.path,
         )
@@ -62,7 +62,7 @@ def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
 
 
 def text_numbers(columns: Columns) -> np.ndarray:
-    """Return a number for each text of a row, int32 [N, 2], the same for equal ones."""
+    """Return a number for each text of a row, int32 [N, 2]; equal texts share it."""
     numbers: dict[str, int] = {}
     rows = [
         [numbers.setdefault(text, len(numbers)) for text in pair]
@@ -75,7 +75,7 @@ def similarities(columns: Columns) -> np.ndarray:
     """Return the labels as numbers, float32 [N]; bad ones are named by line."""
     if "label" not in columns:
         raise DataError(
-            "the model learned similarities, the column of `label` is missing: name it",
+            "the model learned similarities; the column of `label` is missing: name it",
             path=columns.path,
         )
     values, wrong = [], []
@@ -92,7 +92,7 @@ def similarities(columns: Columns) -> np.ndarray:
 
 
 def far_pairs(columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
-    """Return the pairs whose cosine is far from its place by label, farthest first."""
+    """Return the pairs whose cosine is far from its rank by label, farthest first."""
     first, second = np.split(vectors, 2)
     found = cosines(first, second)
     texts, pairs = pairs_of(columns)
@@ -128,7 +128,7 @@ def lost_pairs(columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
 
 
 def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of each text's pair and the nearest wrong one: `pair_places`."""
+    """Return the rank of each text's pair and the nearest wrong one: `pair_places`."""
     first, second = np.split(vectors, 2)
     texts, pairs = pairs_of(columns)
     return pair_places(first, second, texts=texts, pairs=pairs)
@@ -145,16 +145,17 @@ class Embedding(Task):
 
     Args:
         pooling: `mean` or `max` over a text's tokens, or `cls`, the vector of `[CLS]`.
-        normalize: whether vectors have length 1.
-        layers: hidden states that vectors are made of: 0 is the embedding layer, -1 the
-            last block; or a name of `settings.NAMED_LAYERS`, or `all`. Blocks above
+        normalize: whether vectors are scaled to length 1.
+        layers: hidden states that vectors are built from: 0 is the embedding layer, -1
+            the last block; or a name of `settings.NAMED_LAYERS`, or `all`. Blocks above
             the highest are not trained.
-        combine: several layers become one by `sum`, by `concat`, or `weighted`: the sum
-            with learned weights.
-        objective: `ranking`: the rows are pairs that belong together, and the other
+        combine: how several layers are combined: `sum`, by `concat`, or `weighted`: the
+            sum with learned weights.
+        objective: `ranking`: the rows are matching pairs, and the other
             texts of the batch are negatives, in both directions; `similarity`: the rows
-            have a label, higher for nearer texts, whose order the cosines learn.
-        scale: what the loss multiplies cosines by.
+            have a label, higher for more similar texts, and the cosines learn its
+            order.
+        scale: factor of the cosines in the loss.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -204,14 +205,14 @@ class Embedding(Task):
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:
-        """Return the task; the objective is `similarity` where rows have a label."""
+        """Return the task; the objective is `similarity` if rows have a label."""
         objective = "similarity" if "label" in columns else "ranking"
         return cls(**{"objective": objective, **settings})
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
         """Return the texts; to train, both of each pair.
 
-        To score, all first texts followed by all second ones.
+        To score, all first texts, followed by all second texts.
         """
         if use == "answer":
             return super().texts(columns)
@@ -219,10 +220,10 @@ class Embedding(Task):
         return (first, second) if use == "train" else (first + second,)
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return what the loss compares.
+        """Return the targets of the loss.
 
         For `similarity` the labels, float32 [N]; for `ranking` int32 [N, 2], a number
-        for each text, the same for equal ones: they are no negatives of each other.
+        for each text, the same for equal texts, which are not negatives of each other.
         """
         if self.objective == "similarity":
             return similarities(columns)
@@ -231,7 +232,7 @@ class Embedding(Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return one batch of both texts of each pair, one after the other."""
+        """Return one batch with both texts of each pair, one after the other."""
         if not isinstance(texts, tuple | list) or len(texts) != 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
         both = tf.reshape(tf.stack(texts, axis=1), [-1])
@@ -239,7 +240,7 @@ class Embedding(Task):
         return batch, self.encode_targets(targets), weights
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return numbers for labels as they stand in a file."""
+        """Return numbers for labels as written in a file."""
         return numbers(targets, tf.float32)
 
     # The model.
@@ -259,7 +260,7 @@ class Embedding(Task):
         )
 
     def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
-        """Return the Keras tensor of each token's vector of the chosen layers."""
+        """Return the Keras tensor of each token's vector from the selected layers."""
         outputs = encoder(inputs)
         if self.layers == _LAST:
             return outputs["sequence_output"]
@@ -269,7 +270,7 @@ class Embedding(Task):
         return mix(states) if len(states) > 1 else states[0]
 
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
-        """Return the blocks above the chosen layers: the loss does not see them."""
+        """Return the blocks above the selected layers: they do not affect the loss."""
         if self.layers == _LAST:
             return []
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
@@ -289,10 +290,10 @@ class Embedding(Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return correlations where rows have labels, and how well pairs are found.
+        """Return correlations if rows have labels, and retrieval scores of pairs.
 
-        The latter is left out for the objective `similarity`, whose pairs need not
-        belong together, unless there is no label.
+        Retrieval scores are left out for the objective `similarity`, whose pairs need
+        not match, unless there is no label.
         """
         scores: dict[str, Any] = {}
         if "label" in columns:
@@ -320,7 +321,7 @@ class Embedding(Task):
     def from_model_config(cls, config: Mapping[str, Any]) -> Embedding:
         """Return the task of a folder of sentence-transformers, or of a plain encoder.
 
-        A plain encoder's vectors keep their length.
+        Vectors of a plain encoder are not normalized.
         """
         said = config.get("sentence_transformers") or {}
         return cls(
@@ -330,7 +331,7 @@ class Embedding(Task):
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
     ) -> None:
-        """Write what sentence-transformers wants; it knows the last layer alone."""
+        """Write sentence-transformers' files; it supports only the last layer."""
         if self.layers == _LAST:
             write_sentence_files(
                 folder,

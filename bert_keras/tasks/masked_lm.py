@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class MaskedLM(Task):
-    """The most probable words at each `[MASK]`, and a language model of one's own text.
+    """The most probable words at each `[MASK]`, and a language model of your own text.
 
     In prediction `[MASK]` is read as the special token; in training and scoring it is
     plain text. Other special tokens are always plain text.
 
     Args:
-        top_k: answers for each mask, 1000 at most.
+        top_k: answers for each mask, at most 1000.
         mask_rate, mask_share, random_share, max_predictions, mask_unit: how tokens are
             masked in training and scoring, see `masking.Masking`.
         pseudo_perplexity_texts: number of texts for which `evaluate` also computes the
-            pseudo-perplexity, at one forward pass a token.
+            pseudo-perplexity, at one forward pass per token.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -85,7 +85,7 @@ class MaskedLM(Task):
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("top_k", 1, 1000),  # answers for each of the masks of a batch
+            ("top_k", 1, 1000),  # answers for each mask of a batch
             ("pseudo_perplexity_texts", 0, 1_000_000),
             ("max_predictions", 1, 100_000),
         ):
@@ -173,7 +173,7 @@ class MaskedLM(Task):
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
         batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
-        del batch["slots"]  # for answers alone
+        del batch["slots"]  # only for answers
         return batch, labels, None
 
     # The model.
@@ -204,8 +204,8 @@ class MaskedLM(Task):
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `tokens` string and `probabilities` float32 [B, E, k], the likeliest
-        of each mask, and `sequences` string [B, k], the text with the first, second …
-        of each mask filled in. A text with fewer masks than E is filled up with "", 0.
+        for each mask, and `sequences` string [B, k], the text with the first, second …
+        of each mask filled in. A text with fewer masks than E is padded with "" and 0.
         """
         slots, tokens = batch["slots"], batch["tokens"]
         logits = logits_at(outputs, slots)
@@ -221,7 +221,7 @@ class MaskedLM(Task):
 
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `masks`, a list of `token` and `probability` for each mask of a text,
-        and `sequences`; both empty where the text has no mask.
+        and `sequences`; both empty if the text has no mask.
         """
         return [of_masks(row) for row in super().rows(answers)]
 
@@ -233,7 +233,7 @@ class MaskedLM(Task):
         *,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers at each `[MASK]`, or scores of hidden tokens."""
+        """Return the answers at each `[MASK]`, or the scores of hidden tokens."""
         if not scored:
             return super().respond(texts, preprocessor, run)
         batch = self.scored_batch(preprocessor, texts)
@@ -249,7 +249,7 @@ class MaskedLM(Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return loss (nats a token), perplexity and accuracy at the hidden tokens."""
+        """Return loss (nats per token), perplexity and accuracy at hidden tokens."""
         return {**hidden_scores(answers), "num_examples": len(columns)}
 
     def further_scores(
@@ -281,13 +281,13 @@ def pieces_with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
     A mask ends a word on either side, as in the `tokenizers` library.
     """
     pieces = tokenizer(between.values)
-    sizes = sizes_of(pieces) + 1  # each with a mask behind it
+    sizes = sizes_of(pieces) + 1  # each followed by a mask
     starts = tf.cumsum(sizes, exclusive=True)
     flat = tf.fill([tf.reduce_sum(sizes)], mask_id_of(tokenizer))
     places = tf.ragged.range(starts, starts + sizes - 1).values
     flat = put(flat, places, pieces.values)
     splits = tf.gather(tf.pad(tf.cumsum(sizes), [[1, 0]]), between.row_splits)
-    # After the last part of a text stands none.
+    # The last part of a text is not followed by a mask.
     return slices(flat, splits[:-1], splits[1:] - splits[:-1] - 1)
 
 
@@ -295,21 +295,21 @@ def filled(between: Any, words: Any) -> Any:
     """Return texts with their masks filled in, string [B, k].
 
     Args:
-        between: RaggedTensor string [B, None], one part more than a text has masks.
-        words: RaggedTensor string [B, None, k]; a mask that was cut off stays.
+        between: RaggedTensor string [B, None], one part more than the text's masks.
+        words: RaggedTensor string [B, None, k]; a truncated mask is unchanged.
     """
     count = words.flat_values.shape[-1]
     text = between.value_rowids()
     part = tf.ragged.range(between.row_lengths()).flat_values  # from 0 in each text
     known = part < tf.gather(words.row_lengths(), text)
     last = part + 1 == tf.gather(between.row_lengths(), text)
-    # One row more, so that there is one to read where a part has no word.
+    # One extra row, to be read if a part has no word.
     table = tf.concat([words.flat_values, tf.fill([1, count], "")], axis=0)
     place = tf.where(known, tf.gather(words.row_splits, text) + part, 0)
     fallback = tf.where(last, "", MASK)[:, tf.newaxis]
     word = tf.where(known[:, tf.newaxis], tf.gather(table, place), fallback)
     parts = tf.repeat(between.flat_values[:, tf.newaxis], count, axis=1)
-    # A piece from inside a word goes to the word before it.
+    # A piece inside a word is joined to the word before it.
     inside = tf.strings.regex_full_match(word, "##.+")
     parts = tf.where(inside, tf.strings.regex_replace(parts, r"\s+$", ""), parts)
     word = tf.where(inside, tf.strings.regex_replace(word, "^##", ""), word)
@@ -328,15 +328,15 @@ def hidden_batch(
     """Return the batch of texts with some tokens masked, in graph.
 
     Args:
-        preprocessor: lays the texts.
+        preprocessor: lays out the texts.
         texts: string [B].
         draws: int64 [B], the masking seed of each text.
         masking: how tokens are masked.
 
     Returns:
         The batch dict, with `masked_positions` int32 [R, P], the columns to predict, -1
-        where a row has fewer; `labels` int32 [R, P], the tokens that stood there, else
-        -1; `slots`, ragged int32 [B, None], where in the R*P each hidden token is.
+        if a row has fewer; `labels` int32 [R, P], the original tokens there, else -1;
+        `slots`, ragged int32 [B, None], the index in the R*P of each hidden token.
     """
     ids, segments = preprocessor.join(texts)
     masked = masking(ids, draws, preprocessor.tokenizer)
@@ -356,7 +356,7 @@ def logits_at(outputs: Any, slots: Any) -> Any:
 
     Args:
         outputs: float [R, P, V], the logits of all positions.
-        slots: RaggedTensor int32 [B, None], where in the R*P each hidden token is.
+        slots: RaggedTensor int32 [B, None], the index in the R*P of each hidden token.
     """
     flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
     return tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
@@ -387,7 +387,7 @@ def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
 
 
 def hidden_scores(found: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return loss (nats a token), perplexity and accuracy of what was `measured`."""
+    """Return loss (nats per token), perplexity and accuracy from `measured`."""
     count = int(found["predictions"].sum())
     mean = float(found["loss"].astype("float64").sum()) / max(count, 1)
     return {
@@ -405,17 +405,17 @@ def pseudo_perplexity(
     """Return the pseudo-perplexity of each text under a masked language model.
 
     Args:
-        predictor: of a masked-lm model, as `load` returns it.
+        predictor: of a masked-lm model, as returned by `load`.
         texts: strings; long ones are truncated as in training.
-        batch_size: passes computed at once; a text takes one pass a token.
+        batch_size: passes computed at once; a text takes one pass per token.
 
     Returns:
-        One dict a text: `log_likelihood`, the sum over its tokens (nats), `tokens`
+        One dict per text: `log_likelihood`, the sum over its tokens (nats), `tokens`
         without the special ones, and `pseudo_perplexity`, exp(-mean); for a text
         without tokens it is `None`.
 
     Raises:
-        ConfigError: the model is of another task.
+        ConfigError: the model has another task.
 
     Example:
         >>> pseudo_perplexity(load("models/mine"), ["See you at six."])
@@ -447,7 +447,7 @@ def pseudo_log_likelihoods(
     Args:
         model: a `TaskModel` of a masked-LM task.
         texts: the texts.
-        batch_size: passes computed at once, those of about one length together.
+        batch_size: passes computed at once, grouped by length.
     """
     if batch_size < 1:
         raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
@@ -485,7 +485,7 @@ def pseudo_log_likelihoods(
 
 
 def _scorer(model: Any) -> Any:
-    """Return the log-probabilities of labels int32 [B, 1] as one function."""
+    """Return a function that computes log-probabilities of labels, int32 [B, 1]."""
     rows = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(input_signature=[rows] * 4, autograph=False)

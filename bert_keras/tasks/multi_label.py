@@ -1,7 +1,7 @@
 """Multi-label classification: any number of C classes for a text or a pair.
 
-One sigmoid a class on the pooled output, trained with binary cross-entropy. A class is
-predicted if its probability reaches its threshold.
+One sigmoid per class on the pooled output, trained with binary cross-entropy. A class
+is predicted if its probability reaches its threshold.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class MultiLabel(Calibrated, PooledTask):
     Args:
         classes: names of the classes, in the order of the outputs.
         separator: between names in a cell; spaces around names are stripped.
-        thresholds: least probability of a predicted class, one for each class or one
-            for all; empty: 0.5, or what `threshold_tuning` finds.
+        thresholds: minimum probability of a predicted class, one for each class or
+            one for all; empty: 0.5, or the result of `threshold_tuning`.
         threshold_tuning: `f1`: choose the threshold of each class by its F1 on dev
             rows, if none are given; `none`: keep 0.5.
         pairs: whether a row is a pair of texts.
@@ -160,7 +160,7 @@ class MultiLabel(Calibrated, PooledTask):
         return targets
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return 0 or 1 for each class for cells with separators, in graph."""
+        """Return 0 or 1 for each class of cells with separators, in graph."""
         if getattr(targets, "dtype", None) != tf.string:
             return targets
         names = tf.strings.strip(tf.strings.split(targets, self.separator))
@@ -205,7 +205,7 @@ class MultiLabel(Calibrated, PooledTask):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return `multi_label_scores`, and the calibration of all yes-or-no answers."""
+        """Return `multi_label_scores`, and the calibration of all binary decisions."""
         targets, p = self.targets(columns), answers["probabilities"]
         flat, pairs = _yes_or_no(targets, p)
         return {

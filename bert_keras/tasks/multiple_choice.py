@@ -32,7 +32,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
-# Columns that hold one choice each are separated by commas.
+# Columns with one choice each are separated by commas.
 LAYOUTS: tuple[dict[str, str], ...] = (
     {
         "context": "context",
@@ -61,17 +61,17 @@ def read_choices(
     *,
     header: str = "auto",
 ) -> Columns:
-    """Return the rows of a file: `context`, `choices`, a list each, and `label`.
+    """Return the rows of a file: `context`, `choices` (lists) and `label`.
 
-    The layout is the first of `LAYOUTS` whose column of contexts the file has. Where a
-    row has a question (SWAG's second sentence, COPA's `cause` or `effect`), each of its
-    choices begins with it.
+    The layout is the first of `LAYOUTS` whose context column the file has. If a row has
+    a question (SWAG's second sentence, COPA's `cause` or `effect`), each of its
+    choices starts with it.
 
     Args:
-        path: TSV, CSV or JSONL; or a table in memory, as of `as_columns`.
+        path: TSV, CSV or JSONL; or a table in memory, as in `as_columns`.
         columns: overrides columns by role: `context`, `question`, `choices`, `label`.
             `choices` is the name of a list in JSONL, or the names or numbers of several
-            columns with commas between; a role of `None` is left out.
+            columns, separated by commas; a role of `None` is left out.
         header: as in `read_columns`.
 
     Raises:
@@ -144,7 +144,7 @@ def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
     return lists
 
 
-_LEAST = 1e-37  # probability of a choice; 0 means that there is no such choice
+_LEAST = 1e-37  # probability of a choice; 0 means padding
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -153,10 +153,10 @@ class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
     Files: see `read_choices`. In memory: `context`, `choices` (a list of
-    strings a row) and `label`, the number of the right one from 0, as a string.
+    strings a row) and `label`, the number of the right choice from 0, as a string.
 
     Args:
-        **confidence: those of `Confidence`. Where the score is below `abstain_below`,
+        **confidence: those of `Confidence`. If the score is below `abstain_below`,
             the choice is "", the index -1 and `abstained` true.
     """
 
@@ -189,7 +189,7 @@ class MultipleChoice(Confidence, Task):
         return cls()
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        """Return contexts and lists of choices of `(context, [choice, …])` items."""
+        """Return contexts and lists of choices from `(context, [choice, …])` items."""
         for row, item in enumerate(items):
             if not _is_row(item):
                 raise DataError(
@@ -236,7 +236,7 @@ class MultipleChoice(Confidence, Task):
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
         contexts, choices = (tf.convert_to_tensor(part, tf.string) for part in texts)
         there = tf.where(choices != "")
-        # A context is tokenized once, however many choices it has.
+        # A context is tokenized once for all its choices.
         first = tf.gather(preprocessor.tokenizer(contexts), there[:, 0])
         second = preprocessor.tokenizer(tf.gather_nd(choices, there))
         batch = preprocessor.lay(*preprocessor.join_pieces(first, second))
@@ -289,8 +289,8 @@ class MultipleChoice(Confidence, Task):
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `choice` string [B], its `index` int32 [B] and its `score`, and
-        `probabilities` float32 [B, C], 0 where a row has no such choice; where the
-        task may abstain also `abstained` bool [B].
+        `probabilities` float32 [B, C], 0 if a row has no such choice; if the
+        task may abstain, also `abstained` bool [B].
         """
         choices = batch["choices"]
         probabilities = tf.nn.softmax(self.scaled_logits(outputs))
@@ -356,7 +356,7 @@ class MultipleChoice(Confidence, Task):
 
 
 def _is_row(item: Any) -> bool:
-    """Return whether an item is a context and a list of choices that are not empty."""
+    """Return whether an item is a context and a list of non-empty choices."""
     if not isinstance(item, tuple | list) or len(item) != 2:
         return False
     context, choices = item

@@ -1,8 +1,8 @@
-"""Next sentence: does the second text follow the first? BERT is pretrained on it.
+"""Next sentence: does the second text follow the first? A pretraining task of BERT.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 2: half of the pairs
-are neighbours in a document, half end with a sentence of another one. The head is that
-of pretraining, so a checkpoint that has it answers without fine-tuning.
+are neighbours in a document, half end with a sentence from another document. The head
+is that of pretraining, so a checkpoint with this head works without fine-tuning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NextSentence(SingleLabel):
 
     Args:
         labels: the file's labels for "follows" and "does not follow".
-        **confidence: those of `Confidence`. A pair is `abstained` where the
+        **confidence: those of `Confidence`. A pair is `abstained` if the
             probability of its answer is below `abstain_below`.
 
     Raises:
@@ -57,7 +57,7 @@ class NextSentence(SingleLabel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The command line gives the label `1` as a number.
+        # The command line passes the label `1` as a number.
         object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
         if len(self.labels) != 2 or len(set(self.labels)) != 2:
             raise ConfigError(
@@ -74,9 +74,9 @@ class NextSentence(SingleLabel):
         header: str = "auto",
         roles: Sequence[str] | None = None,
     ) -> Columns:
-        """Return the labelled pairs of a file, or pairs made of a file of documents.
+        """Return the labelled pairs of a file, or pairs built from a file of documents.
 
-        A `.txt` file without tabs is of documents: a sentence a line, blank lines
+        A `.txt` file without tabs holds documents: one sentence per line, blank lines
         between documents; see `pairs_of_documents`.
         """
         place = os.fspath(source) if is_path(source) else ""
@@ -91,7 +91,7 @@ class NextSentence(SingleLabel):
         return cls()
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return 0 where the second text follows, else 1, int32 [N]."""
+        """Return 0 if the second text follows, else 1, int32 [N]."""
         return columns.indices("label", self.labels, rule=" or ".join(self.labels))
 
     @property
@@ -103,8 +103,8 @@ class NextSentence(SingleLabel):
         return self.labels[0]
 
     def distributions(self, answers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return [N, 2]: that the second text follows, and that it does not."""
-        # Clipped to what float32 resolves: 1 - p would be 0 where p rounds to 1.
+        """Return [N, 2]: probabilities that the second text follows, and does not."""
+        # Clipped to what float32 resolves: 1 - p would be 0 if p rounds to 1.
         p = answers["probability"].astype("float64")
         p = np.clip(p, 2.0**-24, 1 - 2.0**-24)
         return np.stack([p, 1 - p], axis=1)
@@ -117,14 +117,14 @@ class NextSentence(SingleLabel):
                 encoder,
                 self.units,
                 seed=seed,
-                dropout_rate=0.0,  # the pretraining has none here
+                dropout_rate=0.0,  # pretraining has no dropout here
                 name="seq_relationship",
             )
             return head(encoder.pool(inputs))
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `is_next` bool [B] and its `probability` float32 [B]; if the task may
-        abstain also `abstained` bool [B].
+        abstain, also `abstained` bool [B].
         """
         probability = tf.nn.softmax(self.scaled_logits(outputs))[:, 0]
         answers = {"is_next": probability >= 0.5, "probability": probability}
@@ -146,9 +146,9 @@ def pairs_of_documents(
     its sentences.
 
     Args:
-        documents: sentences of each, or (line, sentence) pairs.
+        documents: the sentences of each, or (line, sentence) pairs.
         path: the file, for errors.
-        seed: which pairs are random, and which sentences are drawn.
+        seed: determines which pairs are random, and which sentences are drawn.
 
     Raises:
         DataError: there are fewer than two documents, or none has two sentences.
@@ -162,8 +162,8 @@ def pairs_of_documents(
     numbered = [document for document in numbered if document]
     if len(numbered) < 2:
         raise DataError(
-            "must hold two documents or more, a sentence a line, blank lines between; "
-            f"holds {len(numbered)}",
+            "must hold two documents or more, with one sentence per line and blank "
+            f"lines between documents; holds {len(numbered)}",
             path=path,
         )
     places = [(d, i) for d, each in enumerate(numbered) for i in range(len(each) - 1)]
@@ -178,7 +178,7 @@ def pairs_of_documents(
         second = numbered[d][i + 1][1]
         if number in is_false:
             other = int(draw.integers(len(numbered) - 1))
-            other += other >= d  # any document but this one
+            other += other >= d  # any document except this one
             second = numbered[other][int(draw.integers(len(numbered[other])))][1]
         cells["text"].append(first)
         cells["text_pair"].append(second)

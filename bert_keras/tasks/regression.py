@@ -33,7 +33,7 @@ class ScaledSquaredError(keras.losses.Loss):
 
     Args:
         mean: subtracted from the targets.
-        std: divides them, above 0.
+        std: divides the differences, above 0.
 
     Call: targets [B], outputs [B, 1].
     """
@@ -62,10 +62,10 @@ class Regression(PooledTask):
     answer, as in Hugging Face's regression models.
 
     Args:
-        scaling: `standard`: `mean` and `std` are those of the training targets, unless
+        scaling: `standard`: `mean` and `std` come from the training targets, unless
             they are given; `none`: 0 and 1.
         mean: subtracted from the targets.
-        std: divides them; above 0.
+        std: divides the differences; above 0.
         pairs: whether a row is a pair of texts.
 
     Raises:
@@ -88,13 +88,13 @@ class Regression(PooledTask):
                 f"`scaling` must be one of {', '.join(SCALINGS)}; "
                 f"received {self.scaling!r}"
             )
-        # The range that float32 can hold and divide by.
+        # The range that float32 can represent and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Regression:
-        """Return the task with mean and standard deviation of the targets."""
+        """Return the task with the mean and standard deviation of the targets."""
         task = cls(**{"pairs": "text_pair" in columns, **settings})
         values = task.targets(columns).astype("float64")
         if (values == values[0]).all():
@@ -142,7 +142,7 @@ class Regression(PooledTask):
         return 1
 
     def outputs(self, encoder: Any, inputs: dict[str, Any], seed: int | None) -> Any:
-        # As of every pooled task, but in float32: it is a number that people read.
+        # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         return head(encoder.pool(inputs))
 

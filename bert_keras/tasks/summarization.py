@@ -1,11 +1,11 @@
-"""Extractive summarization: the sentences of a document that tell most of it.
+"""Extractive summarization: the most important sentences of a document.
 
-A `[CLS]` stands before each sentence and a `[SEP]` after it, the segment of sentences
+Each sentence has a `[CLS]` before it and a `[SEP]` after it, the segment of sentences
 alternates, and a linear layer on the hidden state of each `[CLS]` scores the sentence.
 
 Source: Liu 2019 (arXiv:1903.10318), sections 2 and 3, with the simple classifier; Liu
-and Lapata 2019 (arXiv:1908.08345). Other than there, documents that are longer than the
-encoder takes are no longer cut but split into windows of whole sentences.
+and Lapata 2019 (arXiv:1908.08345). Unlike there, documents longer than the encoder's
+maximum are not truncated but split into windows of whole sentences.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bert_keras.text.sentences import (
 
 
 def some_sentences(texts: Any) -> Sentences:
-    """Return the sentences of documents; an empty document has one, an empty one."""
+    """Return the sentences of documents; an empty document has one empty sentence."""
     found = split_sentences(texts)
     return Sentences(
         never_empty(found.texts, ""),
@@ -55,16 +55,16 @@ def some_sentences(texts: Any) -> Sentences:
 
 
 def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, Any]:
-    """Return documents as windows of whole sentences, `max_length` tokens at most.
+    """Return documents as windows of whole sentences, at most `max_length` tokens.
 
     Args:
-        preprocessor: lays the windows; a sentence too long for one is cut.
-        sentences: ragged string [B, None], one at least in each document.
+        preprocessor: lays out the windows; a sentence too long for one is truncated.
+        sentences: ragged string [B, None], at least one in each document.
 
     Returns:
         The batch dict, with `sentence_positions` int32 [R, P], the columns of the
-        [CLS]s of each row, -1 where it has fewer; and `numbers` int32 [R, P], of each
-        its sentence among all of the batch, else -1.
+        [CLS]s of each row, -1 if it has fewer; and `numbers` int32 [R, P], the index
+        of each one's sentence in the whole batch, else -1.
     """
     ids, _ = preprocessor.join(sentences.flat_values)
     sizes = sizes_of(ids)
@@ -88,7 +88,7 @@ def _window_of_each(sizes: Any, most: int) -> Any:
 
     Args:
         sizes: ragged int32 [B, None], tokens of each sentence.
-        most: tokens of a window.
+        most: maximum tokens of a window.
     """
 
     def add(state: tuple[Any, Any], size: Any) -> tuple[Any, Any]:
@@ -98,7 +98,7 @@ def _window_of_each(sizes: Any, most: int) -> Any:
         return used, window + tf.cast(is_full, tf.int32)
 
     by_place = tf.transpose(sizes.to_tensor(0))  # [S, B]: all documents in one step
-    by_place = tf.pad(by_place, [[0, 1], [0, 0]])  # there may be no document at all
+    by_place = tf.pad(by_place, [[0, 1], [0, 0]])  # for batches without documents
     none = tf.zeros([tf.shape(by_place)[1]], tf.int32)
     _, windows = tf.scan(add, by_place, (none, none))
     counts = tf.reduce_max(windows, axis=0) + 1
@@ -111,13 +111,13 @@ def _window_of_each(sizes: Any, most: int) -> Any:
 class Summarization(Task):
     """The sentences of a document that make its summary.
 
-    Learns from documents with a reference summary: the sentences that together raise
-    ROUGE-1 and ROUGE-2 against the reference, chosen greedily, are to be found.
+    Learns from documents with a reference summary: the targets are the sentences that
+    together raise ROUGE-1 and ROUGE-2 against the reference, chosen greedily.
 
     Args:
-        max_sentences: sentences of a summary at most, from 1 to 1000.
-        trigram_blocking: whether a sentence that shares three words in a row with one
-            chosen before is passed over.
+        max_sentences: maximum sentences of a summary, from 1 to 1000.
+        trigram_blocking: whether to skip a sentence that shares three consecutive words
+            with one chosen before.
         stemmer: of the ROUGE scores, `porter` for English or `none`.
 
     Raises:
@@ -152,7 +152,7 @@ class Summarization(Task):
             )
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return 1 for each sentence to be found, else 0, int32 [N, S] filled with -1.
+        """Return 1 for each target sentence, else 0, int32 [N, S] padded with -1.
 
         Raises:
             DataError: a document or a summary has no word; named by line.
@@ -189,12 +189,12 @@ class Summarization(Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return the batch, targets int32 [R, P, 1] and weights [R, P], 0 at no [CLS].
+        """Return the batch, targets int32 [R, P, 1] and weights [R, P], 0 at padding.
 
         Args:
-            preprocessor: lays the windows.
+            preprocessor: lays out the windows.
             texts: documents, tf.string [B].
-            targets: int32 [B, S], as `targets` returns.
+            targets: int32 [B, S], as returned by `targets`.
             weights: of the documents, float32 [B], or `None`.
         """
         sentences = some_sentences(texts).texts
@@ -210,7 +210,7 @@ class Summarization(Task):
         return batch, tf.gather(wanted, numbers)[..., tf.newaxis], weight
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return each document's tokens in all windows, and if a sentence is cut."""
+        """Return each document's tokens in all windows, and truncation of sentences."""
         sentences = some_sentences(texts).texts
         sizes, cut = preprocessor.lengths(sentences.flat_values)
         return (
@@ -239,14 +239,14 @@ class Summarization(Task):
     # Answers and scores.
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `summary` string [B] and the sentences of which it is made.
+        """Return `summary` string [B] and its sentences.
 
-        `sentences` string, `starts` and `ends` int32 (where they stand, in characters)
+        `sentences` string, `starts` and `ends` int32 (positions in characters)
         and `scores` float32 (probability of each) are [B, max_sentences], in the order
-        of the document, filled up with empty strings, -1 and 0.
+        of the document, padded with empty strings, -1 and 0.
         """
         texts, numbers = batch["texts"], batch["numbers"]
-        # Windows may lie in another order than their documents.
+        # Windows may be in a different order from their documents.
         places = tf.where(numbers >= 0)
         flat = tf.scatter_nd(
             tf.gather_nd(numbers, places)[:, tf.newaxis],
@@ -283,10 +283,10 @@ class Summarization(Task):
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return mean ROUGE F-measures, and those of two others in `baselines`.
+        """Return mean ROUGE F-measures, and those of two baselines in `baselines`.
 
-        `lead_3` (for three sentences) is the beginning of each document, `oracle` what
-        a perfect model would choose.
+        `lead_3` (for three sentences) is the start of each document, `oracle` the
+        choice of a perfect model.
         """
         rouge, most = Rouge(self.stemmer), self.max_sentences
         documents = list_sentences(columns["document"])
@@ -348,5 +348,5 @@ def _chosen(answers: Mapping[str, np.ndarray]) -> list[list[str]]:
 
 
 def _lines(texts: Sequence[Sequence[str]]) -> list[str]:
-    """Return sentences a line each, as `rougeLsum` wants them."""
+    """Return sentences one per line, as `rougeLsum` requires."""
     return ["\n".join(text.replace("\n", " ") for text in each) for each in texts]

@@ -1,6 +1,6 @@
 """The Keras model of a task: `fit`, `evaluate` and `predict` on raw strings.
 
-Training, prediction and export share `TaskModel`, so they treat texts alike.
+Training, prediction and export share `TaskModel`, so they treat texts identically.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.tasks.base import Task
 
@@ -39,15 +39,16 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
     or a tuple of two for pairs, are turned into batches by the preprocessor; a
     `tf.data.Dataset` of strings, of dicts of strings by role (`text`, `text_pair`) or
-    of batch dicts works as well. `from_pretrained` loads the head of a folder that has
-    one; the constructor initializes it at random.
+    of batch dicts is also accepted. `from_pretrained` loads the head of a folder that
+    has one; the constructor initializes it randomly.
 
     Args:
-        encoder: the encoder; trained with the head, but for what the task freezes.
-        task: what to put on it.
+        encoder: the encoder; trained with the head, except for layers that the task
+            freezes.
+        task: the task of the head.
         preprocessor: strings to batches.
-        seed: of the head's initializer and dropout; may equal that of the encoder,
-            which draws other numbers.
+        seed: seed of the head's initializer and dropout; may equal the encoder's seed,
+            which leads to different numbers.
 
     Example:
         >>> model = TaskModel.from_pretrained(
@@ -72,12 +73,12 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
-        # A model for batch dicts alone may have no preprocessor.
+        # A model only for batch dicts may have no preprocessor.
         packs = getattr(preprocessor, "layout", None) == "packed"
         if packs and "cls_positions" not in inputs and is_one_vector(outputs):
             raise ConfigError(
                 f"`inputs` of the task {task.name} must have `cls_positions`, where "
-                "texts start in packed rows, for one output a text: return "
+                "texts start in packed rows, for one output per text: return "
                 "batch_inputs(cls_positions=True)"
             )
         super().__init__(
@@ -105,12 +106,12 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """Return a task's model on the encoder of a folder, checkpoint or hub name.
 
         The head is that of the folder if it holds one of the same task with the same
-        labels; else it is initialized at random, with a message.
+        labels; otherwise it is initialized randomly, with a message.
 
         Args:
             path: a model folder, a Hugging Face folder, a Google checkpoint,
                 `hf://owner/name`.
-            task: name, class or task; `None`: the one whose head the folder holds.
+            task: name, class or task; `None`: the task of the folder's head.
             max_length, truncation, layout: those of the `Preprocessor`; by default
                 those of the folder, or else of the task.
             precision: `float32`, `mixed_bfloat16` or `mixed_float16`; by default
@@ -120,7 +121,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             **settings: of the task, such as `classes`; by default the folder's.
 
         Raises:
-            CheckpointError: something is missing, broken or of another shape.
+            CheckpointError: a part is missing, broken or of another shape.
             ConfigError: a setting is missing, unknown or out of its range.
 
         Example:
@@ -151,7 +152,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         load_weights: bool = True,
         **settings: Any,
     ) -> Self:
-        """Do what `from_pretrained` does, under KerasHub's name.
+        """Same as `from_pretrained`, under KerasHub's name.
 
         Raises:
             ConfigError: `load_weights` is False.
@@ -164,7 +165,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         return cls.from_pretrained(preset, task, **settings)
 
     def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> None:
-        """Write a model folder, as `save_model` does; `from_preset` opens it.
+        """Write a model folder, like `save_model`; `from_preset` opens it.
 
         KerasHub's own layout is `to_keras_hub(model).save_to_preset(folder)`.
         """
@@ -178,7 +179,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         format: str = "tf_saved_model",
         verbose: bool | None = None,
     ) -> None:
-        """Write the SavedModel that `export_model` writes: strings in, answers out.
+        """Write a SavedModel like `export_model`: strings in, answers out.
 
         Args:
             filepath: the folder of the SavedModel itself; an existing one is replaced.
@@ -186,7 +187,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             verbose: accepted for Keras; nothing is printed.
 
         Raises:
-            ConfigError: another format is asked for.
+            ConfigError: another format is requested.
         """
         if format != "tf_saved_model":
             raise ConfigError(
@@ -204,7 +205,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         print_fn: Callable[[str], object] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Print the preprocessor and the layers, as `keras.Model.summary` does."""
+        """Print the preprocessor and the layers, like `keras.Model.summary`."""
         if self.preprocessor is not None:
             settings = self.preprocessor.settings().items()
             shown = ", ".join(f"{name}={value}" for name, value in settings)
@@ -223,7 +224,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     def _own_metrics(self) -> list[Any]:
         return self.task.metrics()
 
-    # A task freezes layers in its own model alone: setting `trainable` of a layer would
+    # A task freezes layers only in its own model: setting `trainable` of a layer would
     # freeze it in every model on the same encoder.
 
     @property
@@ -266,18 +267,19 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         shuffle: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """Train, as `keras.Model.fit` does.
+        """Train like `keras.Model.fit`.
 
-        Texts in memory are shuffled each epoch (KerasHub's `Task` would not); a
+        Texts in memory are shuffled each epoch (unlike in KerasHub's `Task`); a
         dataset, or batch dicts, keep their order.
 
-        `validation_split` draws rows at random, with the seed of
+        `validation_split` selects random rows, with the seed of
         `keras.utils.set_random_seed`, and leaves at least one row of each class in
-        training. With `shuffle=False` it takes the last rows, as Keras does; of rows
-        sorted by class these would be one class.
+        training. With `shuffle=False` it takes the last rows, like Keras; for rows
+        sorted by class these would all be of one class.
 
         A model made in a strategy's scope is trained on its replicas, see
-        `ReplicatedFit`; texts then have a row each. `class_weight` may name classes.
+        `ReplicatedFit`; each text then has its own row. `class_weight` may name
+        classes.
         """
         class_weight = kwargs.get("class_weight")
         if class_weight and all(isinstance(name, str) for name in class_weight):
@@ -298,8 +300,8 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             dataset = dataset.shuffle(max(len(dataset), 1), seed=_new_seed())
             x, y, sample_weight = dataset.batch(batch_size or 32), None, None
             batch_size = None
-        # Else TensorFlow makes the optimizer's variables while it traces the step, and
-        # then has to trace the step a second time.
+        # Otherwise TensorFlow creates the optimizer's variables while it traces the
+        # step, and then has to trace the step a second time.
         if keras.config.backend() == "tensorflow" and self.compiled:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
@@ -307,20 +309,20 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Score, as `keras.Model.evaluate` does."""
+        """Score like `keras.Model.evaluate`."""
         with label_errors():
             return super().evaluate(*args, **kwargs)
 
     def _split(
         self, data: tuple[Any, Any, Any], share: float, shuffle: bool
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return texts, targets and weights to train on, and those set aside."""
+        """Return texts, targets and weights for training, and those set aside."""
         check_share("validation_split", share)
         leaves = [leaf for part in data for leaf in _leaves(part)]
         if not all(isinstance(leaf, list) or hasattr(leaf, "shape") for leaf in leaves):
             types = ", ".join(type(leaf).__name__ for leaf in leaves)
             raise ConfigError(
-                "`validation_split` needs lists or arrays; for others give "
+                "`validation_split` needs lists or arrays; for other data give "
                 f"`validation_data`; received {types}"
             )
         sizes = {
@@ -328,7 +330,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         }
         if len(sizes) != 1:
             raise ConfigError(
-                "`x`, `y` and `sample_weight` must have equally many rows for "
+                "`x`, `y` and `sample_weight` must have the same number of rows for "
                 f"`validation_split`; received {', '.join(map(str, sorted(sizes)))}"
             )
         (total,) = sizes
@@ -369,7 +371,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """
         if isinstance(x, dict) and set(self.task.roles) <= set(x):
             x = one_or_all(tuple(x[role] for role in self.task.roles))
-        # `train_on_batch` gives lists and arrays as they are.
+        # `train_on_batch` passes lists and arrays unchanged.
         y = _as_tensor(y)
         preprocessor = preprocessor or self.preprocessor
         if replica_count(self) > 1:  # Keras splits batches by rows
@@ -386,10 +388,10 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     def answer(
         self, texts: Any, *, preprocessor: Preprocessor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Return the answers for tf.string [B], or a tuple, one a role, in graph.
+        """Return the answers for tf.string [B], or a tuple, one per role, in graph.
 
-        Prediction and export share this function, so they answer alike. `preprocessor`
-        overrides the model's, for another layout.
+        Prediction and export share this function, so they give equal answers.
+        `preprocessor` overrides the model's, for another layout.
         """
         return self.task.respond(
             texts,
@@ -398,7 +400,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         )
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return what the task's `score` takes for texts, in graph."""
+        """Return the input of the task's `score` for texts, in graph."""
         return self.task.respond(
             texts,
             preprocessor,
@@ -427,7 +429,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
 
 
 def _new_seed() -> int:
-    """Return a seed, which follows from that of `keras.utils.set_random_seed`."""
+    """Return a seed derived from that of `keras.utils.set_random_seed`."""
     return int(np.random.randint(2**31))
 
 
@@ -456,7 +458,7 @@ def _take(part: Any, rows: list[int]) -> Any:
 
 
 def _as_tensor(targets: Any) -> Any:
-    """Return a list or array of strings as a tensor, and others as they are."""
+    """Return a list or array of strings as a tensor, and others unchanged."""
     kinds = (list, np.ndarray)
     if isinstance(targets, kinds) and np.asarray(targets).dtype.kind in "USO":
         return tf.convert_to_tensor(targets)
@@ -464,27 +466,27 @@ def _as_tensor(targets: Any) -> Any:
 
 
 def is_one_vector(outputs: Any) -> bool:
-    """Return whether a model's outputs are one vector a text, such as of classes."""
+    """Return whether a model's outputs are one vector per text, such as logits."""
     if not keras.utils.is_keras_tensor(outputs):
         return False
     return len(outputs.shape) == 2 and outputs.shape[1] is not None
 
 
 def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
-    """Return the texts of each role as a model takes them: one tensor, or a tuple.
+    """Return the texts of each role as inputs of a model: one tensor, or a tuple.
 
     Args:
-        parts: a list a role, of N strings or of N lists of strings.
+        parts: one list per role, of N strings or of N lists of strings.
 
     Returns:
-        tf.string [N], or [N, M] for lists, shorter ones filled up with empty strings.
-        Half a surrogate pair becomes broken UTF-8.
+        tf.string [N], or [N, M] for lists, shorter ones padded with empty strings.
+        A lone surrogate becomes invalid UTF-8.
     """
     return one_or_all(tuple(_strings(part) for part in parts))
 
 
 def one_or_all(texts: tuple[Any, ...]) -> Any:
-    """Return the texts of the only role as they are; those of several as a tuple."""
+    """Return the texts of a single role unchanged, those of several as a tuple."""
     return texts if len(texts) > 1 else texts[0]
 
 

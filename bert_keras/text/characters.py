@@ -2,8 +2,8 @@
 
 Source: `tokenizers` 0.23 (`BertNormalizer` and `BertPreTokenizer`), swept over all
 1,112,064 code points by `tests/goldens/find_characters.py`; run that with `--check` to
-see that nothing moved. The classes are those of an old Unicode version and have quirks
-(one CJK block starts at U+2B920, where Google's code has U+2B820), so neither
+check that nothing has changed. The classes are those of an old Unicode version and have
+quirks (one CJK block starts at U+2B920, where Google's code has U+2B820), so neither
 `unicodedata` nor ICU can stand in for them. Nothing here imports TensorFlow.
 """
 
@@ -33,13 +33,13 @@ DELETED = _ranges(
     E0020-E007F F0000-FFFFD 100000-10FFFD
     """
 )
-# Become a space.
+# Replaced by a space.
 SPACES = _ranges(
     """
     9-A D 20 A0 1680 2000-200A 2028-2029 202F 205F 3000
     """
 )
-# Set apart as words of one character, before accents are stripped.
+# Split off as words of one character, before accents are stripped.
 CJK = _ranges(
     """
     3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F
@@ -66,7 +66,7 @@ PUNCTUATION = _ranges(
     16AF5 16B37-16B3B 16B44 1BC9F 1DA87-1DA8B
     """
 )
-# Dropped where accents are stripped, after canonical decomposition.
+# Dropped if accents are stripped, after canonical decomposition.
 MARKS = _ranges(
     """
     300-36F 483-487 591-5BD 5BF 5C1-5C2 5C4-5C5 5C7 610-61A 64B-65F 670 6D6-6DC 6DF-6E4
@@ -137,15 +137,15 @@ LOWER_ADDED = (
     (0x16EA0, 0x16EB8, 0x16EBB),
 )
 
-# What becomes of a character. The lower KIND_BITS of a table entry hold the kind.
-# A MARK, one of `KEPT_MARKS`, stands in expansions alone.
+# How a character is mapped. The lower KIND_BITS of a table entry hold the kind.
+# A MARK, one of `KEPT_MARKS`, occurs only in expansions.
 WORD, ALONE, SPACE, GONE, SEVERAL, MARK = range(6)
 KIND_BITS = 3
 PAGE_BITS = 8
 _CODES = 0x110000
 MOST_OUTPUTS = 3
 MOST_DECOMPOSED = 4  # characters, accents among them
-# Blocks which neither decompose nor have case are passed over, for speed.
+# Blocks which neither decompose nor have case are skipped, for speed.
 _CASED_OR_COMPOSED = (
     (0, 0x33FF),
     (0xA000, 0x1FFFF),
@@ -156,10 +156,10 @@ _CASED_OR_COMPOSED = (
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTable:
-    """What each of the 0x110000 code points becomes; pages of 256 stored once each.
+    """The mapping of all 0x110000 code points; equal pages of 256 are stored once.
 
     `entries[pages[code >> 8] * 256 + (code & 255)]` is `difference << 3 | kind`: the
-    output is `code + difference`. Where the kind is SEVERAL the difference is a row of
+    output is `code + difference`. If the kind is SEVERAL, the difference is a row of
     `expansions`, whose cells are `code << 3 | kind`, or -1 for none.
 
     Args:
@@ -175,12 +175,12 @@ class CharacterTable:
 
 @dataclasses.dataclass(frozen=True)
 class MarkTable:
-    """What characters decompose to that are marks or have marks, accents included.
+    """The decompositions of marks and of characters with marks, accents included.
 
     Args:
         codes: int32 [rows], ascending.
-        cells: int32 [rows, 4], `code << 3 | kind` of each part, -1 for none; an accent
-            has the kind GONE.
+        cells: int32 [rows, 4], `code << 3 | kind` of each part, -1 for none; accents
+            have the kind GONE.
         classes: int32 [rows, 4], the canonical combining class of each part.
     """
 
@@ -190,7 +190,7 @@ class MarkTable:
 
 
 def normalized(code: int, *, lowercase: bool, strip_accents: bool) -> tuple[int, ...]:
-    """Return the code points that one code point becomes, none to three of them."""
+    """Return the code points that replace one code point, up to three."""
     text = chr(code)
     if strip_accents:
         if text not in _NOT_DECOMPOSED:
@@ -269,7 +269,7 @@ def mark_table(*, lowercase: bool) -> MarkTable:
 
 
 def _combining(character: str) -> int:
-    """Return the combining class; 0 of marks that the reference does not know."""
+    """Return the combining class; 0 for marks that the reference does not know."""
     known = character in _MARKS or character in _KEPT_MARKS
     return unicodedata.combining(character) if known else 0
 

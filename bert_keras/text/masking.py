@@ -1,9 +1,9 @@
-"""Masked-LM corruption in the graph: which tokens are masked, and by what.
+"""Masked-LM corruption in the graph: which tokens are masked, and their replacements.
 
 15% of a text's tokens are chosen; of those 80% become `[MASK]`, 10% a random token and
-10% stay. Every choice is a pure function of the text's draw, a whole number, and the
-position of the token; it does not depend on batch, layout or order. Equal draws give
-equal masks, and a new draw each epoch is dynamic masking.
+10% are unchanged. Every choice is a pure function of the text's draw, a whole number,
+and the position of the token; it does not depend on batch, layout or order. Equal draws
+give equal masks, and a new draw each epoch is dynamic masking.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 `create_pretraining_data.py` (exact counts); for words and runs see `token_choice`.
@@ -28,7 +28,7 @@ from bert_keras.text.ragged import count_true, keep, put, segment_ids
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 NEVER = tf.int64.max  # the order of a token that is never chosen
-# Of runs of 1, 2 and 3 words: the shares below which a uniform number means at least
+# For runs of 1, 2 and 3 words: a uniform number below these shares means at least
 # 2 and 3. A run of n words has a probability in proportion to 1/n.
 _LONGER = (5 / 11, 2 / 11)
 _LONGEST = 1 + len(_LONGER)
@@ -38,7 +38,7 @@ def first_in_order(order: Any, wanted: Any) -> Any:
     """Return which of int64 [B, T] are among the `wanted` [B] lowest of their row."""
     rows, length = tf.unstack(tf.shape(order))
     most = tf.minimum(tf.reduce_max(tf.concat([wanted, [0]], 0)), length)
-    # `top_k` takes the first of equal ones; a sort would order all T of them.
+    # `top_k` takes the first of equal values; a sort would order all T of them.
     lowest = (
         tf.math.top_k(-order, most).indices + tf.range(rows)[:, tf.newaxis] * length
     )
@@ -62,7 +62,7 @@ def whole_words(order: Any, continues: Any, wanted: Any, lengths: Any = None) ->
     rows, length = tf.unstack(tf.shape(order))
     word = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
     word = tf.maximum(word, 0)
-    # Behind the last word are some that are never chosen, where runs end.
+    # After the last word come some that are never chosen, where runs end.
     width = length + _LONGEST
     base = tf.range(rows) * width
     flat = tf.reshape(base[:, tf.newaxis] + word, [-1])
@@ -75,7 +75,7 @@ def whole_words(order: Any, continues: Any, wanted: Any, lengths: Any = None) ->
     is_first = ~continues & (order < NEVER)
     known = by_word(tf.cast(is_first, tf.int32)) > 0
     sizes = by_word(tf.cast(order < NEVER, tf.int32))
-    sizes = tf.where(known, sizes, length + 1)  # which never fits
+    sizes = tf.where(known, sizes, length + 1)  # too long to fit
     word_order = tf.where(known, by_word(tf.where(is_first, order, 0)), NEVER)
     word_order = tf.reshape(word_order, [rows, width])
     ranked = tf.transpose(tf.argsort(word_order, stable=True))
@@ -111,9 +111,9 @@ def run_lengths(uniform: Any) -> Any:
     return 1 + tf.add_n(longer)
 
 
-# Numbers drawn for a token: the order in which it is chosen, what becomes of it, and
-# the token that replaces it; and how many words are chosen from this one on. (A place
-# has room for three; the last one stands behind those of all places.)
+# Numbers drawn for a token: the order in which it is chosen, what it is replaced by,
+# the replacement token, and how many words are chosen from this one on. (There is room
+# for three numbers at each place; the fourth is stored after those of all places.)
 _ORDER, _FATE, _TOKEN, _LENGTH = 0, 1, 2, 2**32
 
 
@@ -122,8 +122,9 @@ class Masked(NamedTuple):
 
     Args:
         ids: RaggedTensor int32 [B, None], the tokens with some of them hidden.
-        offsets: RaggedTensor int32 [B, None], the chosen places in each text, in order.
-        labels: RaggedTensor int32 [B, None], the tokens that stood there.
+        offsets: RaggedTensor int32 [B, None], the chosen positions in each text, in
+            order.
+        labels: RaggedTensor int32 [B, None], the original tokens there.
     """
 
     ids: Any
@@ -136,17 +137,17 @@ class Masking:
     """The rates and the unit of masked-LM corruption.
 
     Args:
-        rate: share of a text's tokens that are chosen, `[CLS]`, `[SEP]` and `[PAD]` not
-            counted; at least one token where there is one.
+        rate: share of a text's tokens that are chosen, not counting `[CLS]`, `[SEP]`
+            and `[PAD]`; at least one if the text has any.
         mask_share: share of the chosen that become `[MASK]`.
-        random_share: share that become a random token; the rest stays as it is.
-        max_predictions: most tokens that are chosen in one text.
+        random_share: share that become a random token; the rest is unchanged.
+        max_predictions: maximum number of tokens chosen in one text.
         unit: `piece` chooses single pieces; `word` chooses whole words, in random order
             and as many as fit into the same number of pieces, like Google's code: a
-            text whose words are all longer has none chosen. `ngram` chooses runs of 1,
+            text whose words are all longer gets none. `ngram` chooses runs of 1,
             2 or 3 whole words (in shares of 6, 3 and 2 of 11): each begins at a word in
-            random order and ends early before a word that is chosen already, before a
-            special token, and where the next word no longer fits.
+            random order and ends early before a word that is already chosen, before a
+            special token, or if the next word no longer fits.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -179,7 +180,7 @@ class Masking:
 
         Args:
             ids: RaggedTensor int32 [B, None], joined texts with their special tokens.
-            draws: integers [B], the number that each text's choices follow from.
+            draws: integers [B], the number that determines each text's choices.
             tokenizer: names the special tokens, the pieces and the vocabulary.
         """
         mask_id = mask_id_of(tokenizer)
@@ -205,7 +206,7 @@ class Masking:
         flat = tf.boolean_mask(chosen, inside) & candidates
         at = tf.where(flat)[:, 0]
         old = tf.gather(ids.flat_values, at)
-        # Of the chosen alone: a seventh of the work.
+        # Only for the chosen tokens: a seventh of the work.
         numbers = _Numbers(tf.gather(text_draws, at), tf.gather(places, at))
         fate = numbers.uniform(_FATE)
         new = tf.where(fate < self.mask_share, mask_id, old)
@@ -226,7 +227,7 @@ def mask_id_of(tokenizer: WordPieceTokenizer) -> int:
     """Return the id of `[MASK]`.
 
     Raises:
-        ConfigError: the vocabulary has none.
+        ConfigError: the vocabulary does not have it.
     """
     if tokenizer.mask_id is None:
         raise ConfigError(
@@ -246,8 +247,8 @@ class _Numbers:
     """Random numbers of tokens, each a function of draw, place and purpose.
 
     The mixing function is that of SplitMix64 (Steele et al. 2014): 64 bits in, 64 bits
-    out that pass the usual tests. TensorFlow's stateless generators take one seed for
-    a whole tensor, so that a text's numbers would depend on its batch.
+    out that pass the usual statistical tests. TensorFlow's stateless generators take
+    one seed for a whole tensor, so a text's numbers would depend on its batch.
     """
 
     def __init__(self, draws: Any, places: Any) -> None:
@@ -292,7 +293,7 @@ def _random_tokens(uniform: Any, tokenizer: WordPieceTokenizer) -> Any:
     count = tokenizer.vocab_size - len(specials)
     drawn = tf.cast(tf.math.floor(uniform * float(count)), tf.int32)
     drawn = tf.minimum(drawn, max(count - 1, 0))
-    for special in specials:  # in rising order: each moves what is above it
+    for special in specials:  # in ascending order: each shifts the ids above it
         drawn += tf.cast(drawn >= special, tf.int32)
     return drawn
 

@@ -20,7 +20,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.text import characters
 from bert_keras.text.ragged import rows_begun, segment_ids
 
-# Private-use characters are dropped from every text, so these can stand for something
+# Private-use characters are dropped from every text, so these can represent something
 # else inside words: the special tokens (one each, from here on) ...
 FIRST_SPECIAL = 0xE000
 # ... and each character of a word that is too long.
@@ -38,7 +38,7 @@ class Words(NamedTuple):
         sources: int32 [C], which decoded character each one comes from.
         decoded: int32 ragged [B, None], the code points of the texts.
         starts: int64 ragged [B, None], the first byte of each decoded character, or
-            None where it was not asked for.
+            None if not requested.
     """
 
     strings: Any
@@ -54,9 +54,9 @@ class WordSplitter(tf.Module):
     """Split texts into normalized words.
 
     Args:
-        lowercase: lower-case every character by itself.
+        lowercase: lower-case each character separately.
         strip_accents: decompose canonically (NFD) and drop the accents.
-        tokenize_chinese_chars: set each CJK character apart.
+        tokenize_chinese_chars: split off each CJK character.
         special_tokens: ASCII tokens in brackets which, written in a text, become a
             word of one character, U+E000 for the first of them and so on.
         max_word_characters: longer words become a word that no vocabulary holds.
@@ -86,7 +86,7 @@ class WordSplitter(tf.Module):
             strip_accents=strip_accents,
             tokenize_chinese_chars=tokenize_chinese_chars,
         )
-        # Variables, since a constant is copied into each function that is exported; on
+        # Variables, since constants are copied into each exported function; on
         # the CPU, where the string ops and tf.data run.
         with tf.device("CPU:0"):
             self._pages = tf.Variable(table.pages, trainable=False)
@@ -121,8 +121,8 @@ class WordSplitter(tf.Module):
             lambda: self._expand(raw, several, numbers, codes, kinds, breaks),
             lambda: (codes, kinds, breaks, sources),
         )
-        # A word is what lies between two breaks: at a row's start, at a space, before
-        # and after a character that stands alone. A dropped character is no break.
+        # A word is the text between two breaks: at a row's start, at a space, before
+        # and after a character that stands alone. A dropped character is not a break.
         alone = tf.cast(tf.equal(kinds, characters.ALONE), tf.int32)
         space = tf.cast(tf.equal(kinds, characters.SPACE), tf.int32)
         numbers = tf.cumsum(breaks + space + 2 * alone) - alone
@@ -187,14 +187,14 @@ class WordSplitter(tf.Module):
     ) -> tuple[Any, Any, Any, Any]:
         """Expand as `_expand` does, with each run of marks in canonical order.
 
-        The reference hands out sources by place: whatever stands first after sorting is
-        from the character that stood first. A part that a character has more than one
-        of, such as the accent of `é`, is from where the part before it is.
+        The reference assigns sources by position: the first character after sorting
+        gets the source of the first before. A part that a character has more than once,
+        such as the accent of `é`, gets the source of the part before it.
         """
         place = tf.searchsorted(self._mark_codes, raw)
         place = tf.minimum(place, tf.size(self._mark_codes) - 1)
         known = tf.equal(tf.gather(self._mark_codes, place), raw)[:, None]
-        # The cleaning comes before: what it dropped does not part two marks.
+        # Cleaning comes first: a dropped character does not separate two marks.
         cleaned = tf.equal(_unpack(cells)[1], characters.GONE)
         more = characters.MOST_DECOMPOSED - characters.MOST_OUTPUTS
         cells = tf.pad(
@@ -242,7 +242,7 @@ class WordSplitter(tf.Module):
     def _mark_special_tokens(
         self, decoded: Any, codes: Any, kinds: Any
     ) -> tuple[Any, Any]:
-        """Make each special token one character that stands alone."""
+        """Replace each special token by one character that stands alone."""
         raw = decoded.values
         width = max(map(len, self._specials))
         tokens = tf.constant([[ord(c) for c in t.ljust(width)] for t in self._specials])
@@ -288,10 +288,11 @@ def as_strings(texts: Any) -> Any:
     """Return `texts`, string [B] or a list of str or bytes, as a tensor.
 
     Raises:
-        ConfigError: they are neither.
+        ConfigError: they are of another type.
     """
     if isinstance(texts, list | tuple):
-        # A lone surrogate has no UTF-8; its bytes are dropped like other broken ones.
+        # A lone surrogate has no UTF-8 form; its bytes are dropped like other broken
+        # ones.
         texts = [
             text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for text in texts

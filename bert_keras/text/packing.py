@@ -25,8 +25,8 @@ from bert_keras.text.ragged import (
     with_sizes,
 )
 
-# Rows of short texts are about so long. Attention costs the square of the row, but at
-# this length it is a twentieth of the work, and rows still fill well.
+# Rows of short texts have about this length. Attention grows with the square of the
+# row, but at this length it is a twentieth of the work, and rows still fill well.
 ROW_TOKENS = 96
 _MOST_ROUNDED = 16
 _SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
@@ -41,8 +41,8 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
         how: `longest_first` cuts the longer text and splits the budget as the
             `tokenizers` library does; `round_robin` takes one piece at a time from the
             longer text, from the second when equal, as Google's code does;
-            `only_first` and `only_second` cut that text alone, and the other one only
-            where it is longer than the budget by itself.
+            `only_first` and `only_second` cut only that text, and the other one only if
+            it alone exceeds the budget.
 
     Raises:
         ConfigError: `how` is unknown.
@@ -108,12 +108,12 @@ def pad_rows(
     Args:
         ids, segments: RaggedTensor int32 [B, None].
         pad_id: id of `[PAD]`.
-        multiple: the length T is rounded up to a multiple of it; T is at least 1.
+        multiple: the length T is rounded up to a multiple of this; T is at least 1.
         **others: RaggedTensor int32 [B, None] of the same tokens, such as targets.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T], and the others,
-        filled up with -1.
+        padded with -1.
     """
     sizes = sizes_of(ids)
     length = _round_up(tf.reduce_max(tf.concat([sizes, [1]], 0)), multiple)
@@ -138,22 +138,22 @@ def pack_rows(
     """Pack several texts in a row, so that there is little padding.
 
     Texts are not split. Rows are as long as the longest text, or about `row_tokens`
-    where texts are shorter; they are filled longest text first, each into the first row
+    if texts are shorter; they are filled longest text first, each into the first row
     with room.
 
     Args:
         ids, segments: RaggedTensor int32 [S, None], S texts.
         pad_id: id of `[PAD]`.
-        row_tokens: length that rows of shorter texts are filled up to, about; `None`:
-            that of the longest text, for texts of which many are so long.
-        multiple: the length T is rounded up to a multiple of it.
+        row_tokens: approximate length of rows of shorter texts; `None`: the length of
+            the longest text, best if many texts are about that long.
+        multiple: the length T is rounded up to a multiple of this.
         **others: RaggedTensor int32 [S, None] of the same tokens, such as targets.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask` (1 = real), `position_ids` (from 0 in
         each text) and `sequence_ids` (1, 2 … in each row; 0 = padding), int32 [R, T];
         `cls_positions` int32 [S], where each text starts in the R*T tokens; the others,
-        int32 [R, T] with -1 where no token is.
+        int32 [R, T] with -1 at padding.
     """
     sizes = sizes_of(ids)
     longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
@@ -191,7 +191,7 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
     """Return values of rows text by text: the inverse of either layout.
 
     Args:
-        values: [R, T, …], such as the logits of each token.
+        values: [R, T, …], such as logits of each token.
         batch: the batch dict whose rows they are.
 
     Returns:
@@ -221,13 +221,13 @@ def locate(
         offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its
             first, such as those to predict.
         batch: the batch dict of the S texts, in either layout.
-        multiple: P is rounded up to a multiple of it, of 16 where it is larger: such
-            places are few.
+        multiple: P is rounded up to a multiple of this, or of 16 if this is larger:
+            there are few such positions.
 
     Returns:
         positions: int32 [R, P], their columns, in order; -1 where a row has fewer. P is
             at least 1.
-        slots: RaggedTensor int32 [S, None], where in the R*P positions each one is.
+        slots: RaggedTensor int32 [S, None], the index of each one in the R*P positions.
     """
     rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
     texts = segment_ids(offsets.row_splits)

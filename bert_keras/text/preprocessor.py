@@ -1,4 +1,4 @@
-"""From strings to batches: `Preprocessor`, the same for training, prediction, export.
+"""Strings to batches: `Preprocessor`, the same for training, prediction and export.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2.
 """
@@ -29,11 +29,11 @@ class Preprocessor:
 
     Args:
         tokenizer: the WordPiece tokenizer.
-        max_length: most tokens of a text or pair, specials included.
-        truncation: how a pair is cut, see `truncate_pair`.
+        max_length: maximum tokens of a text or pair, specials included.
+        truncation: how a pair is truncated, see `truncate_pair`.
         layout: `packed` (several texts a row) or `padded` (one text a row).
-        length_multiple: row lengths are rounded up to a multiple of it, for compilers
-            that want few lengths.
+        length_multiple: row lengths are rounded up to a multiple of this, for compilers
+            that need few distinct lengths.
 
     Call: tf.string [B] or a list of strings, or a pair (tuple) of those. Returns a
     dict, see `pack_rows` and `pad_rows`.
@@ -99,7 +99,7 @@ class Preprocessor:
         return self.join_pieces(*self._pieces(texts))
 
     def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
-        """Do what `join` does, for texts already tokenized, ragged int32 [B, None]."""
+        """Do the same as `join` for tokenized texts, ragged int32 [B, None]."""
         if b is None:
             a = first_pieces(a, tf.minimum(sizes_of(a), self.max_length - 2))
         else:
@@ -107,7 +107,7 @@ class Preprocessor:
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
 
     def lengths(self, texts: Any) -> tuple[Any, Any]:
-        """Return each text's tokens, specials included, int32 [B], and if it is cut."""
+        """Return each text's tokens, specials included, int32 [B], and truncation."""
         a, b = self._pieces(texts)
         whole = sizes_of(a) + 2 if b is None else sizes_of(a) + sizes_of(b) + 3
         return tf.minimum(whole, self.max_length), whole > self.max_length
@@ -115,12 +115,12 @@ class Preprocessor:
     def _pieces(self, texts: Any) -> tuple[Any, Any]:
         several = isinstance(texts, tuple | list)
         if not several or all(isinstance(text, str | bytes) for text in texts):
-            return self.tokenizer(texts), None  # a list of strings is no pair
+            return self.tokenizer(texts), None  # a list of strings is not a pair
         first, second = texts
         return self.tokenizer(first), self.tokenizer(second)
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings but the tokenizer, as plain values."""
+        """Return all settings except the tokenizer, as plain values."""
         return {
             "max_length": self.max_length,
             "truncation": self.truncation,

@@ -1,7 +1,7 @@
 """Operations on ragged rows by positions in their flat values, in graph.
 
 `tf.ragged`'s own slices, masks, comparisons and concatenations trace hundreds of ops
-each, most of them checks; these trace about ten. Memory grows with the values alone:
+each, most of them checks; these trace about ten. Memory grows only with the values:
 `tf.repeat` and `value_rowids` take rows times the longest row.
 """
 
@@ -29,7 +29,7 @@ def segment_ids(row_splits: Any) -> Any:
 
 def rows_begun(row_splits: Any) -> Any:
     """Count the rows, except the first, that start at each value, int32 [N]."""
-    # One value more than there are, as empty rows at the end start there.
+    # One extra value, since empty rows at the end start there.
     size = tf.reshape(row_splits[-1] + 1, [1])
     starts = row_splits[1:, None]
     ones = tf.ones_like(starts[:, 0], tf.int32)

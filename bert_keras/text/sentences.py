@@ -1,10 +1,10 @@
 """Rule-based sentence splitting, and choice of sentences, in graph with core ops.
 
-A sentence ends at a line break that no small letter follows; at . ! ? … (and ؟ । ۔)
-with the quotes and brackets that close after it, where white space and no small letter
-follow; and at 。！？ everywhere. No sentence ends at the dot of a title
-("Dr. Wu"), an initial ("J. R. Smith"), a number ("3.14", "No. 5") or of the usual
-abbreviations. A text without any capital letter is split before small letters, too.
+A sentence ends at a line break unless a small letter follows; at . ! ? … (and ؟ । ۔)
+with the closing quotes and brackets after it, if white space and no small letter
+follow; and at 。！？ everywhere. A sentence does not end at the dot of a title
+("Dr. Wu"), an initial ("J. R. Smith"), a number ("3.14", "No. 5") or one of the usual
+abbreviations. A text without any capital letter is also split before small letters.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from bert_keras.text.ragged import keep, segment_ids, starts_of
 
-# Stand in for characters of the text, which keeps its length in bytes: a dot that ends
-# no sentence, and the place between two sentences. A text's own become spaces.
+# Replacements for characters of the text, which keeps its length in bytes: a dot that
+# does not end a sentence, and the boundary of two sentences. In the text they become
+# spaces.
 _DOT, _END = "\x01", "\x1e"
 _SPACE = r"[\s\x{0B}\p{Z}]"
 _OPENING = r"\"'“‘„«‹(\[{¿¡「『（【《〈"
@@ -36,12 +37,12 @@ _NUMBERED = (
     "|Sep|Sept|Oct|Nov|Dec"
 )
 _WORD_START = r"(^|[^\p{L}\p{N}])"
-# Each replacement has as many bytes as what it replaces.
+# Each replacement has as many bytes as the original.
 _PROTECTED = (
     (f"{_WORD_START}({_ABBREVIATIONS})\\.", rf"\1\2{_DOT}"),
     (f"{_WORD_START}({_NUMBERED})\\.({_SPACE}*\\p{{N}})", rf"\1\2{_DOT}\3"),
     (f"{_WORD_START}(\\p{{Lu}})\\.", rf"\1\2{_DOT}"),
-    (f"{_WORD_START}(\\p{{Lu}})\\.", rf"\1\2{_DOT}"),  # of two in a row, the second
+    (f"{_WORD_START}(\\p{{Lu}})\\.", rf"\1\2{_DOT}"),  # the second of two in a row
     (r"(^|\n)([ \t]*\p{N}{1,3})\.", rf"\1\2{_DOT}"),  # 1. 2. at the start of lines
 )
 _AT_ONCE = 256  # texts that `list_sentences` splits together
@@ -109,9 +110,9 @@ def choose_sentences(
     Args:
         scores: float32 [B, S], from 0; -1 where there is no sentence.
         texts: the sentences, ragged string [B, None]; empty ones are not chosen.
-        most: number of sentences at most; -1 stands where there are fewer.
-        trigram_blocking: whether a sentence that shares three words in a row with a
-            better one that was chosen is passed over.
+        most: maximum number of sentences; padded with -1.
+        trigram_blocking: whether to skip a sentence that shares three consecutive words
+            with a better one that was chosen.
     """
     shape = tf.shape(scores)
     trigrams = _trigrams(texts) if trigram_blocking else None
@@ -193,7 +194,7 @@ def _share(trigrams: Any, of_best: Any) -> Any:
     """Return which sentences have one of these trigrams, bool [B, S].
 
     Args:
-        trigrams: int64 [B, S, G], filled up with -1.
+        trigrams: int64 [B, S, G], padded with -1.
         of_best: int64 [B, G], those of one sentence of each document.
     """
     shape = tf.shape(trigrams)

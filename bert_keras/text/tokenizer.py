@@ -2,9 +2,9 @@
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3, and the `tokenizers` library
 0.23, whose ids it reproduces. tf-text computes the WordPiece (Song et al. 2021,
-arXiv:2012.15524) of two models of the vocabulary, `plain_model` and `word_model`.
-Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise core TensorFlow
-ops.
+arXiv:2012.15524) with two models of the vocabulary, `plain_model` and `word_model`.
+Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise only core
+TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bert_keras.text.tokenizer_files import (
     check_tokens,
 )
 
-# Text of these characters alone needs no table: tf-text itself splits it alike.
+# Text of these characters alone needs no table: tf-text itself splits it the same way.
 _PLAIN = r"[\t\n\r -~]*"
 _MOST_CHARACTERS = 1_000_000  # of a word; tf-text counts its bytes in 32 bits
 _SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
@@ -57,7 +57,7 @@ class WordPieceTokenizer(tf.Module):
         tokenize_chinese_chars: make each CJK character a word.
         special_tokens_in_text: `literal` reads `[MASK]` in a text as three words, so
             that no text can inject a special token; `parse` as the special token.
-        max_word_characters: longer words are `[UNK]`. Hugging Face has 100, Google's
+        max_word_characters: longer words are `[UNK]`. Hugging Face uses 100, Google's
             first code 200.
 
     Raises:
@@ -116,7 +116,7 @@ class WordPieceTokenizer(tf.Module):
             special_tokens=parsed,
             max_word_characters=max_word_characters,
         )
-        # As variables, so that a graph does not carry them as constants; on the CPU,
+        # As variables, so that graphs do not hold them as constants; on the CPU,
         # where the string ops and tf.data run.
         with tf.device("CPU:0"):
             self._plain_model = plain_model(
@@ -143,13 +143,13 @@ class WordPieceTokenizer(tf.Module):
         """The number of tokens."""
         return len(self.vocabulary)
 
-    @tf.autograph.experimental.do_not_convert  # tracing is ten times faster so
+    @tf.autograph.experimental.do_not_convert  # makes tracing ten times faster
     def __call__(self, texts: Any) -> tf.RaggedTensor:
         """Return the ids of `texts`, string [B] or a list of str: int32 [B, None].
 
         Bytes that are not UTF-8 are dropped.
         """
-        with tf.device("CPU:0"):  # int32 would go to and fro between CPU and GPU
+        with tf.device("CPU:0"):  # int32 would be copied between CPU and GPU
             return self._tokenize(as_strings(texts), self._plain_ids, self._ids)
 
     @tf.autograph.experimental.do_not_convert
@@ -211,10 +211,10 @@ class WordPieceTokenizer(tf.Module):
 
         Args:
             folder: holds `vocab.txt` or `tokenizer.json`, and perhaps
-                `tokenizer_config.json`. The first of tokenizer_config.json,
-                tokenizer.json and the vocabulary itself that tells whether text is
-                lower-cased decides; `notes` says which one did.
-            **changes: arguments of the class that differ from the folder.
+                `tokenizer_config.json`. Lower-casing follows the first that specifies
+                it: tokenizer_config.json, tokenizer.json, then the vocabulary itself;
+                `notes` names the source.
+            **changes: arguments of the class that override the folder.
 
         Raises:
             CheckpointError: a file is missing or broken.
@@ -303,9 +303,9 @@ class _Untracked:
         self.value = value
 
 
-# Of plain ASCII text: what tf-text splits it into by itself.
+# For plain ASCII text: the parts that tf-text itself splits it into.
 _PLAIN_TOKEN = re.compile(r"(?:##)?[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
-# Of a word: no character that the normalization drops or splits at.
+# For a word: no character that the normalization drops or splits at.
 _DROPPED = "".join(
     rf"\U{first:08x}-\U{last:08x}"
     for first, last in (*characters.DELETED, *characters.SPACES)
@@ -345,7 +345,7 @@ def word_model(
 def _replaced(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
     """Replace tokens that no text can yield, since tf-text mishandles some of them.
 
-    A token with a space makes it miss others, one with a NUL is rejected. The
+    A token with a space makes it miss others; one with a NUL is rejected. The
     replacement holds a control character, which is removed from every text.
     """
     return [
@@ -367,7 +367,7 @@ def _model(
 
 def pieces_of(model: tf.Variable, texts: Any) -> Any:
     """Return ids int32, starts and ends in bytes, each ragged [texts, None]."""
-    # Built here: a tokenizer that is kept would hold the model as a constant.
+    # Built here: a stored tokenizer would hold the model as a constant.
     tokenizer = tf_text.FastWordpieceTokenizer(
         model_buffer=tf.convert_to_tensor(model), token_out_type=tf.int32
     )

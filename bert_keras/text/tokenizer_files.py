@@ -94,7 +94,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def looks_lower_cased(vocabulary: Sequence[str]) -> bool:
-    """Return whether no token but `[CLS]`, `<S>` and the like has a capital letter.
+    """Return whether no token except `[CLS]`, `<S>` and the like has a capital letter.
 
     True for the released uncased and Chinese vocabularies, false for cased ones.
     """
@@ -105,7 +105,7 @@ def looks_lower_cased(vocabulary: Sequence[str]) -> bool:
 
 
 def vocabulary_hash(vocabulary: Iterable[str]) -> str:
-    """Return the SHA-256 of a vocab.txt of the tokens with LF line ends."""
+    """Return the SHA-256 of the tokens as a vocab.txt with LF line endings."""
     text = "".join(f"{token}\n" for token in vocabulary)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -124,10 +124,10 @@ _NORMALIZER_KEYS = {
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
-# Of TF-Hub style SavedModels: what `convert` writes, and what the hub's own have.
+# In TF-Hub style SavedModels: as `convert` writes them, and in the hub's own.
 _SAVED_MODEL = "saved_model.pb"
 _EXTRA, _ASSETS = "assets.extra", "assets"
-# Of KerasHub: its files, and the keys of its tokenizer.json.
+# In KerasHub presets: its files, and the keys of its tokenizer.json.
 _KERAS_HUB_VOCABULARY = pathlib.Path("assets", "tokenizer", "vocabulary.txt")
 _KERAS_HUB_KEYS = {
     "lowercase": "lowercase",

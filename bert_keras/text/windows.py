@@ -3,7 +3,7 @@
 In the TensorFlow graph with core ops only.
 
 Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.2; google-research/bert
-`run_squad.py` (`doc_stride`; the one window in which a token has most context).
+`run_squad.py` (`doc_stride`; the window in which a token has the most context).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Windows(NamedTuple):
         ids, segments: RaggedTensor int32 [S, None], `[CLS] question [SEP] part [SEP]`.
         text: int32 [S], the text of each window, from 0.
         first, count: int32 [S], its first context token, and how many it holds.
-        place: int32 [S], where in the window the first of them stands.
+        place: int32 [S], position of the first of them in the window.
         own_first, own_end: int32 [S], the context tokens that have more context here
-            than in any other window; each token has one such window.
+            than in any other window; each token has exactly one.
     """
 
     ids: Any
@@ -55,16 +55,16 @@ def cut_windows(
     cls_id: int,
     sep_id: int,
 ) -> Windows:
-    """Return windows that cover each context; an empty context has one window.
+    """Return windows that cover each context; an empty context gets one window.
 
     Args:
         question, context: RaggedTensor int32 [B, None], the pieces of the texts.
-        max_length: most tokens of a window, specials included.
-        stride: context tokens from the start of a window to that of the next; at most
-            half of those that a window holds, so that no answer is cut in two.
+        max_length: maximum tokens of a window, specials included.
+        stride: context tokens from the start of a window to the start of the next; at
+            most half of a window's context tokens, so that no answer is cut in two.
             (Hugging Face's `stride` is the overlap; Google's code has no such limit.)
-        max_question_tokens: longer questions are cut; also where they would take more
-            than half of the window.
+        max_question_tokens: longer questions are truncated, also if they would take
+            more than half of the window.
         cls_id, sep_id: ids of the special tokens.
 
     Raises:
@@ -80,7 +80,7 @@ def cut_windows(
     sizes = sizes_of(context)
     most = room - asked
     step = tf.minimum((most + 1) // 2, stride)
-    # After the first, a window for each step that it takes to reach the end.
+    # After the first window, one for each step needed to reach the end.
     counts = 1 + (tf.maximum(sizes - most, 0) + step - 1) // step
     numbers = tf.ragged.range(counts)
     text, number = segment_ids(numbers.row_splits), numbers.values
@@ -94,8 +94,8 @@ def cut_windows(
         cls_id=cls_id,
         sep_id=sep_id,
     )
-    # A token belongs to the window whose middle is nearest: between two windows the
-    # border is in the middle of their overlap.
+    # A token belongs to the window whose middle is nearest: the border between
+    # two windows is in the middle of their overlap.
     border = (first - 1 + first - step + most) // 2 + 1
     following = (first + most - 1 + first + step) // 2 + 1
     last = first + count == size
@@ -114,18 +114,18 @@ def cut_windows(
 def mark_windows(
     windows: Windows, starts: Any, ends: Any, targets: Any
 ) -> tuple[Any, Any]:
-    """Return the first and the last token of answers in each window.
+    """Mark the first and the last token of answers in each window.
 
     Args:
         windows: the S windows.
         starts, ends: RaggedTensor int32 [B, None], the characters of context tokens.
-        targets: int32 [B, 2], first character and end of an answer; -1 for none, -2
-            where that is unknown.
+        targets: int32 [B, 2], first character and end of an answer; -1 for no answer,
+            -2 if unknown.
 
     Returns:
         Two RaggedTensors int32 [S, None], 1 at that token. A window without the whole
-        answer has both at `[CLS]`, one of an unknown answer nowhere; so has one of an
-        answer that is dropped as a whole, such as a control character.
+        answer has both at `[CLS]`, and with an unknown answer neither; the same holds
+        for an answer that is dropped as a whole, such as a control character.
     """
     targets = tf.cast(targets, tf.int32)
     of_token = tf.gather(targets, segment_ids(ends.row_splits))

@@ -1,8 +1,8 @@
 """Fine-tuning: settings, the update step, the loop, resuming.
 
 Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
-that order; `several_runs`, `progress` and `divergence` build on them. `loop` and
-`train_step` are those of pretraining, too.
+that order; `several_runs`, `progress` and `divergence` build on them. Pretraining also
+uses `loop` and `train_step`.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ _PLACES = {
     "train_seeds": "several_runs",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # otherwise type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

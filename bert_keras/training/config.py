@@ -1,4 +1,4 @@
-"""How a model is fine-tuned: `TrainConfig`; imports nothing heavy.
+"""The settings of fine-tuning: `TrainConfig`; imports nothing heavy.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
@@ -37,9 +37,9 @@ _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _PATIENCE = 300, 3, 20, 3
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """How a model is fine-tuned; the defaults are those of the paper.
+    """The settings of fine-tuning; the defaults are those of the paper.
 
-    The paper's 3 epochs are too few for small training sets: see `chosen_epochs`.
+    The paper's 3 epochs are too few for small training sets, see `chosen_epochs`.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -78,7 +78,7 @@ class TrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="that of the task: 5e-05, for feature-tagging 0.001",
+        unset="5e-05, for feature-tagging 0.001",
     )
     warmup_share: float = option(
         0.1,
@@ -99,12 +99,12 @@ class TrainConfig:
         unset="128, for question-answering 384, for summarization 512",
     )
     truncation: str = option(
-        "longest_first", "how a pair that is too long is truncated", words=TRUNCATIONS
+        "longest_first", "how pairs that are too long are truncated", words=TRUNCATIONS
     )
     layout: str = LAYOUT.field()
     dev_share: float = option(
         0.1,
-        "share of the training rows held out as dev data if none is given",
+        "share of the training rows held out for validation if no dev data is given",
         unit="share",
         least=0,
         below=1,
@@ -115,7 +115,7 @@ class TrainConfig:
     rematerialize: bool = REMATERIALIZE.field()
     freeze_layers: int = option(
         0,
-        "number of lower blocks that are frozen, together with the embeddings, to save "
+        "number of lower blocks to freeze, together with the embeddings, to save "
         "memory; 0: none",
         unit="blocks",
         least=0,
@@ -134,8 +134,7 @@ class TrainConfig:
     on_nonfinite: str = ON_NONFINITE.field()
     restarts: int = option(
         0,
-        "number of times that a run that has learned nothing is restarted with another "
-        "seed",
+        "maximum number of times that a diverged run is restarted with another seed",
         unit="times",
         least=0,
         most=INT32,
@@ -153,7 +152,7 @@ class TrainConfig:
             )
 
     def settled(self, task: Any, rows: int) -> TrainConfig:
-        """Return the config with a number for what is `None` and can be chosen.
+        """Return the config with numbers in place of `None` where one can be derived.
 
         Args:
             task: has `learning_rate` and `compares`.
@@ -178,9 +177,9 @@ class TrainConfig:
 
 
 def chosen_epochs(rows: int, batch_size: int) -> int:
-    """Return how many epochs a set of training rows needs, by default.
+    """Return the default number of epochs for a number of training rows.
 
-    As many as make 300 updates, at least the paper's 3 and at most 20, which Mosbach et
+    Enough for 300 updates, at least the paper's 3 and at most 20, which Mosbach et
     al. 2021 (arXiv:2006.04884) recommend for small sets.
     """
     steps = math.ceil(rows / batch_size)

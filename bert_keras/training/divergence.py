@@ -1,13 +1,13 @@
 """Runs that have learned nothing: `Divergence`.
 
-On a small set of training rows some runs, of BERT-large above all, end where they
-began: the gradients vanish early, and the model gives every text the same answer. Such
-a run is known by its training loss: that of its last epoch (of one epoch alone, of its
-second half) is compared with the lowest loss that one and the same output for all rows
-can reach. For classes that is the entropy of their shares, which is the loss of a
-predictor that knows the majority and how large it is; for numbers the variance. A run
-that is not better by three parts in a thousand has diverged, unless it made so few
-updates that a good run would not be better yet.
+On small training sets some runs, especially of BERT-large, make no progress: the
+gradients vanish early, and the model gives every text the same answer. Such a run is
+detected by its training loss: the loss of its last epoch (of the second half if there
+is only one epoch) is compared with the lowest loss of a constant output for all rows.
+For classes this is the entropy of their shares, which is the loss of a predictor that
+knows only the class frequencies; for numbers it is the variance. A run that is not
+better by 0.3% has diverged, unless it made so few updates that a good run would not be
+better either.
 
 Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: fine-tuning BERT-large was
 at times unstable on small sets, so it was restarted at random; Mosbach et al. 2021
@@ -29,21 +29,21 @@ from bert_keras.data.table import Columns
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.tasks.task_model import TaskModel, is_one_vector
 
-LEAST_UPDATES = 100  # fewer do not tell a run that diverges from one at its beginning
+LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
 _MARGIN = 0.003
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")  # reductions
-# Descent ends where the loss has not fallen by this share in so many steps.
+# Descent ends if the loss has not fallen by this share in this many steps.
 _TOLERANCE, _PATIENCE, _MOST_STEPS = 1e-5, 20, 500
 
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """How a run ended that is no better than one answer for all rows.
+    """The end of a run that is not better than one answer for all rows.
 
     Args:
         loss: mean training loss at the end.
-        constant_loss: the lowest of one output for all rows.
-        updates: updates that the run made.
+        constant_loss: the lowest loss of a constant output.
+        updates: number of updates of the run.
     """
 
     loss: float
@@ -71,14 +71,14 @@ class Divergence:
 def divergence(
     model: TaskModel, train: Columns, history: Sequence[Mapping[str, Any]]
 ) -> Divergence | None:
-    """Return how a run has diverged, or may have; `None` if it has not.
+    """Return the divergence of a run, certain or possible; `None` if it is fine.
 
-    Only tasks of one output vector a row, such as classes, are looked at, and losses
-    that are means; others never count as diverged.
+    Only tasks with one output vector per row, such as classes, and losses that are
+    means are checked; other runs never count as diverged.
 
     Args:
-        model: trained.
-        train: all rows that it was trained on.
+        model: the trained model.
+        train: all its training rows.
         history: the rows of its curves.
     """
     output = model.output
@@ -101,7 +101,7 @@ def divergence(
 
 
 def _last_loss(history: Sequence[Mapping[str, Any]]) -> float:
-    """Return the mean loss of the last epoch; of the only one its second half."""
+    """Return the mean loss of the last epoch; of a single one, its second half."""
     found = [row for row in history if "loss" in row]
     if not found:  # no update was made
         return math.inf
@@ -123,12 +123,12 @@ def constant_loss(
     """Return the lowest loss of an output that is the same for all rows.
 
     Exact for cross-entropies (the entropy of the classes' weighted shares, or of each
-    label's yes and no) and squared errors (the variance); by descent for other losses.
+    binary label) and squared errors (the variance); by descent for other losses.
 
     Args:
-        loss: of a task; a mean.
-        targets: of all rows, [N, …], as the loss takes them.
-        weights: of the rows, [N], or `None`.
+        loss: the loss of a task; a mean.
+        targets: the targets of all rows, [N, …], as the loss takes them.
+        weights: the weights of the rows, [N], or `None`.
         units: size of the output.
     """
     rows = len(targets)
@@ -136,18 +136,18 @@ def constant_loss(
     lowest = _exact(loss, np.asarray(targets), shares / shares.sum())
     if lowest is None:
         return _descended(loss, targets, weights, (rows, units))
-    # Weights do not add up to the number of rows, by which most losses divide.
+    # The sum of the weights is not the number of rows, by which most losses divide.
     by_weights = loss.reduction == "mean_with_sample_weight"
     return lowest if by_weights else lowest * float(shares.mean())
 
 
 def _exact(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
-    """Return the lowest weighted mean in closed form, `None` where none is known.
+    """Return the lowest weighted mean in closed form, `None` if no form is known.
 
     Args:
-        loss: of a task.
+        loss: the loss of a task.
         targets: [N, …].
-        shares: of the rows in the mean, [N].
+        shares: shares of the rows in the mean, [N].
     """
     kind, means = type(loss), keras.losses
     if getattr(loss, "label_smoothing", 0) or getattr(loss, "ignore_class", None):
@@ -174,10 +174,10 @@ def _entropy(shares: np.ndarray) -> float:
 
 
 def _descended(loss: Any, targets: Any, weights: Any, shape: tuple[int, int]) -> float:
-    """Return the lowest loss that descent on the output finds; losses are convex in it.
+    """Return the minimum that gradient descent on the output finds; losses are convex.
 
-    Barzilai and Borwein's step sizes (1988): each follows from how the gradient has
-    changed over the last step. A step to a loss above the last ten is made shorter.
+    Barzilai and Borwein's step sizes (1988): each follows from the change of the
+    gradient over the last step. A step to a loss above the last ten is shortened.
     """
 
     @tf.function(autograph=False)
@@ -198,7 +198,7 @@ def _descended(loss: Any, targets: Any, weights: Any, shape: tuple[int, int]) ->
     losses, rate = [found], 1.0
     while len(losses) < _MOST_STEPS and rate > 1e-12:
         found, new = at(value - rate * slope)
-        if not found <= max(losses[-10:]):  # nor where it is no number
+        if not found <= max(losses[-10:]):  # also if it is NaN
             rate /= 4
             continue
         step, change = -rate * slope, new - slope
@@ -212,7 +212,7 @@ def _descended(loss: Any, targets: Any, weights: Any, shape: tuple[int, int]) ->
 
 
 def _starts(targets: np.ndarray, shape: tuple[int, int]) -> list[np.ndarray]:
-    """Return outputs [C] to begin from: 0, and what is the best of common losses."""
+    """Return outputs [C] to start from: 0, and the minima of common losses."""
     rows, units = shape
     starts = [np.zeros(units)]
     if targets.ndim == 1 and targets.dtype.kind in "iu" and targets.max() < units:

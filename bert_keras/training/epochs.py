@@ -1,4 +1,4 @@
-"""Fine-tuning epoch by epoch, of which the best one is kept: `FineTuningLoop`.
+"""Fine-tuning epoch by epoch, keeping the best epoch: `FineTuningLoop`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
@@ -46,26 +46,26 @@ from bert_keras.training.updates import (
     updates,
 )
 
-BEST = "best"  # the model folder of the best epoch, in that of the run
+BEST = "best"  # the model folder of the best epoch, inside the run folder
 _PROGRESS = "progress.json"
 
 
-# A dev loss improves that falls by this share of the first epoch's.
+# The dev loss must fall by this share of the first epoch's loss to count as improved.
 _LEAST_FALL = 0.01
 
 
 @dataclasses.dataclass
 class BestEpoch:
-    """The epoch with the highest score on dev; of equal ones that of the lowest loss.
+    """The epoch with the highest score on dev; among equal scores, the lowest loss.
 
-    Where the losses are equal, too, the later epoch is the better one.
+    If the losses are also equal, the later epoch is better.
 
     Args:
-        epoch: its number, from 1; 0 before there is one.
-        value: its score, the one that the task names; NaN is below any number.
+        epoch: its number, from 1; 0 before the first epoch is scored.
+        value: its best score as defined by the task; NaN is below any number.
         loss: its mean loss on dev; NaN is above any number.
-        scores: all its scores; `None` where another process has computed them.
-        answers: what the scores were taken of; `None` likewise.
+        scores: all its scores; `None` if another process computed them.
+        answers: the answers that were scored; `None` likewise.
     """
 
     epoch: int = 0
@@ -76,12 +76,12 @@ class BestEpoch:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What epochs, and runs, are compared by: the higher, the better."""
+        """The key that compares epochs and runs; higher is better."""
         return rank_of(self.value, self.loss)
 
 
 def rank_of(value: float, loss: float) -> tuple[float, float]:
-    """Return what a score and a loss on dev are compared by: the higher, the better."""
+    """Return the key that compares pairs of dev score and loss; higher is better."""
     return (
         -math.inf if math.isnan(value) else value,
         -math.inf if math.isnan(loss) else -loss,
@@ -89,12 +89,12 @@ def rank_of(value: float, loss: float) -> tuple[float, float]:
 
 
 class DevCurve:
-    """Follows score and loss on dev from epoch to epoch.
+    """Tracks score and loss on dev from epoch to epoch.
 
     Attributes:
         best: the best epoch so far.
-        stalled: epochs since dev has last improved: since its score was the highest, or
-            its loss was lower by a hundredth of the first epoch's.
+        stalled: number of epochs since dev last improved: since a new highest score, or
+            a loss that was lower by a hundredth of the first epoch's.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class DevCurve:
         scores: dict[str, Any] | None = None,
         answers: dict[str, np.ndarray] | None = None,
     ) -> bool:
-        """Add an epoch, as `BestEpoch` has it; say whether it is the best so far."""
+        """Add an epoch, as in `BestEpoch`; return whether it is the best so far."""
         found = BestEpoch(epoch, value, loss, scores, answers)
         is_higher = self.best.epoch == 0 or found.rank[0] > self.best.rank[0]
         if falls := loss < self._lowest - self._least_fall:
@@ -132,22 +132,22 @@ class DevCurve:
 class FineTuningLoop(TrainingLoop):
     """Trains a task's model; saves and scores it after each epoch, and keeps the best.
 
-    Of several workers the chief alone scores.
+    With several workers, only the chief scores.
 
     Args:
-        model: made in the scope of the strategy, with its weights of the start; those
-            of a checkpoint take their place.
+        model: created in the scope of the strategy, with its initial weights; those of
+            a checkpoint replace them.
         train: rows to train on.
         dev: rows to score.
-        run: the folder of the run; of a worker that does not write, a `SilentRun`.
-        config: how to train, settled.
+        run: the run folder; a `SilentRun` for a worker that does not write.
+        config: the settings, see `TrainConfig.settled`.
         devices: where to compute.
-        stop: tells when the run is to end.
-        final_rows: rows that are scored when training is over.
+        stop: signals that the run must end.
+        final_rows: number of rows that are scored after training.
 
     Attributes:
         best: the best epoch so far.
-        ending: what a person should know of how training ended, in one line, or empty.
+        ending: a one-line message about the end of training, or empty.
 
     Raises:
         CheckpointError: the last checkpoint of the run is broken.
@@ -169,8 +169,8 @@ class FineTuningLoop(TrainingLoop):
         self.rows = training_rows(model, train, config, fixed=fixed)
         with devices.strategy.scope():
             optimizer = new_optimizer(config, steps=self.rows.steps)
-            # Else TensorFlow makes its variables while it traces the step, and then has
-            # to trace the step a second time.
+            # Otherwise TensorFlow creates its variables while it traces the step, and
+            # has to trace the step a second time.
             optimizer.build(model.trainable_variables)
             self._metrics = own_metrics(model)
         super().__init__(
@@ -184,9 +184,9 @@ class FineTuningLoop(TrainingLoop):
         )
         self.dev = dev
         self._state = TrainingState(model, optimizer, weights=model.weights)
-        # What texts need has no place on a TPU: there, a copy on the host is scored.
+        # Text ops do not run on a TPU: there, a copy on the host is scored.
         self._scored = _plain_copy(model) if fixed else model
-        self._predictor = Predictor(self._scored)
+        self._predictor = Predictor(self._scored, freeze=False)
         self._held_out_loss: HeldOutLoss | None = None
         self.ending = ""
         self.progress: TrainingProgress = TrainingProgress(
@@ -237,7 +237,7 @@ class FineTuningLoop(TrainingLoop):
         return step % self.rows.steps_per_epoch == 0
 
     def saves_at(self, step: int) -> bool:
-        # Before an epoch is scored, so that it can be scored again.
+        # Before an epoch is scored, so that scoring can be repeated.
         return self.scores_at(step) or super().saves_at(step)
 
     def checkpoint(self) -> WriteCheckpoint:
@@ -260,12 +260,12 @@ class FineTuningLoop(TrainingLoop):
             raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
 
     def best_model(self) -> TaskModel:
-        """Return the model of the best epoch, scored: of plain weights on one device.
+        """Return the model of the best epoch, with plain weights on one device.
 
-        All workers have it.
+        All workers get it.
 
         Raises:
-            CheckpointError: that epoch's folder is broken.
+            CheckpointError: the folder of that epoch is broken.
         """
         self.run.wait()
         model, is_last = self.model, self.best.epoch == self.epoch
@@ -277,7 +277,7 @@ class FineTuningLoop(TrainingLoop):
             take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None:
             with self.progress.scoring("dev", len(self.dev)) as bar:
-                answers = Predictor(model).answers(self.dev, seen=bar.add)
+                answers = Predictor(model, freeze=False).answers(self.dev, seen=bar.add)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
         return model
@@ -288,13 +288,13 @@ class FineTuningLoop(TrainingLoop):
                 self._score_dev()
         if not self.config.patience:
             return False
-        # While the rate still rises, or has only begun to fall, dev may stand still.
+        # While the learning rate rises or has just started to fall, dev may stall.
         may_end = 2 * self.epoch >= self.rows.epochs
-        stalled = self._curve.stalled >= self.config.patience  # the chief's counts
+        stalled = self._curve.stalled >= self.config.patience  # the chief decides
         return bool(self.devices.agree(int(may_end and stalled)))
 
     def _score_dev(self) -> None:
-        """Score dev; keep the model if it is the best so far."""
+        """Score dev, and keep the model if it is the best so far."""
         task = self.model.task
         if self._scored is not self.model:
             found = plain_weights(self.model)
@@ -321,7 +321,7 @@ class FineTuningLoop(TrainingLoop):
         return self._held_out_loss()
 
     def _end(self, is_early: bool) -> None:
-        """Say how training ended, where that is worth a line."""
+        """Set `ending` if the end of training is worth a message."""
         self.progress.end_training()
         if not self.devices.is_chief:
             return
@@ -340,7 +340,7 @@ class FineTuningLoop(TrainingLoop):
 
 
 def _plain_copy(model: TaskModel) -> TaskModel:
-    """Return a model of the same form, without LoRA, made outside of any strategy."""
+    """Return a model of the same architecture, without LoRA, outside any strategy."""
     with undrawn():
         encoder = BertEncoder.from_config(model.backbone.get_config())
     return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

@@ -1,4 +1,4 @@
-"""Fine-tune a task on an encoder, and score it: `train` and `evaluate`.
+"""Fine-tune a task on an encoder and score it: `train` and `evaluate`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
@@ -66,11 +66,11 @@ def task_and_data(
 ) -> tuple[Task, dict[str, Columns]]:
     """Return the task and the rows of a run by name: `train`, `dev` and the tests.
 
-    The arguments are those of `train`; `tell` says what is set aside.
+    The arguments are those of `train`; `tell` reports the validation split.
 
     Raises:
-        ConfigError: there is no such task; an argument is no data.
-        DataError: data cannot be read, or has bad rows.
+        ConfigError: the task does not exist, or an argument is not data.
+        DataError: data cannot be read, or has invalid rows.
     """
     reader = task = find_task(task) if isinstance(task, str) else task
 
@@ -95,7 +95,7 @@ def task_and_data(
                 error.args = (f"{error}; {note}",)
             raise
     for each in data.values():
-        task.targets(each)  # bad labels are found before anything is trained
+        task.targets(each)  # find invalid labels before training starts
     return task, data
 
 
@@ -107,10 +107,10 @@ def labelled_rows(
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
 ) -> Columns:
-    """Return the rows of what `as_columns` takes, as a task reads them.
+    """Return the rows of data that `as_columns` accepts, as a task reads them.
 
     Args:
-        task: its roles and default columns count.
+        task: defines the roles and default columns.
         data: `Columns` are returned as they are.
         name: the argument, for errors.
         columns: role to the name of its column.
@@ -123,7 +123,7 @@ def labelled_rows(
 
 
 def _named_tests(test: Any) -> dict[str, Any]:
-    """Return the test sets by name; a single one is called `test`."""
+    """Return the test sets by name; a single one is named `test`."""
     if test is None:
         return {}
     several = isinstance(test, Mapping) and all(
@@ -146,13 +146,13 @@ def with_dev(
     *,
     tell: Callable[[str], object] = say,
 ) -> tuple[Columns, Columns]:
-    """Return training and dev rows; some of the former are set aside.
+    """Return training and dev rows; the dev rows are split off from the former.
 
     Args:
         train: N rows.
-        kinds: of each row what training must see, such as its class.
-        config: how many rows, and the seed.
-        tell: says how many there are.
+        kinds: for each row a value that must occur in training, such as its class.
+        config: the share of dev rows and the seed.
+        tell: reports the number of rows.
     """
     count = max(1, round(len(train) * config.dev_share))
     aside = rows_aside(kinds, count, config.seed) if count < len(train) else []
@@ -171,7 +171,7 @@ def with_dev(
     return train.take(kept), train.take(aside)
 
 
-RESTART = 1000  # what a restart adds to the seed; `seeds` count in ones
+RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
 
 
 def train(
@@ -192,44 +192,44 @@ def train(
 ) -> TrainResult:
     """Fine-tune a task on labelled rows and write a model folder.
 
-    The folder is written at the end; what stood there stands until then. Until then,
-    too, a hidden folder beside it, `.NAME.run`, keeps checkpoints and, in `best`, the
-    model of the best epoch. The same call resumes an interrupted run, and ends with the
-    same weights.
+    The folder is written at the end; an old model stays there until then. During the
+    run, a hidden folder next to it, `.NAME.run`, holds the checkpoints and, in `best`,
+    the model of the best epoch. The same call resumes an interrupted run and ends with
+    the same weights.
 
-    On several replicas (`config.strategy`) the result is that of one device, but for
-    rounding and for which units drop. Of several processes each makes this call, with
+    On several replicas (`config.strategy`) the result is that of one device, except for
+    rounding and the dropout masks. With several processes, each makes this call with
     the same rows; the first one writes, and all return. If one ends early, so do the
-    others: see `Devices.together`.
+    others, see `Devices.together`.
 
     Args:
-        task: the name or the class of the task, which learns its classes from the rows,
+        task: the name or the class of a task, whose settings then follow from the rows,
             or a task.
         encoder: folder, checkpoint or hub name of the pretrained encoder.
         train: the training rows: a path, a DataFrame, an Arrow table, a dict of lists,
             a list of dicts, a `datasets.Dataset`, a finite `tf.data.Dataset`, or
             `Columns`; see `as_columns`.
-        output: the model folder; a model that stood there is replaced.
-        dev: rows that choose the best epoch; else some training rows are set aside, but
-            none that is the last of its class.
-        test: rows that are scored once at the end; or several sets by name, such as
+        output: the model folder; an existing model is replaced.
+        dev: rows that select the best epoch; by default, some training rows are held
+            out, but never the last row of a class.
+        test: rows that are scored once at the end, or several sets by name, such as
             `matched` and `mismatched`.
-        columns: role, such as `text` or `label`, to the name of its column, where that
-            is not the default; for a file without header its number from 0.
-        header: of files: `auto`, `yes` or `no`, see `read_columns`.
-        config: how to train.
-        task_settings: settings of the task that the data does not tell.
+        columns: role, such as `text` or `label`, to the name of its column if that is
+            not the default; for a file without a header, its number from 0.
+        header: for files: `auto`, `yes` or `no`, see `read_columns`.
+        config: the settings of the training.
+        task_settings: settings of the task that do not follow from the data.
         command: the command line, for the report.
         resume: `auto` resumes an unfinished run; `never` deletes it.
-        devices: what `find_strategy` gave, for several calls in one process; `None`
+        devices: the result of `find_strategy`, for several calls in one process; `None`
             finds those of the config.
 
     Raises:
-        BertKerasError: something given is wrong; nothing was written.
-        ConfigError: an unfinished run of other settings or rows stands there; the
-            strategy's devices are not there.
+        BertKerasError: an argument is wrong; nothing was written.
+        ConfigError: there is an unfinished run with other settings or rows, or the
+            devices of the strategy are not available.
         TrainingError: a loss is not finite.
-        RunStopped: SIGTERM or SIGINT has come; what was done is saved.
+        RunStopped: SIGTERM or SIGINT was received; the run is saved.
         WorkerLostError: another worker has ended.
     """
     config = config or TrainConfig()
@@ -273,13 +273,13 @@ def train(
             attempt += 1
         if devices.is_chief:
             _discard_runs(output, told_settings(task, encoder, config, data))
-        devices.agree(0)  # all are done
+        devices.agree(0)  # every row is scored
     return result
 
 
 @dataclasses.dataclass(frozen=True)
 class _Training:
-    """What all runs of a call have in common, those that begin again included."""
+    """The state that all runs of a call share, including restarts."""
 
     task: Task
     encoder: str | os.PathLike[str]
@@ -292,10 +292,10 @@ class _Training:
     tell: Callable[[str], object]
 
     def run(self, attempt: int) -> TrainResult | None:
-        """Train a model and write its folder; `None` if it has to be restarted.
+        """Train a model and write its folder; return `None` if it must be restarted.
 
         Args:
-            attempt: number of the run, from 0; each has another seed.
+            attempt: number of the run, from 0; each has a different seed.
         """
         seed = self.config.seed + RESTART * attempt
         config = dataclasses.replace(self.config, seed=seed)
@@ -339,12 +339,12 @@ class _Training:
             failed = divergence(model, data["train"], loop.history)
             if failed:
                 self.tell(str(failed))
-            # Only the chief knows all losses of a run that went on.
+            # Only the chief knows all losses of a resumed run.
             is_failed = failed is not None and failed.is_certain
             if devices.agree(int(is_failed and attempt < config.restarts)):
                 stop.is_due()
                 stop.leave()
-                self.tell(f"starting again with seed {seed + RESTART}")
+                self.tell(f"restarting with seed {seed + RESTART}")
                 return None
             with stop.at_once():
                 result = finish_run(
@@ -356,7 +356,7 @@ class _Training:
 
 
 def _chosen(config: TrainConfig, rows: int) -> str:
-    """Return the line about the number of epochs that was chosen."""
+    """Return the message about the chosen number of epochs."""
     steps = math.ceil(rows / cast(int, config.batch_size))
     until = f", fewer if dev does not improve for {config.patience}"
     return (
@@ -375,18 +375,18 @@ def _run_folder(
 
 
 def _silent(line: str) -> None:
-    """Say nothing: another worker says it."""
+    """Print nothing: another worker prints it."""
 
 
 def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:
-    """Return the folder of a run, or of one that begins again."""
+    """Return the folder of a run or of a restart."""
     return run_path(output, f"run-{attempt}" if attempt else "run")
 
 
 def _discard_runs(output: str | os.PathLike[str], told: Mapping[str, Any]) -> None:
-    """Take away the runs of this call that began again, or that it began again after.
+    """Remove the runs of this call, including its restarts.
 
-    Those, too, that the same call with more restarts has left.
+    Also removes those that the same call with more restarts has left.
 
     Args:
         output: the model folder.
@@ -400,11 +400,11 @@ def _discard_runs(output: str | os.PathLike[str], told: Mapping[str, Any]) -> No
 
 
 def _check_process() -> None:
-    """Raise unless Keras runs on TensorFlow, where text handling and `TrainStep` do."""
+    """Raise unless Keras runs on TensorFlow, as text handling and `TrainStep` need."""
     if keras.config.backend() != "tensorflow":
         raise ConfigError(
             "`train` needs KERAS_BACKEND=tensorflow; received "
-            f"{keras.config.backend()}: there, `fit` a model on batches of your own"
+            f"{keras.config.backend()}: there, `fit` a model on your own batches"
         )
     if tf.distribute.has_strategy():
         raise ConfigError(
@@ -414,7 +414,7 @@ def _check_process() -> None:
 
 
 def _check_accumulation(task: Task, config: TrainConfig) -> None:
-    """Raise unless the parts of a batch have the loss of the whole."""
+    """Raise if the loss of a batch is not the sum of the losses of its parts."""
     if config.accumulation > 1 and task.compares:
         raise ConfigError(
             f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
@@ -429,19 +429,21 @@ def evaluate(
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
     batch_size: int = 32,
+    max_batch_tokens: int | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a model on labelled rows.
 
     Args:
-        predictor: of the model.
-        data: the rows, as of `train`.
-        columns: role to the name of its column, as of `train`.
-        header: of a file, as of `train`.
-        batch_size: texts computed at once.
+        predictor: the predictor of the model.
+        data: the rows, as in `train`.
+        columns: role to the name of its column, as in `train`.
+        header: header of a file, as in `train`.
+        batch_size, max_batch_tokens: most texts and tokens computed at once, as in
+            `Predictor.predict`.
 
     Raises:
-        ConfigError: `data` is no data.
-        DataError: a label is unknown to the model; all bad lines are counted.
+        ConfigError: `data` is not data.
+        DataError: a label is unknown to the model; all invalid lines are counted.
     """
     if not isinstance(predictor, Predictor):
         raise ConfigError(
@@ -450,6 +452,8 @@ def evaluate(
     task = predictor.model.task
     rows = labelled_rows(task, data, columns=columns, header=header)
     task.targets(rows)  # before the model runs
-    answers = predictor.answers(rows, batch_size=batch_size)
+    answers = predictor.answers(
+        rows, batch_size=batch_size, max_batch_tokens=max_batch_tokens
+    )
     more = task.further_scores(predictor.model, rows, batch_size)
     return {**task.score(rows, answers), **more}

@@ -1,11 +1,11 @@
-"""The loop under fine-tuning and pretraining, and what it resumes from: `TrainingLoop`.
+"""The loop of fine-tuning and pretraining, and its checkpoints: `TrainingLoop`.
 
-What training needs beside the weights to resume exactly is `TrainingState`: optimizer
+`TrainingState` is the state besides the weights that an exact resume needs: optimizer
 variables (moments, step, loss scale) and the model's other variables (the states of
-dropout's seeds) as one safetensors file, in the order that Keras gives them.
+dropout's seeds), as one safetensors file in the order of Keras.
 
 A checkpoint is written before the model is scored. A run that is interrupted while it
-scores, scores again when it resumes; all else is in checkpoint and curves.
+scores repeats the scoring when it resumes; everything else is in checkpoint and curves.
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ class Config(Protocol):
 
 
 class Reports(Protocol):
-    """What counts the updates, shows them, and makes rows of the curves."""
+    """Counts and displays the updates, and creates the rows of the curves."""
 
     def end_row(self) -> Row | None:
-        """Return the row of the updates since the last one, if there are any."""
+        """Return the row of the updates since the last row, if there are any."""
 
     def close(self) -> None:
-        """Stop the clock, and take the bar off the terminal."""
+        """Stop the clock and remove the progress bar."""
 
     def resume(self) -> None:
-        """Start the clock again."""
+        """Restart the clock."""
 
 
 class UpdatePlace(Protocol):
-    """Where in the data an update stands, in words; `str` gives a line."""
+    """The position of an update in the data; `str` describes it in one line."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known at once, fit for JSON."""
+        """Return the facts that need no file access, as JSON values."""
 
     def rows(self) -> dict[str, Any]:
-        """Return what names the rows or records, which may take reading files."""
+        """Return the names of the rows or records, which may require reading files."""
 
 
 class TrainingState:
-    """The variables that belong to a run, beside the model's weights.
+    """The variables of a run besides the model's weights.
 
     Args:
-        model: its variables that are no weights are those of dropout's seeds.
+        model: its variables that are not weights are the states of dropout's seeds.
         optimizer: built.
-        weights: weights of the model that are to be kept here as well.
+        weights: weights of the model that are also kept here.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TrainingState:
         }
 
     def copy(self) -> dict[str, np.ndarray]:
-        """Return the values as they are now."""
+        """Return copies of the current values."""
         return {
             name: np.array(keras.ops.convert_to_numpy(variable))
             for name, variable in self._variables.items()
@@ -105,7 +105,7 @@ class TrainingState:
         """Set the variables from a checkpoint.
 
         Raises:
-            CheckpointError: the file is missing, broken or of another run.
+            CheckpointError: the file is missing, broken or from another run.
         """
         path = folder / FILE
         with opened(path) as file:
@@ -125,39 +125,39 @@ class TrainingState:
 
 
 def write_state(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write what `TrainingState.copy` gave into a checkpoint's folder.
+    """Write the values of `TrainingState.copy` into the folder of a checkpoint.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: writing fails.
     """
-    (folder / FILE).write_bytes(save(arrays))  # `save_file` hides what the disk says
+    (folder / FILE).write_bytes(save(arrays))  # `save_file` hides the system's error
 
 
 def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:
-    """Return names that do not follow from what else was made in the process."""
+    """Return names that do not depend on other objects of the process."""
     return {f"{scope}/{n:05d}": variable for n, variable in enumerate(variables)}
 
 
 class TrainingLoop(abc.ABC):
-    """Makes the updates of a run from its last checkpoint on; saves and scores.
+    """Makes the updates of a run, starting at its last checkpoint; saves and scores.
 
-    A subclass has the objective and the source of batches: it makes its model,
-    optimizer and progress, and calls `restore` before it trains. Of several workers the
-    chief alone reads and writes.
+    A subclass defines the objective and the source of batches: it creates its model,
+    optimizer and progress, and calls `restore` before it trains. With several workers,
+    only the chief reads and writes.
 
     Args:
-        model: made in the scope of the strategy.
+        model: created in the scope of the strategy.
         optimizer: built.
-        run: the folder of the run; of a worker that does not write, a `SilentRun`.
-        config: how often to save, and what to do at a loss that is not finite.
-        steps: updates of the whole run.
+        run: the run folder; a `SilentRun` for a worker that does not write.
+        config: how often to save, and what to do if a loss is not finite.
+        steps: number of updates of the whole run.
         devices: where to compute.
-        stop: tells when the run is to end.
+        stop: signals that the run must end.
 
     Attributes:
-        step: updates that are made.
+        step: number of updates made.
         history: rows of the curves.
-        skipped: where updates were skipped, a line each.
+        skipped: the positions of skipped updates, one line each.
     """
 
     progress: Reports
@@ -184,50 +184,50 @@ class TrainingLoop(abc.ABC):
         self.history: list[Row] = []
         self.skipped: list[str] = []
 
-    # What fine-tuning and pretraining differ in.
+    # Methods that differ between fine-tuning and pretraining.
 
     @abc.abstractmethod
     def updates(self) -> Iterator[Row | None]:
-        """Make the updates that are left; yield after each a row, if one is due."""
+        """Make the remaining updates; after each, yield a row of the curves if due."""
 
     @abc.abstractmethod
     def place_of(self, step: int) -> UpdatePlace:
-        """Return where an update stands, by its number from 1."""
+        """Return the position of an update, by its number from 1."""
 
     @abc.abstractmethod
     def scores_at(self, step: int) -> bool:
-        """Return whether the model is scored after so many updates."""
+        """Return whether the model is scored after this number of updates."""
 
     @abc.abstractmethod
     def score(self) -> bool:
         """Score the model; return on all workers whether training is over."""
 
     def saves_at(self, step: int) -> bool:
-        """Return whether a checkpoint is written after so many updates."""
+        """Return whether a checkpoint is written after this number of updates."""
         return step == self.steps or step % self.config.save_every == 0
 
     @abc.abstractmethod
     def checkpoint(self) -> WriteCheckpoint:
-        """Return what writes the values as they are now into a folder."""
+        """Return a function that writes the current values into a folder."""
 
     @abc.abstractmethod
     def read(self, folder: Path) -> None:
         """Set all values from a checkpoint.
 
         Raises:
-            CheckpointError: it is broken, or of another run.
+            CheckpointError: it is broken, or from another run.
         """
 
-    # What they share.
+    # Methods that they share.
 
     def train(self) -> bool:
-        """Make all updates that are left; return whether training ended early.
+        """Make all remaining updates; return whether training ended early.
 
         Raises:
-            TrainingError: a loss or gradient is not finite, and that is to stop a run.
+            TrainingError: a loss or gradient is not finite, and `on_nonfinite` is stop.
             DataError: a file of the data is broken.
-            CheckpointError: the disk refuses.
-            RunStopped: the run was asked to end; it is saved.
+            CheckpointError: writing fails.
+            RunStopped: a stop was requested; the run is saved.
         """
         with contextlib.closing(self.progress):
             is_over = self.step > 0 and self.scores_at(self.step) and self.score()
@@ -242,7 +242,7 @@ class TrainingLoop(abc.ABC):
         return is_over
 
     def restore(self) -> None:
-        """Resume from the last checkpoint; the other workers get what the chief has.
+        """Resume from the last checkpoint; the other workers get the chief's values.
 
         Raises:
             CheckpointError: the checkpoint is broken.
@@ -263,7 +263,7 @@ class TrainingLoop(abc.ABC):
         self.history = self.run.rows(self.step, is_kept)
 
     def add_row(self, row: Row | None) -> None:
-        """Add a row to the curves, if there is one."""
+        """Add a row to the curves, unless it is `None`."""
         if row is not None:
             self.history.append(row)
             self.run.add_row(row)
@@ -274,14 +274,14 @@ class TrainingLoop(abc.ABC):
             say(line)
 
     def skip_or_stop(self, step: int, loss: float) -> None:
-        """Note an update that was not made; raise where that is to stop the run.
+        """Record a skipped update, or raise if it must stop the run.
 
         Args:
             step: its number, from 1.
-            loss: its loss; finite where its gradients are not.
+            loss: its loss; finite if only its gradients are not.
 
         Raises:
-            TrainingError: names the place; a file in the run's folder has the rows.
+            TrainingError: names the position; a file in the run folder lists the rows.
         """
         place = self.place_of(step)
         where = f"{not_finite(loss)} in {place}"
@@ -289,33 +289,33 @@ class TrainingLoop(abc.ABC):
             self.tell(f"{where}: update skipped")
             self.skipped.append(where)
             return
-        # What is known at once first: to find the rows, files may be read.
+        # First the known facts: finding the rows may require reading files.
         note = {"loss": str(loss), **place.facts()}
         self.run.add_note(NONFINITE, note)
         if self.devices.is_chief:
             self.run.add_note(NONFINITE, {**note, **place.rows()})
         raise TrainingError(
-            f"{where}: look at its rows ({self.run.path / NONFINITE}), take a smaller "
+            f"{where}: check its rows ({self.run.path / NONFINITE}), use a smaller "
             "--learning-rate, or --on-nonfinite skip"
         )
 
     def _wait_for_chief(self) -> None:
-        """Return on all workers when the chief has written its checkpoint.
+        """Return on all workers after the chief has written its checkpoint.
 
-        A scheduler that sees one worker end may kill the others.
+        If one worker ended earlier, a scheduler might kill the others.
         """
         self.run.wait()
         self.devices.agree(0)
 
     def _save_and_score(self) -> bool:
-        """Do what is due after an update; return whether training is over."""
+        """Save and score if due after an update; return whether training is over."""
         scores = self.scores_at(self.step)
         stops = self.stop.is_due()
         saves = stops or self.saves_at(self.step)
         if not saves and not scores:
             return False
-        # A row ends here, so that curves continue as if a run had not been interrupted;
-        # and what is saved has had a finite loss.
+        # A row ends here, so that the curves of a resumed run are those of an
+        # uninterrupted one, and so that saved weights have had a finite loss.
         self.add_row(self.progress.end_row())
         self.progress.close()
         if saves and self.devices.is_chief:

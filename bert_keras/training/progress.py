@@ -1,4 +1,4 @@
-"""What fine-tuning counts and shows while it runs: `TrainingProgress`."""
+"""Progress and curves of fine-tuning: `TrainingProgress`."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from bert_keras.training.rows import TrainingRows
 from bert_keras.training.updates import Update
 
 _ROWS_AN_EPOCH = 20
-# What scoring a row costs of training on one, until it is measured: there are no
-# gradients.
+# Cost of scoring a row relative to training on it, until it is measured: scoring
+# computes no gradients.
 _SCORING_COST = 1 / 3
 
 
 class TrainingProgress:
-    """Counts updates and scored rows: rows of the curves, and the time left.
+    """Counts updates and scored rows, for the curves and the remaining time.
 
-    The time left includes scoring, at the speed of the last time.
+    The remaining time includes scoring, at the speed of the previous scoring.
 
     Args:
-        rows: the rows that are trained on.
-        start: updates that were made before.
-        metrics: their means stand in each row of the curves; reset after it.
+        rows: the training rows.
+        start: number of updates made before.
+        metrics: each row of the curves has their means; then they are reset.
         tensorboard: folder for curves, or `None`.
         is_shown: whether progress is reported.
-        dev_rows: rows that are scored after each epoch.
-        final_rows: rows that are scored when training is over.
+        dev_rows: number of rows that are scored after each epoch.
+        final_rows: number of rows that are scored after training.
         may_end_early: whether training may stop before its last epoch.
 
     Attributes:
-        real_tokens, places: real tokens of this epoch, and the places of its rows.
+        real_tokens, places: real tokens and token positions of this epoch's rows.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TrainingProgress:
         return self.real_tokens / max(self.places, 1)
 
     def add(self, update: Update) -> dict[str, Any] | None:
-        """Count an update; returns a row of the curves where one is due."""
+        """Count an update; return a row of the curves if one is due."""
         if self.step % self.rows.steps_per_epoch == 0:
             self.real_tokens = self.places = 0
         self._seen += self.rows.size(self.step)
@@ -122,7 +122,7 @@ class TrainingProgress:
         return self.end_row() if batch % every == 0 or batch == steps else None
 
     def end_row(self) -> dict[str, Any] | None:
-        """Return the row of the updates since the last one, if any was made."""
+        """Return the row of the updates since the last row, if any was made."""
         found = {metric.name: float(metric.result()) for metric in self.metrics}
         for metric in self.metrics:
             metric.reset_state()
@@ -152,8 +152,8 @@ class TrainingProgress:
         """Return the progress of scoring a data set, whose `add` takes numbers of rows.
 
         Args:
-            name: of the data set.
-            rows: how many it has.
+            name: name of the data set.
+            rows: its number of rows.
         """
         self.close()
         if name != "dev":
@@ -172,16 +172,16 @@ class TrainingProgress:
         return self._scored
 
     def end_training(self) -> None:
-        """Note that no more updates are made, so that only scoring is left."""
+        """Note that training is over, so that only scoring remains."""
         self.close()
         self._bar.total = self._bar.done
 
     def resume(self) -> None:
-        """Start the clock of training again."""
+        """Restart the clock of training."""
         self._bar.resume()
 
     def close(self) -> None:
-        """Stop the clock of training, and take its bar off the terminal."""
+        """Stop the clock of training and remove its progress bar."""
         self._bar.close()
 
     @property
@@ -189,11 +189,11 @@ class TrainingProgress:
         return self._bar.done == self._bar.total
 
     def _training_seconds(self) -> float:
-        """Return the seconds that the updates to come will take."""
+        """Return the estimated seconds of the remaining updates."""
         return ((self._bar.total or 0) - self._bar.done) * self._bar.unit_seconds
 
     def _scoring_seconds(self, epochs: int) -> float:
-        """Return the seconds of all scoring to come, after so many epochs' of dev."""
+        """Return the estimated seconds of the remaining scoring."""
         row = self._row_seconds
         if self._scored is not None:
             row = self._scored.unit_seconds or row
@@ -208,7 +208,7 @@ class TrainingProgress:
         self._bar.resume()
 
     def _fields(self) -> list[str]:
-        """Return what is shown of this epoch's updates in this process."""
+        """Return the displayed fields of this epoch's updates in this process."""
         seconds = max(self._bar.seconds - self._epoch_start, 1e-9)
         loss = float(np.mean(self._epoch_losses)) if self._epoch_losses else np.nan
         epoch = (self.step - 1) // self.rows.steps_per_epoch + 1
@@ -234,7 +234,7 @@ class TrainingProgress:
 
 
 def check_tensorboard(curves: str | None, output: Path) -> None:
-    """Raise unless curves can be written, and stay when the model is replaced."""
+    """Raise unless curves can be written and survive replacement of the model."""
     if curves is None:
         return
     if importlib.util.find_spec("tensorboard") is None:

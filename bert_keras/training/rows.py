@@ -1,8 +1,8 @@
-"""The rows of a fine-tuning run in the order that it takes them: `TrainingRows`.
+"""The rows of a fine-tuning run in training order: `TrainingRows`.
 
-The order is a function of seed and epoch alone, and what is drawn anew for a row of
-seed, epoch and row. So a run resumes at any step without reading or tokenizing
-what lies before it.
+The order is a function of seed and epoch alone, and random draws for a row are a
+function of seed, epoch and row. So a run resumes at any step without reading or
+tokenizing earlier rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
 
-_LONG = ("token_ids", "segment_ids", "padding_mask")  # their last axis is the tokens'
+_LONG = ("token_ids", "segment_ids", "padding_mask")  # their last axis is tokens
 
 
 def fixed_shapes(
@@ -36,17 +36,17 @@ def fixed_shapes(
     texts: int,
     length: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a batch of the padded layout whose shapes follow from its settings.
+    """Return a batch of the padded layout with static shapes, in graph.
 
-    In graph. The number of rows alone is open where a task cuts windows, and the number
-    of masked positions of a masked language model.
+    Only the number of rows of a task with windows, and the number of masked positions
+    of a masked language model, stay dynamic.
 
     Args:
-        task: tells of `rows_per_text`, and in its loss which target to ignore.
+        task: has `rows_per_text`; its loss defines the target to ignore.
         inputs: tensors by name, rows first.
-        labels: `targets` and perhaps `weights`, as `TaskObjective` takes them.
-        texts: number of texts that the batch was made from.
-        length: tokens of a row; rows have it by the preprocessor's `length_multiple`.
+        labels: `targets` and optionally `weights`, as `TaskObjective` takes them.
+        texts: number of texts of the batch.
+        length: tokens of a row, which the preprocessor's `length_multiple` ensures.
     """
     windows = task.rows_per_text is None
     ignored = getattr(task.loss(), "ignore_class", None) or 0
@@ -63,7 +63,7 @@ def fixed_shapes(
             shape[-1] = length
         return tf.ensure_shape(value, shape)
 
-    # Of a task of pairs there is a target a pair, not a row.
+    # A task of pairs has one target per pair, not per row.
     targets = None if windows else texts
     return (
         {name: fixed(name, rows, value) for name, value in inputs.items()},
@@ -81,14 +81,14 @@ class TrainingRows:
     """Training rows, shuffled in each epoch, as batches of a model's task.
 
     Args:
-        model: its task and preprocessor make the batches.
+        model: its task and preprocessor create the batches.
         columns: N rows.
-        batch_size: rows of an update; the last of an epoch may have fewer.
+        batch_size: rows of an update; the last one of an epoch may have fewer.
         epochs: passes over the rows.
-        seed: of the order and the draws.
+        seed: seed of the order and of the random draws.
         accumulation: parts of an update; divides `batch_size`.
-        fixed: whether batches have the shapes of `fixed_shapes`. Rows that no longer
-            fill a batch are then left out of an epoch: others in each, by the order.
+        fixed: whether batches have the shapes of `fixed_shapes`. Remaining rows that do
+            not fill a batch are then left out of an epoch, different ones in each.
 
     Attributes:
         steps_per_epoch: updates of an epoch.
@@ -131,7 +131,7 @@ class TrainingRows:
         return min(self.batch_size, len(self.columns) - first)
 
     def parts(self, step: int) -> int:
-        """Return the number of batches that an update takes."""
+        """Return the number of batches of an update."""
         return math.ceil(self.size(step) / self.part_size)
 
     def rows_of(self, step: int) -> list[int]:
@@ -142,11 +142,11 @@ class TrainingRows:
         return order[first : first + self.batch_size].tolist()
 
     def dataset(self, first_step: int = 0, share: Share = ALONE) -> tf.data.Dataset:
-        """Return the batches from a step on: inputs, and labels as `TaskObjective` has.
+        """Return the batches from a step on: inputs, and labels for `TaskObjective`.
 
-        Inputs are those of the model alone; labels a dict of `targets` and, where rows
-        have weights, `weights`. Each of the replicas of a share gets rows of its own of
-        each batch, and their batch dict, one element behind the other.
+        Inputs are only those of the model; labels are a dict of `targets` and, if rows
+        have weights, `weights`. Each replica of a share gets its own rows of each
+        batch, as consecutive elements of the dataset.
         """
         first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
         task = self.model.task
@@ -204,14 +204,14 @@ class TrainingRows:
         return tf.random.experimental.stateless_shuffle(rows, seed)
 
     def _draws(self, epoch: Any) -> Any:
-        """Return a number for each row in an epoch, int64 [N]."""
+        """Return a random number for each row in an epoch, int64 [N]."""
         seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch + 1])
         shape = [len(self.columns)]
         return tf.random.stateless_uniform(shape, seed, 0, _DRAWS, tf.int64)
 
 
 def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
-    """Return where rows stand, such as `train.tsv, lines 3, 17, 25 and 5 more`."""
+    """Return the file and lines of rows: `train.tsv, lines 3, 17, 25 and 5 more`."""
     lines = sorted(int(columns.lines[row]) for row in np.unique(rows))
     return f"{columns.path}, lines {first_of(lines, most=most)}"
 
@@ -222,14 +222,14 @@ class RowsPlace:
 
     Args:
         batches: the rows of the run, by update.
-        step: number of the update, from 1, of the whole run.
+        step: number of the update in the whole run, from 1.
     """
 
     batches: TrainingRows
     step: int
 
     def facts(self) -> dict[str, Any]:
-        """Return numbers and file, fit for JSON."""
+        """Return numbers and file as JSON values."""
         epoch, batch = divmod(self.step - 1, self.batches.steps_per_epoch)
         return {
             "epoch": epoch + 1,
@@ -239,7 +239,7 @@ class RowsPlace:
         }
 
     def rows(self) -> dict[str, Any]:
-        """Return the lines of the rows in their file."""
+        """Return the line numbers of the rows in their file."""
         lines = self.batches.columns.lines
         found = self.batches.rows_of(self.step - 1)
         return {"lines": [lines[row] for row in found]}

@@ -1,8 +1,8 @@
-"""A run of fine-tuning: the folder of its state, `open_run`; its end, `finish_run`.
+"""A fine-tuning run: `open_run` opens its state folder, `finish_run` writes the result.
 
-The folder lies beside the model folder, hidden: `.NAME.run` for `NAME`. So a model that
-stands there is as it was until the new one is whole, and a finished model folder holds
-nothing of the run. The result is the best model, its scores and the report.
+The folder is hidden next to the model folder: `.NAME.run` for `NAME`. So an existing
+model stays unchanged until the new one is complete, and a finished model folder holds
+no state of the run. The result is the best model, its scores and the report.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from bert_keras.training.divergence import Divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.updates import new_optimizer
 
-FINISHED = ".finished.json"  # ends the names of what is told of runs that are over
-# What may differ when a run resumes: the weights do not depend on it.
+FINISHED = ".finished.json"  # suffix of the notes about finished runs
+# Settings that may differ when a run resumes: the weights do not depend on them.
 _FREE = ("save_every", "keep", "tensorboard", "on_nonfinite", "restarts", "strategy")
 
 
 def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
-    """Return the folder of the run that writes a model folder."""
+    """Return the run folder that belongs to a model folder."""
     target = Path(os.path.realpath(output))
     return target.with_name(f".{target.name}.{name}")
 
 
 def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFolder:
-    """Return the folder of a run: that of the same run, stopped, or a new one.
+    """Return the folder of a run: that of the same interrupted run, or a new one.
 
     Args:
-        path: as `run_path` gives it.
-        settings: what the weights follow from.
-        resume: `auto` resumes the same run; `never` deletes what is there.
+        path: the result of `run_path`.
+        settings: the settings that determine the weights.
+        resume: `auto` resumes the same run; `never` deletes an existing run.
 
     Raises:
-        ConfigError: an unfinished run of other settings stands there.
-        CheckpointError: another process has it, or the disk refuses.
+        ConfigError: there is an unfinished run with other settings.
+        CheckpointError: another process uses the folder, or writing fails.
     """
     check_choice("resume", resume, RESUME)
     found = _settings_of(path)
     if found is not None:
         wanted = json.loads(json.dumps(settings))
         with RunFolder(path, found) as old:
-            # Checkpoints of its own, and what several runs have in there.
+            # Its own checkpoints, and the entries of several runs.
             kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
             holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
             difference = what_differs(found, wanted)
@@ -82,22 +82,22 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
 
 
 def remove_run(run: RunFolder) -> None:
-    """Take a run's folder away, in one step, while its lock is held."""
+    """Remove a run folder atomically, while its lock is held."""
     gone = run.path.with_name(f"{run.path.name}-gone")
-    shutil.rmtree(gone, ignore_errors=True)  # of a process that was killed here
+    shutil.rmtree(gone, ignore_errors=True)  # left by a process that was killed here
     run.path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
-    """Take a run's folder away, if there is one.
+    """Remove a run folder if it exists.
 
     Args:
-        path: as `run_path` gives it.
-        settings: a run of other settings stays.
+        path: the result of `run_path`.
+        settings: a run with other settings is kept.
 
     Raises:
-        CheckpointError: another process has it.
+        CheckpointError: another process uses the folder.
     """
     found = _settings_of(path)
     if found is None:
@@ -114,7 +114,7 @@ def told_settings(
     config: TrainConfig,
     data: Mapping[str, Columns],
 ) -> dict[str, Any]:
-    """Return what a person has said of a run, data included, fit for JSON."""
+    """Return the settings of a run from the user, with the data, as JSON values."""
     told = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     return {
         "task": task.name,
@@ -126,7 +126,7 @@ def told_settings(
 
 
 def model_settings(model: TaskModel) -> dict[str, Any]:
-    """Return what else the weights at the end follow from."""
+    """Return the other settings that determine the final weights."""
     found = hashlib.blake2b(digest_size=16)
     for weight in model.backbone.weights:
         found.update(weight.path.encode())
@@ -139,18 +139,18 @@ def model_settings(model: TaskModel) -> dict[str, Any]:
 
 
 def _settings_of(path: Path) -> dict[str, Any] | None:
-    """Return the settings of the run in a folder; `None` where there is none."""
+    """Return the settings of the run in a folder, or `None` if there is no run."""
     try:
         found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None  # RunFolder says what is wrong with it
+        return None  # RunFolder reports the error
     if not isinstance(found, dict):
         return None
     return {name: value for name, value in found.items() if name != "format"}
 
 
 def _digest(columns: Columns) -> str:
-    """Return what tells rows apart, whatever file they stand in."""
+    """Return a digest of rows that does not depend on their file."""
     found = hashlib.blake2b(digest_size=8)
     for role in sorted(columns.cells):
         cells = json.dumps([role, columns[role]], ensure_ascii=True, default=str)
@@ -160,14 +160,14 @@ def _digest(columns: Columns) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` made.
+    """The result of `train`.
 
     Args:
-        folder: the model folder; holds `report.html` and `scores.json`, too.
+        folder: the model folder, with `report.html` and `scores.json`.
         model: the model with the weights of its best epoch.
         scores: name of the data set to its scores.
         history: rows of the curves, by step and by epoch.
-        report: what the report tells, the arguments of `write_report`.
+        report: the content of the report, the arguments of `write_report`.
     """
 
     folder: Path
@@ -190,15 +190,15 @@ def finish_run(
     All workers score, so that all return the same; the chief writes.
 
     Args:
-        loop: has made all updates.
+        loop: the loop, after all updates.
         data: the rows by name: `train`, `dev` and the tests.
-        encoder: what training started from, as it was given.
+        encoder: the pretrained encoder, as given by the user.
         output: the model folder.
         command: the command line, for the report.
-        failed: how the run has diverged, or may have, if it has.
+        failed: the divergence of the run, certain or possible, if any.
 
     Raises:
-        CheckpointError: the best epoch's folder is broken, or the disk refuses.
+        CheckpointError: the folder of the best epoch is broken, or writing fails.
     """
     config, model = loop.config, loop.best_model()
     model.task = task = model.task.settle(model)
@@ -256,21 +256,21 @@ def finish_run(
 
 
 def _told(failed: Divergence | None) -> dict[str, str]:
-    """Return what the report's settings say of a run that is no better than a guess."""
+    """Return the report's note on a diverged run, as settings."""
     if failed is None:
         return {}
     return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
 
 
 def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
-    """Write `scores.json` and `report.html` into a model folder that is there."""
+    """Write `scores.json` and `report.html` into an existing model folder."""
     scores = json_text(report["scores"], ensure_ascii=True, indent=2)
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
     write_report(folder / "report.html", title=title, **report)
 
 
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
-    """Return what the report says of a data set: rows, classes, lengths in tokens."""
+    """Return the report's facts on a data set: rows, classes, lengths in tokens."""
     preprocessor, sizes, cut = model.preprocessor, [], 0
     texts = model.task.texts(columns, use="score")
     for start in range(0, len(texts[0]), 1024):

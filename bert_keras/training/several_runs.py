@@ -1,9 +1,9 @@
-"""Several runs, of which the best on dev is kept: `train_seeds`, `search_settings`.
+"""Several runs, keeping the best on dev: `train_seeds`, `search_settings`.
 
-What BERT reaches on a small set depends on the seed: the paper chose among several runs
-by dev, and tried a grid of batch sizes, rates and epochs. Each run that is over is kept
-in a hidden folder beside the model's, `.NAME.runs`, until all are; the same call goes
-on with those that are missing.
+BERT's scores on small sets depend on the seed: the paper selected among several runs by
+dev, and searched a grid of batch sizes, rates and epochs. Finished runs are kept in a
+hidden folder next to the model folder, `.NAME.runs`, until all are finished; the same
+call continues with the missing ones.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3.
 """
@@ -48,7 +48,7 @@ from bert_keras.training.run import (
     write_results,
 )
 
-# Arguments of `train` that are read once for all runs.
+# Arguments of `train` whose data is read once for all runs.
 _OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
 _RESULTS = ("report.html", "scores.json")
 
@@ -61,15 +61,14 @@ def train_seeds(
     config: TrainConfig | None = None,
     **given: Any,
 ) -> TrainResult:
-    """Fine-tune with several seeds, from the config's on; keep the best on dev.
+    """Fine-tune with consecutive seeds, from the config's; keep the best run on dev.
 
     Args:
-        task: as of `train`.
-        seeds: number of runs, two at least.
+        task: as in `train`.
+        seeds: number of runs, at least two.
         output: the folder of the best model. Its scores and report hold those of all
-            runs, `per_run`, and under `mean` and `standard_deviation` (that of a
-            sample) what they come to.
-        config: how to train.
+            runs, `per_run`, and their `mean` and (sample) `standard_deviation`.
+        config: the settings of the training.
         **given: further arguments of `train`.
 
     Raises:
@@ -96,13 +95,13 @@ def search_settings(
     config: TrainConfig | None = None,
     **given: Any,
 ) -> TrainResult:
-    """Fine-tune at each point of a grid of settings; keep the best on dev.
+    """Fine-tune at each point of a grid of settings; keep the best run on dev.
 
     Args:
-        task: as of `train`.
+        task: as in `train`.
         grid: `paper`: batches of 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4
             epochs, 18 runs.
-        output: as of `train_seeds`.
+        output: as in `train_seeds`.
         config: the other settings.
         **given: further arguments of `train`.
 
@@ -120,10 +119,10 @@ def search_settings(
 
 
 class _Runs:
-    """The runs of one call, in a folder of their own.
+    """The runs of one call, in their own folder.
 
     Args:
-        task, output, config, given: as of `train_seeds`.
+        task, output, config, given: as in `train_seeds`.
         free: settings in which the runs differ.
     """
 
@@ -140,7 +139,7 @@ class _Runs:
         check_replaceable(output)
         check_tensorboard(config.tensorboard, Path(output))
         self.output = Path(output)
-        # Several strategies in one process disturb each other.
+        # Several strategies in one process interfere with each other.
         devices = given.get("devices") or find_strategy(config.strategy)
         if devices.workers > 1:
             raise ConfigError(
@@ -171,13 +170,13 @@ class _Runs:
         self._run.__exit__(*error)
 
     def make(self, name: str, config: TrainConfig) -> None:
-        """Train, unless that was done before."""
+        """Train, unless the run is already finished."""
         notes = self._run.path / f"{name}{FINISHED}"
         if notes.exists():
             say(f"{name}: was trained before")
         else:
             say(f"{name}:")
-            if config.tensorboard:  # curves of its own
+            if config.tensorboard:  # separate curves
                 place = os.path.join(config.tensorboard, name)
                 config = dataclasses.replace(config, tensorboard=place)
             result = train(
@@ -191,7 +190,7 @@ class _Runs:
         self._found[name] = report
 
     def finish(self) -> TrainResult:
-        """Put the best model where it was asked for, with what all runs have scored."""
+        """Move the best model to the output, with the scores of all runs."""
         best = max(self._found, key=self._rank)
         report = self._found[best]
         report["settings"]["best_run"] = best
@@ -212,7 +211,7 @@ class _Runs:
         )
 
     def _rank(self, name: str) -> tuple[float, float]:
-        """Return what a run is compared by: score, then loss on dev; see `rank_of`."""
+        """Return the key that compares runs: score, then loss on dev; see `rank_of`."""
         report = self._found[name]
         value = float(report["scores"]["dev"][report["best_score"]])
         return rank_of(value, report["settings"]["best_epoch_dev_loss"])
@@ -221,10 +220,10 @@ class _Runs:
 def summary(
     scores: Mapping[str, Mapping[str, Mapping[str, Any]]], best_score: str
 ) -> dict[str, Any]:
-    """Return what several runs have scored, fit for JSON and for tables.
+    """Return the scores of several runs, for JSON and for tables.
 
     Args:
-        scores: name of the run to those of its data sets, by name.
+        scores: name of the run to the scores of its data sets, by name.
         best_score: the score of each set that `per_run` shows.
 
     Returns:
@@ -259,7 +258,7 @@ def _numbers(
 
 
 def _plain(values: Any) -> Any:
-    """Return values as JSON gives them back."""
+    """Return values as they are after writing and reading JSON."""
 
     def plain(value: Any) -> Any:
         return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -1,14 +1,14 @@
 """One update of the weights from the examples of one or several batches: `TrainStep`.
 
-A loss is a sum over what it counts (masked tokens, pairs), divided by the count of the
-whole update. So an update is the same however its examples are split, in micro-batches
-(gradient accumulation) or among the replicas of a strategy, and gradients are clipped
-once all are added up. `replicas` says where Keras's own ways go wrong.
+A loss is a sum over the items it counts (masked tokens, pairs), divided by the count of
+the whole update. So an update does not depend on how its examples are split, into
+micro-batches (gradient accumulation) or among the replicas of a strategy, and gradients
+are clipped after they are summed. `replicas` describes where Keras itself differs.
 
 One batch that overflows would make every weight NaN. So an update is skipped, on all
-replicas, where the loss or the norm of the gradients is not finite: weights,
-moments and the step of the schedule stay as they are. Loss scaling (float16) looks at
-the gradients by itself, since those that overflow are usual there.
+replicas, if the loss or the norm of the gradients is not finite: weights, moments and
+the step of the schedule stay unchanged. Loss scaling (float16) checks the gradients
+itself, since overflows are common there.
 """
 
 from __future__ import annotations
@@ -41,36 +41,37 @@ Batch = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Objective(Protocol):
-    """What is minimized: losses by name, each with its count."""
+    """The training objective: losses by name, each with its count."""
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return name to what a batch's loss counts, float32 []."""
+        """Return the number of items that each loss of a batch counts, float32 []."""
 
     def sums(
         self, outputs: dict[str, Any], labels: dict[str, Any]
     ) -> dict[str, tuple[Any, Any]]:
-        """Return name to loss and correct answers, summed over a batch, float32 []."""
+        """Return sums of each loss and its correct answers over a batch, float32 []."""
 
 
 class TrainStep:
-    """Updates a model's weights, one call an update.
+    """Updates a model's weights, once per call.
 
-    A model that was made in a strategy's scope is trained on all its replicas.
+    A model created in the scope of a strategy is trained on all its replicas.
 
     Args:
         model: a Keras model of batch dicts, on TensorFlow.
         optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
         objective: the losses.
-        element_spec: of the dataset whose batches come; under a strategy that of
+        element_spec: that of the dataset of the batches; under a strategy that of
             `replicas.distributed`.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
     sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
-    whether all was finite, so that the update was made. They are those of all replicas.
+    whether all values were finite, so that the update was made. All of them are over
+    all replicas.
 
     Raises:
-        ConfigError: Keras runs on another backend; the optimizer clips or accumulates
-            in a way that is wrong on several replicas.
+        ConfigError: Keras runs on another backend, or the optimizer clips or
+            accumulates in a way that is wrong on several replicas.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class TrainStep:
             sums, is_made = self._update(*batches[0], totals)
             return sums, totals, is_made
         if not self._gradient_sums:
-            # Without aggregation each replica has sums of its own.
+            # Without aggregation each replica has its own sums.
             with self._strategy.scope():
                 self._gradient_sums = [
                     tf.Variable(tf.zeros(weight.shape, tf.float32), trainable=False)
@@ -179,12 +180,12 @@ class TrainStep:
         """Update the weights if all is finite; return whether it is, bool [].
 
         Args:
-            gradients: of each replica, the same on all of them.
-            sums: of all replicas.
+            gradients: per replica, equal on all of them.
+            sums: sums over all replicas.
         """
         finite = tf.math.is_finite(tf.add_n([pair[0] for pair in sums.values()]))
         if not self._scales_loss:
-            # Clipping makes NaN of gradients whose norm is above what float32 holds.
+            # Clipping turns gradients into NaN if their norm overflows float32.
             norms = self._strategy.run(_norm, (gradients,))
             finite &= tf.math.is_finite(of_first(self._strategy, norms))
 
@@ -195,7 +196,7 @@ class TrainStep:
             self._strategy.run(apply, (gradients,))
             return tf.constant(True)
 
-        # In no replica's function: an optimizer leaves that, and `cond` lets it not.
+        # Outside the replica function: an optimizer leaves it, which `cond` forbids.
         return tf.cond(finite, update, lambda: tf.constant(False))
 
 
@@ -206,13 +207,13 @@ def _norm(gradients: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """An update, as its tensors are: nothing has waited for the device.
+    """An update as tensors, without waiting for the device.
 
     Args:
-        sums, totals, is_made: what `TrainStep` returned.
-        tokens: what was counted in its batches, added up.
-        waited: seconds for which the batches were waited for.
-        batches: what it was made from; on several replicas those of all of them.
+        sums, totals, is_made: the results of `TrainStep`.
+        tokens: token counts, summed over its batches.
+        waited: seconds spent waiting for the batches.
+        batches: its batches; on several replicas those of all of them.
     """
 
     sums: dict[str, Any]
@@ -236,12 +237,12 @@ def make_updates(
     """Update a model's weights from batches, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
-    made; the sums and counts are those of all of them.
+    created; the sums and counts are over all of them.
 
     Args:
-        model, optimizer, objective: as of `TrainStep`.
+        model, optimizer, objective: as in `TrainStep`.
         make: returns the dataset of a share of the replicas.
-        parts: of each update how many batches it takes.
+        parts: the number of batches of each update.
         tokens: counts tokens of a batch's inputs, in graph.
         read: iterates over the dataset.
     """
@@ -260,5 +261,5 @@ def make_updates(
 
 
 def not_finite(loss: float) -> str:
-    """Return what to tell of a skipped update, of its loss."""
+    """Return the reason for a skipped update, from its loss."""
     return "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"

@@ -1,4 +1,4 @@
-"""The updates of fine-tuning, one by one: `updates`, and `fit`, which makes them all.
+"""The updates of fine-tuning: `updates` yields each, `fit` makes all of them.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
@@ -23,21 +23,21 @@ from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import make_updates
 
 _SUMS = ("sum", "none", None)  # reductions
-_SCALE = 2.0**20  # weights may add up to less than 1; counts below 1 count as 1
+_SCALE = 2.0**20  # the sum of weights may be below 1; such counts become 1
 
 
 class TaskObjective:
-    """The loss of a task, and its metrics of what was trained on.
+    """The loss of a task, and its training metrics.
 
-    A batch's labels are a dict: `targets`, as the loss takes them, and perhaps
-    `weights`. A user's own loss whose `call` gives one number, the mean over anything
-    but the examples, says in a method `counted(y_true)` over how many, float32 []; it
-    matters where a batch comes in parts or is shared by replicas.
+    A batch's labels are a dict: `targets`, as the loss takes them, and optionally
+    `weights`. If the `call` of a custom loss returns one number, a mean over something
+    other than the examples, a method `counted(y_true)` returns their count, float32 [].
+    It is needed if a batch comes in parts or is shared by replicas.
 
     Args:
-        model: its task has the loss; what its layers add to a loss counts too.
-        metrics: updated with each batch; made in the scope of the model's strategy.
-            Their states are read, and set back, by whoever gave them.
+        model: its task has the loss; the losses that its layers add are included.
+        metrics: updated with each batch; created in the scope of the model's strategy.
+            The caller reads and resets their states.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class TaskObjective:
         self.loss = _loss_of(model)
         self.metrics = metrics
         self._counted = getattr(self.loss, "counted", None)
-        # A sum is divided by nothing.
+        # A sum is not divided.
         self._is_sum = self._counted is None and self.loss.reduction in _SUMS
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return what the mean of a batch's loss is taken over, float32 []."""
+        """Return the number of items in the mean of a batch's loss, float32 []."""
         targets, weights = labels["targets"], labels.get("weights")
         return {"loss": self._count(targets, weights)}
 
     def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the loss times its count, and 0 (metrics tell what is right).
+        """Return the loss times its count, and 0 (metrics count correct answers).
 
-        In a replica's function those of its share; where the loss compares rows, its
-        share of that of all replicas' rows.
+        In a replica function, both are those of its rows; if the loss compares rows,
+        the replica's share of the loss over all replicas' rows.
         """
         targets, weights = labels["targets"], labels.get("weights")
         for metric in self.metrics:
@@ -77,7 +77,7 @@ class TaskObjective:
         if self._is_sum:
             return {"loss": (share * loss(), tf.zeros([]))}
         count = self._count(targets, weights)
-        # Nothing is counted where a replica has no row: means of nothing may be NaN.
+        # A replica without rows counts nothing, since the mean of no values may be NaN.
         found = tf.cond(count > 0, loss, lambda: tf.zeros([]))
         return {"loss": (share * found * tf.maximum(count, 1.0), tf.zeros([]))}
 
@@ -86,8 +86,8 @@ class TaskObjective:
         loss = tf.reduce_sum(self.loss(targets, outputs, weights))
         if replicas == 1 or self.loss.reduction in _SUMS:
             return loss
-        # Keras divides by the number of replicas where it takes the mean by itself,
-        # and not where a loss gives one number.
+        # Keras divides by the number of replicas if it computes the mean itself, but
+        # not if a loss returns one number.
         plain = copy.copy(self.loss)
         plain.reduction = None
         is_number = plain(targets, outputs, weights).shape.rank == 0
@@ -111,9 +111,9 @@ class TaskObjective:
         return tf.reduce_sum(values)
 
     def _values(self, targets: Any) -> Any:
-        """Return ones in the form of the losses before they are reduced.
+        """Return ones in the shape of the unreduced losses.
 
-        Losses take the last axis of the outputs away; the others are those of the
+        Losses remove the last axis of the outputs; the other axes are those of the
         targets.
         """
         first = tf.convert_to_tensor(tf.nest.flatten(targets)[0])
@@ -123,7 +123,7 @@ class TaskObjective:
 
 
 def _loss_of(model: keras.Model) -> keras.losses.Loss:
-    """Return the loss that a model was compiled with, or that of its task."""
+    """Return the compiled loss of a model, or that of its task."""
     if not getattr(model, "compiled", False):
         return model.task.loss()
     loss = keras.losses.get(undivided(model.loss))
@@ -131,7 +131,7 @@ def _loss_of(model: keras.Model) -> keras.losses.Loss:
 
 
 class _Mean(keras.losses.Loss):
-    """The mean of what a function gives, as Keras takes it."""
+    """The mean of a function's values as a loss of Keras."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -152,9 +152,9 @@ class Update:
 
     Args:
         loss: its mean.
-        is_made: whether loss and gradients are finite; else it was skipped.
-        real_tokens, places: real tokens of its batches, and the places of their rows.
-        batches: what it was made from; on several replicas those of all of them.
+        is_made: whether loss and gradients are finite; otherwise it was skipped.
+        real_tokens, places: real tokens and token positions of its batches.
+        batches: its batches; on several replicas those of all of them.
     """
 
     loss: float
@@ -175,14 +175,14 @@ def updates(
     """Update a model's weights, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
-    made; loss and counts are those of all of them.
+    created; loss and counts are over all of them.
 
     Args:
         model: a task's model.
-        rows: what it is trained on.
+        rows: the training rows.
         optimizer: built.
-        first_step: updates that were made before.
-        metrics: updated with each batch; made in the same scope.
+        first_step: number of updates made before.
+        metrics: updated with each batch; created in the same scope.
     """
     made = make_updates(
         model,
@@ -199,7 +199,7 @@ def updates(
 
 
 def _token_counts(inputs: dict[str, Any]) -> Any:
-    """Return the real tokens of a batch and the places of its rows, float32 [2]."""
+    """Return the real tokens and the token positions of a batch, float32 [2]."""
     mask = tf.cast(inputs["padding_mask"], tf.float32)
     return tf.stack([tf.reduce_sum(mask), tf.cast(tf.size(mask), tf.float32)])
 
@@ -211,14 +211,14 @@ def fit(
     *,
     after_update: Callable[[Batches], object] | None = None,
 ) -> None:
-    """Train a model on all rows as the config says; its last weights stay in it.
+    """Train a model in place on all rows with the settings of a config.
 
-    Nothing is scored and nothing is saved, unlike in `train`.
+    Nothing is scored or saved, unlike in `train`.
 
     Args:
         model: a task's model.
         train: the rows.
-        config: how to train.
+        config: the settings of the training.
         after_update: called with the batches of each update.
     """
     config = config.settled(model.task, len(train))
@@ -234,9 +234,9 @@ class HeldOutLoss:
     """The mean of a task's loss on held-out rows, without dropout.
 
     Args:
-        model: a task's model, as it is when the loss is asked for.
-        columns: the rows; of more than 1,000 so many, evenly spread, are looked at.
-        batch_size: rows computed at once; a loss that compares rows follows from it.
+        model: a task's model.
+        columns: the rows; of more than 1,000 rows, 1,000 evenly spread ones are used.
+        batch_size: rows computed at once; a loss that compares rows depends on it.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class HeldOutLoss:
         self._sums = tf.function(sums, input_signature=spec, autograph=False)
 
     def __call__(self) -> float:
-        """Return the loss with the weights that the model has now."""
+        """Return the loss with the current weights of the model."""
         found = [tuple(map(float, self._sums(*batch))) for batch in self._batches]
         total, count = (sum(each) for each in zip(*found, strict=True))
         return total / max(count, 1.0)
@@ -265,7 +265,7 @@ class HeldOutLoss:
 def training_rows(
     model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
 ) -> TrainingRows:
-    """Return the rows of a run in its order; `fixed` as that of `TrainingRows`."""
+    """Return the rows of a run in training order; `fixed` as in `TrainingRows`."""
     config = config.settled(model.task, len(columns))
     return TrainingRows(
         model,
@@ -279,14 +279,14 @@ def training_rows(
 
 
 def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a run with its schedule over so many updates.
+    """Return the optimizer of a run with its schedule.
 
     Args:
-        config: how to train; has a learning rate, see `TrainConfig.settled`.
-        steps: updates of the run.
+        config: must have a learning rate, see `TrainConfig.settled`.
+        steps: number of updates of the run.
 
     Raises:
-        ConfigError: the config has none.
+        ConfigError: the config does not have a learning rate.
     """
     if config.learning_rate is None:
         raise ConfigError("`learning_rate` must be a number here; received None")

@@ -1,4 +1,4 @@
-"""A row of an ablation table measured: data, pretraining, fine-tuning, scores."""
+"""Measure a row of an ablation table: data, pretraining, fine-tuning, scores."""
 
 import json
 import subprocess
@@ -13,13 +13,13 @@ from bert_keras.pretraining import PretrainConfig
 
 PARTS = ("train", "dev", "test")
 DATA = Path(__file__).resolve().parents[1] / "data"
-MASK_RATE = 0.5  # more to learn from in each step, where steps are few
+MASK_RATE = 0.5  # more to learn from in each step, since steps are few
 LENGTH = 64
 RECIPE = {"batch_size": 16, "learning_rate": 1e-3, "warmup_share": 0.1}
 
 
 def prepare(work: Path) -> None:
-    """Make corpus, vocabulary and data, where they are missing."""
+    """Build the corpus, the vocabulary and the data, unless they exist."""
     verb = [sys.executable, "-m", "bert_keras"]
     corpus, vocab = work / "corpus", work / "vocabulary"
     text = {name: corpus / f"{name}.txt" for name in ("train", "held_out")}
@@ -40,7 +40,7 @@ def prepare(work: Path) -> None:
 def measure(
     work: Path, row: Row, steps: int, columns: tuple[str, ...]
 ) -> dict[str, float]:
-    """Return the scores of a row; pretrains and fine-tunes what was not done."""
+    """Return the scores of a row; pretrain and fine-tune unless that is done."""
     words = [row.size.replace("/", "-"), *(f"{k}={v}" for k, v in row.settings.items())]
     folder = work / "runs" / "_".join([*words, str(steps)])
     done = folder / "scores.json"
@@ -49,7 +49,7 @@ def measure(
         scores["perplexity"] = pretrain(work, row, steps, folder / "run")
     for name in columns:
         if name == "origin" and "objective" in row.settings:
-            continue  # its first token, which the classifier reads, sees no other
+            continue  # [CLS], which the classifier reads, attends to no other token
         if name not in scores:
             encoder = folder / "run" / "model"
             scores[name] = 100 * fine_tune(work, folder / name, encoder, COLUMNS[name])
@@ -58,10 +58,10 @@ def measure(
 
 
 def pretrain(work: Path, row: Row, steps: int, run: Path) -> float:
-    """Return the held-out perplexity of a row's model; it stands in `run/model`."""
+    """Return the held-out perplexity of a row's model, which is in `run/model`."""
     tokens = (work / "vocabulary" / "vocab.txt").read_text().splitlines()
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    still["initializer_range"] = 0.08  # a model so small starts faster
+    still["initializer_range"] = 0.08  # small models learn faster with it
     result = bert_keras.pretrain(
         BertConfig.from_preset(row.size, vocab_size=len(tokens), **still),
         work / "train",

@@ -2,8 +2,9 @@
 
     python examples/ablations/origins.py FOLDER
 
-Writes what `examples/python_corpus.py` writes, and `origin_train.csv`, `origin_dev.csv`
-and `origin_test.csv`, of the four packages with the most text. No document is in two.
+Writes the files of `examples/python_corpus.py`, and `origin_train.csv`,
+`origin_dev.csv` and `origin_test.csv` with paragraphs of the four packages with the
+most text. No document is in two of them.
 """
 
 import csv
@@ -15,12 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from python_corpus import write_corpus
 
-ORIGINS = 4  # packages to tell apart
+ORIGINS = 4  # packages to distinguish
 ROWS = {"train": 2000, "dev": 400, "test": 1000}
 
 
 def write_origins(folder: Path, found: dict[int, list[str]]) -> None:
-    """Write rows of a text and its package."""
+    """Write rows with a text and its package."""
     count = Counter(origin for origin, text in found.values() for _ in text.split("\n"))
     names = [name for name, _ in count.most_common(ORIGINS)]
     rows: dict[str, list[tuple[int, str, str]]] = {part: [] for part in ROWS}

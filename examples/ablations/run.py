@@ -1,11 +1,12 @@
-"""The paper's three ablation tables at a size that two cores do in forty minutes.
+"""The paper's three ablation tables at a size for two cores and forty minutes.
 
     python examples/ablations/run.py WORK [--steps 800]
 
 Pretrains a tiny BERT for each row, on the documentation that comes with Python, and
-scores it: perplexity of held-out text, accuracy of the package that a paragraph comes
-from, F1 of names in sentences (fine-tuned, and from frozen features). Prints all beside
-the paper's figures. What is done stays in WORK; a run that was stopped goes on there.
+scores it: perplexity of held-out text, accuracy of predicting the package of a
+paragraph, F1 of names in sentences (fine-tuned, and from frozen features). Prints the
+scores next to the paper's figures. Finished rows stay in WORK; an interrupted run
+resumes there.
 """
 
 import argparse
@@ -17,18 +18,18 @@ from tables import TABLES
 
 PAPER_TOKENS = 1_000_000 * 128_000  # steps x tokens of a batch, appendix A.2
 NOTES = """
-What this can show: that every row of the tables is one setting, how far a model of that
-size and kind gets in the same number of steps on the same text, and large effects.
-What it cannot: repeat the paper. Its models are about a hundred times larger and see
-{times:,.0f} times the tokens, and its tasks are other ones. Each row is one seed. Of a
-thousand paragraphs, two standard errors are 3 points of accuracy; of 23 sentences, one
-name more is some points of F1, so that small differences there are chance.
-A row with a perplexity above 500 knows how frequent words are and nothing else: its
-steps were over before it left the plateau that every row begins on. That tells of how
-it starts, not of where it would end.
-Perplexity left to right predicts every token from its past alone, at no masks: it does
-not compare with the others. The classifier of paragraphs is left out there, since the
-first token, which is what a classifier reads, sees no other token."""
+These tables show that every row is one setting, how far a model of that size and kind
+gets in the same number of steps on the same text, and large effects.
+They do not reproduce the paper. Its models are about a hundred times larger and see
+{times:,.0f} times the tokens, and its tasks are different. Each row is one seed. With
+a thousand paragraphs, two standard errors are 3 points of accuracy; with 23 sentences,
+one name is worth several points of F1, so small differences are within chance.
+A row with a perplexity above 500 has only learned word frequencies: training ended
+before it left the plateau on which every row starts. This shows how training starts,
+not where it would end.
+The left-to-right perplexity predicts every token from its past alone, without masks: it
+is not comparable with the others. The classifier of paragraphs is left out there, since
+the first token, which a classifier reads, does not attend to any other token."""
 
 
 def main() -> None:
@@ -50,11 +51,11 @@ def main() -> None:
             ]
             figures = ", ".join(map(str, row.paper))
             lines.append(f"{row.name:<26}{''.join(cells)}   {figures}")
-            print("\n".join(lines), flush=True)  # what is known so far
+            print("\n".join(lines), flush=True)  # the results so far
     tokens = options.steps * RECIPE["batch_size"] * LENGTH
     print(NOTES.format(times=PAPER_TOKENS / tokens))
     print(
-        f"\ndone in {time.perf_counter() - started:.0f} s; runs and reports lie in "
+        f"\ndone in {time.perf_counter() - started:.0f} s; runs and reports are in "
         f"{options.work / 'runs'}"
     )
 

@@ -9,7 +9,7 @@ BASE = "2/128/2"  # layers / hidden size / heads of the tiny model
 
 
 class Row(NamedTuple):
-    """A row: its name and figures in the paper, our size and settings of `pretrain`."""
+    """A row: name and figures in the paper, our size and the settings of `pretrain`."""
 
     name: str
     paper: tuple[float, ...]
@@ -21,7 +21,7 @@ def masks(mask: float, random: float) -> dict[str, Any]:
     return {"mask_share": mask, "random_share": random}
 
 
-# Name of the table: what the paper's columns are, our tasks, and the rows.
+# Name of the table: the paper's columns, our tasks, and the rows.
 TABLES: dict[str, tuple[str, tuple[str, ...], list[Row]]] = {
     "1. What is predicted": (
         "MNLI-m, QNLI, MRPC, SST-2, SQuAD F1",
@@ -78,7 +78,7 @@ class Column(NamedTuple):
     learning_rate: float
 
 
-NAMES = "entities/{}.conll"  # of the examples' data; the other is made with the corpus
+NAMES = "entities/{}.conll"  # data of the examples; the other is built here
 COLUMNS = {
     "origin": Column(
         "classification", "origin_{}.csv", "accuracy", {}, epochs=3, learning_rate=1e-3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretraining on 4 machines of 8 GPUs, one process a machine: sbatch examples/cluster/slurm.sh
+# Pretraining on 4 machines with 8 GPUs each, one process per machine: sbatch examples/cluster/slurm.sh
 #SBATCH --job-name=bert-base
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
@@ -11,13 +11,12 @@
 set -uo pipefail
 cd "${SLURM_SUBMIT_DIR:-.}"
 
-# Slurm's variables tell each task of its place: --strategy auto would find them, too.
-# The data must be at the same path on all machines, the run's folder on the first one.
+# Each task gets its rank from Slurm's variables; --strategy auto would find them, too.
+# The data must be at the same path on all machines; the run folder is on the first one.
 # If a worker fails, `srun` ends the others, which also notice it themselves within half a
-# minute (code 69); the same command then goes on after the last checkpoint. Two minutes
-# before the time is over, or where the job has to make room, Slurm sends SIGTERM: all
-# workers save and end with code 75, which is no failure, and the job waits for its next
-# turn.
+# minute (code 69); the same command then resumes from the last checkpoint. Two minutes
+# before the time limit, or when the job is preempted, Slurm sends SIGTERM: all workers
+# save and exit with code 75, which is not a failure, and the job is requeued.
 for attempt in 1 2 3 4 5; do
     srun --kill-on-bad-exit=1 \
         bert-keras pretrain --data data/128 --data data/512 --vocab models/vocabulary \
@@ -28,7 +27,7 @@ for attempt in 1 2 3 4 5; do
         scontrol requeue "$SLURM_JOB_ID"
         exit 75
     fi
-    # A mistake in the command or the data (code 2) does not mend itself.
+    # A mistake in the command or the data (code 2) is not worth a retry.
     [ "$code" -ne 2 ] || exit 2
     echo "attempt $attempt ended with code $code" >&2
 done

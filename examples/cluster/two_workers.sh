@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Several workers on this machine, over loopback: to try what a cluster runs.
+# Several workers on this machine, over loopback, to test a cluster's command locally.
 #
 #     examples/cluster/two_workers.sh pretrain --data data/128 --vocab models/vocabulary \
 #         --size 2/128/2 --output runs/two --steps 100
 #
-# WORKERS (2) says how many, PORT (29500) where the first one listens. Ends with the exit
-# code of the first worker that fails, else 0.
+# WORKERS (2) is their number, PORT (29500) the port of the first one. Exits with the code
+# of the first worker that fails, else 0.
 set -uo pipefail
 workers=${WORKERS:-2}
 port=${PORT:-29500}
@@ -13,7 +13,7 @@ addresses=$(seq -s, "$port" $((port + workers - 1)) | sed 's/[0-9]\+/"localhost:
 
 pids=()
 for index in $(seq 0 $((workers - 1))); do
-    # What Kubernetes' TFJob sets in each of its pods.
+    # As set by the TFJob of Kubernetes in each of its pods.
     TF_CONFIG="{\"cluster\": {\"worker\": [$addresses]}, \"task\": {\"type\": \"worker\", \"index\": $index}}" \
         python -m bert_keras "$@" --strategy multi-worker &
     pids+=($!)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ask a served model with curl: its state, its signatures, two texts by row and by column.
+# Query a served model with curl: its state, its signatures, two texts by row and by column.
 #
 #     sh examples/serving/curl.sh [URL [MODEL]]
 #

@@ -104,7 +104,7 @@ def test_gelu_is_the_tanh_form(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write_checkpoint(tmp_path))
     assert checkpoint.config.hidden_act == "gelu_new"
     assert "gelu_new" in checkpoint.notes[0]
-    assert "2 values of the optimizer" in checkpoint.notes[1]
+    assert "2 optimizer values" in checkpoint.notes[1]
     checkpoint = read_checkpoint(write_checkpoint(tmp_path, hidden_act="relu"))
     assert checkpoint.config.hidden_act == "relu"
 
@@ -184,7 +184,7 @@ def test_a_changed_value_is_seen_by_its_checksum(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[17] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=f"cut off: {QUERY}: .*checksum"):
+    with pytest.raises(CheckpointError, match=f"truncated: {QUERY}: .*checksum"):
         read_checkpoint(tmp_path).arrays[QUERY]
 
 
@@ -274,20 +274,20 @@ def table(entries: Mapping[bytes, bytes]) -> bytes:
     ("changes", "message"),
     [
         ({}, None),
-        ({"offset": 1 << 40}, "broken or cut off"),
+        ({"offset": 1 << 40}, "broken or truncated"),
         ({"offset": (1 << 63) - 1}, "an unknown field"),
         ({"offset": -1}, "an unknown field"),
-        ({"offset": 60}, "broken or cut off"),
-        ({"size": 1 << 40}, "broken or cut off"),
+        ({"offset": 60}, "broken or truncated"),
+        ({"size": 1 << 40}, "broken or truncated"),
         ({"size": -1}, "an unknown field"),
-        ({"size": 0}, "broken or cut off"),
+        ({"size": 0}, "broken or truncated"),
         ({"shape": [1 << 40, 1 << 40]}, "an absurd shape"),
         ({"shape": [-1]}, "an absurd axis"),
         ({"shape": [1] * 9}, "an absurd shape"),
         ({"shape": [0]}, "is empty"),
         ({"dtype": 3}, "must be one of F32, F16, BF16, F64; is type 3"),
         ({"dtype": 4_000}, "must be one of F32, F16, BF16, F64; is type 4000"),
-        ({"dtype": 2}, "broken or cut off"),
+        ({"dtype": 2}, "broken or truncated"),
         ({"shard_id": 7}, "holds no bert_model.ckpt.data-00007-of-00001"),
     ],
 )

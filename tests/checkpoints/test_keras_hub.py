@@ -357,7 +357,7 @@ def test_heads_they_have_not_are_refused(
     ("tokens", "message"),
     [
         ([t for t in VOCABULARY if t != "[MASK]"], "must have the token [MASK]"),
-        ([*VOCABULARY[:-1], "a\u3000"], "differ in space at the end"),
+        ([*VOCABULARY[:-1], "a\u3000"], "differ only in trailing space"),
     ],
 )
 def test_vocabularies_they_cannot_read_are_refused(
@@ -443,7 +443,7 @@ POOLER = "layers/dense/vars/0"
         ),
         "a group in itself": (
             lambda f: f["layers"].__setitem__("again", f["layers"]),
-            "too many groups, or too deep",
+            "too many or too deep groups",
         ),
         "other file": (
             lambda f: replace(
@@ -492,7 +492,7 @@ POOLER = "layers/dense/vars/0"
         ),
         "missing": (
             lambda f: f.__delitem__("layers/transformer_encoder_2"),
-            "`num_hidden_layers` must be the number of layers that are there, 2",
+            "`num_hidden_layers` must be the number of layers present, 2",
         ),
         "not finite": (
             lambda f: f[POOLER].__setitem__((3, 3), np.nan),
@@ -513,7 +513,7 @@ def test_other_bytes(broken: Path) -> None:
     content = path.read_bytes()
     for wrong in (b"", b"\x89HDF", content[: len(content) // 2], b"x" * 3000):
         path.write_bytes(wrong)
-        refused(lambda: read_checkpoint(broken), "broken or cut off")
+        refused(lambda: read_checkpoint(broken), "broken or truncated")
 
 
 def test_mutated_weights_are_read_or_refused(broken: Path) -> None:

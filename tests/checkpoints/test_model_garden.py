@@ -263,7 +263,7 @@ def test_any_root_will_do(garden: Path, tmp_path: Path) -> None:
         assert found.config.num_attention_heads == 2 and found.unrecognized == ()
         assert_arrays(found.arrays, wanted)
         assert_arrays(read_checkpoint(tmp_path / name).arrays, wanted)
-        assert "no config is there" in found.notes[0]
+        assert "no config found" in found.notes[0]
 
 
 def test_layers_in_their_order_alone(garden: Path, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_the_state_of_training_is_passed_over(garden: Path, tmp_path: Path) -> N
         global_step=tf.Variable(3, dtype=tf.int64),
     )
     found = read_checkpoint(root.save(str(tmp_path / "ckpt")))
-    assert "6 values of the optimizer are passed over" in found.notes
+    assert "6 optimizer values are skipped" in found.notes
     assert found.unrecognized == ()
     assert_arrays(found.arrays, arrays_of("pretraining"))
 
@@ -295,7 +295,7 @@ def test_the_pooler_of_the_next_sentence_head(garden: Path, tmp_path: Path) -> N
     own = model.encoder_network._pooler_layer
     own.kernel.assign(tf.ones_like(own.kernel))
     found = read_checkpoint(model.write(str(tmp_path / "ckpt")))
-    assert any("pooler is that of the next-sentence" in note for note in found.notes)
+    assert any("pooler is the next-sentence" in note for note in found.notes)
     assert_arrays(found.arrays, arrays_of("pretraining"))
 
 
@@ -432,7 +432,7 @@ def test_params_that_do_not_fit(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_hidden_layers": 3}, "the number of layers that are there, 2"),
+        ({"num_hidden_layers": 3}, "the number of layers present, 2"),
         ({"num_hidden_layers": 1}, "unexpected (bert/encoder/layer_1/"),
         ({"intermediate_size": 11}, "6 misshapen"),
         ({"num_attention_heads": 3}, "`num_attention_heads` must be 2"),
@@ -595,16 +595,16 @@ LIES: list[tuple[Change, str]] = [
     (circle, "holds no BertEncoder"),
     (absent_key, "the object graph names encoder/_position_embedding_layer"),
     (renamed_key, "the object graph names elsewhere, absent"),
-    (one_for_two, "each weight must be a variable of its own"),
+    (one_for_two, "each weight must be a separate variable"),
     (other_table, "must share the token embeddings"),
     (no_string, "must be one string"),
-    (no_message, "broken or no TensorFlow 2 checkpoint"),
-    (empty, "broken or no TensorFlow 2 checkpoint"),
+    (no_message, "broken or not a TensorFlow 2 checkpoint"),
+    (empty, "broken or not a TensorFlow 2 checkpoint"),
     (many_objects, "more than 1,000 objects"),
     (one_name_twice, "two objects are both `encoder`"),
     (two_encoders, "must hold one encoder; holds 2"),
     (missing_bias, "1 missing (bert/encoder/layer_1/attention/self/query/bias)"),
-    (missing_layer, "the number of layers that are there, 1; received 2"),
+    (missing_layer, "the number of layers present, 1; received 2"),
     (first_layer, "the query of the first layer must have 3 axes; is absent"),
     (flat_query, "must have 3 axes, 2 heads in axis 1; has [6, 6]"),
     (other_heads, "must have 3 axes, 2 heads in axis 1; has [6, 3, 2]"),

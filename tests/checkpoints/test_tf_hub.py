@@ -550,7 +550,7 @@ def test_other_variables(
 def test_lower_casing_must_be_a_truth_value(tmp_path: Path) -> None:
     variables = hub_variables("first")
     folder = write_variables(tmp_path / "hub", variables, lower_case=1.0)
-    refused(lambda: read_checkpoint(folder), "one truth value")
+    refused(lambda: read_checkpoint(folder), "one boolean")
 
 
 def test_a_value_that_is_not_finite(tmp_path: Path) -> None:

@@ -299,6 +299,27 @@ def test_export_and_info(run: Run, spam_folder: Path, tmp_path: Path) -> None:
     assert facts["classes"] == "ham, promo, spam"
 
 
+def test_export_in_bfloat16_tells_size_and_scores(
+    spam_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{text}\t{label}\n" for text, label in ROWS)
+    dev = tmp_path / "dev.tsv"
+    dev.write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+    words = ["export", spam_folder, tmp_path / "half", "--dev", dev]
+    assert main([*map(str, words), "--precision", "mixed_bfloat16"]) == 0
+    output, notes = capfd.readouterr()
+    assert output == f"{tmp_path / 'half' / '1'}\n"
+    assert "mixed_bfloat16: " in notes and " MB in float32" in notes
+    assert notes.count("accuracy") == 2
+
+
+def test_info_of_the_machine(run: Run, fail: Fail, spam_folder: Path) -> None:
+    facts = json.loads(run("info", "--machine", "--json"))
+    assert {"processor", "tensorflow", "avx2", "amx_bf16"} <= set(facts)
+    assert "--machine" in fail("info", spam_folder, "--machine")
+    assert "--machine" in fail("info")
+
+
 def test_info_of_a_model_folder(run: Run, spam_folder: Path) -> None:
     assert "model folder" in run("info", spam_folder)
     assert json.loads(run("info", spam_folder, "--json"))["hidden_size"] == 16

@@ -203,7 +203,7 @@ def test_the_order_of_a_vocabulary() -> None:
     assert said == [
         "2 texts, 9 words, 5 of them different; 11.1111% would be [UNK]",
         "22 tokens; 7 characters occur 2 times or more, 2 less often",
-        "78 tokens fewer than asked for: no other pair of pieces occurs 2 times",
+        "78 tokens fewer than requested: no other pair of pieces occurs 2 times",
     ]
 
 
@@ -386,7 +386,7 @@ def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
         action = lambda t=texts, c=corpus: learn_vocabulary(  # noqa: E731
             t, to_sentences=c.sentences, folder=tmp_path, max_words=1000
         )
-        refused(action, str(kept), "other texts", "delete it")
+        refused(action, str(kept), "texts other than", "delete it")
     refused(lambda: learn(Corpus(), tmp_path, lowercase=False), "`lowercase` True")
     refused(
         lambda: learn_vocabulary(Corpus(), folder=tmp_path, max_words=1000),
@@ -400,7 +400,7 @@ def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
     # More texts than those of a run that had counted all.
     kept.unlink()
     learn(Corpus(), tmp_path)
-    refused(lambda: learn(Corpus(70), tmp_path), "other texts")
+    refused(lambda: learn(Corpus(70), tmp_path), "texts other than")
     (tmp_path / "config.json").write_text("{}")
     refused(lambda: learn(Corpus(), tmp_path), "must not hold a model")
 

@@ -107,7 +107,7 @@ def test_a_broken_dump_is_named_with_its_line(tmp_path: Path) -> None:
     text = f"{HEAD}{PAGES}"
     path.write_text(text)
     line = text.count("\n") + 1
-    refused(lambda: list(raw_documents(path)), f"{path}:{line}: ", "cut short")
+    refused(lambda: list(raw_documents(path)), f"{path}:{line}: ", "truncated")
     path.write_text(f"{HEAD}<page></pages></mediawiki>")
     line = HEAD.count("\n") + 1
     refused(lambda: list(raw_documents(path)), f"{path}:{line}: ", "mismatched tag")
@@ -127,7 +127,7 @@ def test_a_broken_dump_is_named_with_its_line(tmp_path: Path) -> None:
     assert sentences_of(documents[2]) == ["St\ufffdys."]
     assert report.replaced.places == [f"{path}:{line}"]
     path.write_bytes(bz2.compress(whole)[:-30])
-    refused(lambda: list(raw_documents(path)), str(path), "is cut short")
+    refused(lambda: list(raw_documents(path)), str(path), "is truncated")
 
 
 def test_a_text_that_would_fill_the_memory_is_refused(

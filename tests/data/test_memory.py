@@ -193,7 +193,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
         (lambda: {"text": ["a"], "label": [10**5000]}, [":1:", "too many digits"]),
         (lambda: Frame(TABLE, ["text", "text"]), ["one column `text`"]),
         (lambda: Arrow(TABLE, ["text", "text"]), ["one column `text`"]),
-        (lambda: tensors().repeat(), ["finite", "no end"]),
+        (lambda: tensors().repeat(), ["finite", "infinite"]),
         (lambda: tf.data.Dataset.from_tensors((1, 2, 3)), ["tuples of 3"]),
         (lambda: "missing.tsv", ["missing.tsv: no such file"]),
     ],
@@ -254,7 +254,7 @@ def test_questions() -> None:
     assert rows_of(name, table, id="key")["id"] == ["a", "b"]
     wrong = {**asked, "answers": [[("six", "11")], None]}
     impossible = {**table, "is_impossible": [True, np.True_]}
-    refused(lambda: rows_of(name, impossible), "question '1' is said to be impossible")
+    refused(lambda: rows_of(name, impossible), "question '1' is marked as impossible")
     refused(lambda: rows_of(name, wrong), "question '1'", "question '2'", "answers")
 
 

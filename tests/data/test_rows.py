@@ -36,7 +36,7 @@ def test_text_loses_byte_order_mark_and_closing_lines(write):
 def test_gzip_is_seen_by_its_bytes(write):
     packed = gzip.compress(b"a\tb\n")
     assert read_text(write(packed)) == "a\tb"
-    with pytest.raises(DataError, match="is cut short"):
+    with pytest.raises(DataError, match="is truncated"):
         read_text(write(packed[:-9]))
 
 

@@ -83,7 +83,7 @@ def test_what_is_a_table_is_no_squad(tmp_path: Path) -> None:
         ({"answers": [{"text": "London"}]}, "a whole number `answer_start`"),
         ({"answers": [{"text": "x", "answer_start": True}]}, "a whole number"),
         ({"answers": ["London"]}, "a whole number `answer_start`"),
-        ({"is_impossible": True}, "is said to be impossible and has answers"),
+        ({"is_impossible": True}, "is marked as impossible and has answers"),
     ],
 )
 def test_a_broken_question_is_named(
@@ -98,7 +98,7 @@ def test_all_broken_questions_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path, *(question(f"q{i}", question=None) for i in range(12)))
     refused(lambda: read_squad(path), "12 bad questions", "'q9'", "and 2 more")
     path = write(tmp_path, question("q1"), question("q1"))
-    refused(lambda: read_squad(path), "'q1' stands twice")
+    refused(lambda: read_squad(path), "'q1' occurs twice")
 
 
 def test_broken_files(tmp_path: Path) -> None:

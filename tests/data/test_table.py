@@ -273,7 +273,7 @@ def test_a_stream_gives_what_the_whole_file_gives(
         ("a.tsv", b"", ["a.tsv", "empty"]),
         ("a.tsv", b"text\n", ["a.tsv", "no rows"]),
         ("a.tsv", b"\xff\xfea\0", ["a.tsv:1:", "UTF-16"]),
-        ("a.tsv", b"\x1f\x8b\x08broken", ["a.tsv", "is cut short"]),
+        ("a.tsv", b"\x1f\x8b\x08broken", ["a.tsv", "is truncated"]),
     ],
 )
 def test_a_stream_refuses_what_the_whole_file_refuses(

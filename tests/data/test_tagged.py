@@ -57,7 +57,7 @@ def test_tags_that_continue_nothing_are_told_by_line(
     assert read_tagged(path)["label"] == [["O", "B-PER", "I-PER"], ["B-LOC", "B-PER"]]
     assert (
         capfd.readouterr().err
-        == f"{path}: 2 tags I-x begin entities, as B-x: lines 2, 6\n"
+        == f"{path}: 2 tags I-x start entities, like B-x: lines 2, 6\n"
     )
     read_tagged(write(path, "a O\nb I-PER\nc I-PER\n"))  # IOB1
     assert capfd.readouterr().err == ""

@@ -70,7 +70,7 @@ def test_auto_looks_at_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: find_strategy("all"), "`strategy` must be one of auto, single")
-    refused(lambda: find_strategy("mirrored"), "needs two GPUs at least", "are 0")
+    refused(lambda: find_strategy("mirrored"), "needs at least two GPUs", "found 0")
     refused(lambda: find_strategy("multi-worker"), "needs TF_CONFIG", "srun")
     for given, told in (
         ("{", "must be a JSON object with `cluster`; received {"),
@@ -110,7 +110,7 @@ def test_a_slurm_step_is_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "node01")
     refused(module._slurm_cluster, "must run on node02; runs on node01: set TF_CONFIG")
     monkeypatch.delenv("SLURM_STEP_NODELIST")
-    refused(module._slurm_cluster, "do not tell the step", "SLURM_STEP_NODELIST")
+    refused(module._slurm_cluster, "do not describe the step", "SLURM_STEP_NODELIST")
 
 
 def test_each_example_goes_to_one_replica() -> None:
@@ -197,7 +197,7 @@ def test_the_error_of_a_lost_worker_is_one_line(
     with pytest.raises(WorkerLostError) as found:
         lose(2)
     assert str(found.value) == (
-        f"another worker has ended or is out of reach ({reason}); the same command on "
+        f"another worker has ended or is unreachable ({reason}); the same command on "
         "all workers resumes from the last checkpoint"
     )
     with pytest.raises(kind):

@@ -292,7 +292,10 @@ def test_an_output_that_is_an_input(
     monkeypatch.chdir(model.parents[1])
     for source in (model, "house/model", "link/", Path("up/model")):
         inputs = {"file": None, "encoder": source}
-        told = (f"`output` must be another place than `encoder`, {source}; ", output)
+        told = (
+            f"`output` must be a different place from `encoder`, {source}; ",
+            output,
+        )
         refused(lambda i=inputs: check_output_place("output", output, i), *told)
         refused(lambda i=inputs: check_output_place("output", output, i), relation)
 
@@ -361,7 +364,7 @@ def test_every_verb_refuses(
         capsys.readouterr()
         assert main(words) == 2
         line = capsys.readouterr().err.splitlines()[-1]
-        assert "must be another place than" in line and "is the same place" in line
+        assert "must be a different place from" in line and "is the same place" in line
     assert files_of(encoder_folder) == before
 
 
@@ -372,7 +375,7 @@ def test_features_onto_their_texts(
     path.write_text("text\nfree\n")
     words = ["features", str(encoder_folder), str(path), "--output", str(path)]
     assert main(words) == 2
-    assert "another place than `file`" in capsys.readouterr().err
+    assert "a different place from `file`" in capsys.readouterr().err
     assert path.read_text() == "text\nfree\n"
 
 

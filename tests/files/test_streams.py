@@ -49,7 +49,7 @@ def test_every_stream_of_a_file_is_read_or_an_error(tmp_path: Path, kind: str) -
         path.write_bytes(first + padding + second)
         assert bytes_of(path) == LINES
     path.write_bytes(first + second[:-20])
-    refused(lambda: bytes_of(path), str(path), "is cut short")
+    refused(lambda: bytes_of(path), str(path), "is truncated")
     # The readers of the standard library, and those of fsspec, end here in silence.
     path.write_bytes(first + b"no" + second[2:])
     refused(lambda: bytes_of(path), str(path), "cannot be read")

@@ -133,7 +133,7 @@ def test_a_target_of_other_files(encoder_folder: Path, tmp_path: Path) -> None:
 def test_onto_itself(encoder_folder: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(encoder_folder, tmp_path / "model"))
     before = files_of(folder)
-    refused(lambda: convert(folder, folder), "`target` must be another place than")
+    refused(lambda: convert(folder, folder), "`target` must be a different place from")
     assert files_of(folder) == before
 
 
@@ -227,7 +227,7 @@ def test_an_old_folder_of_the_same_format_is_replaced(
     convert(spam_folder, tmp_path / "out", to="google")
     assert_same_weights(tmp_path / "out", spam_folder)
     folder = Path(shutil.copytree(encoder_folder, tmp_path / "model"))
-    refused(lambda: convert(folder, folder, to="google"), "another place")
+    refused(lambda: convert(folder, folder, to="google"), "a different place")
     assert_same_weights(folder, encoder_folder)
 
 

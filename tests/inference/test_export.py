@@ -28,6 +28,7 @@ from bert_keras.inference.export import (
     refuse_unknown_ops,
     versions,
 )
+from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.tasks.classification import Classification
 
@@ -39,6 +40,15 @@ PAIRS = [("win cash", "home"), ("", "é"), ("see " * 30, "you " * 30)]
 def exported_pairs(pair_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the version folder of the classifier of pairs."""
     return export_model(pair_model, tmp_path_factory.mktemp("served") / "pairs")
+
+
+@pytest.fixture(scope="module")
+def bfloat16_export(
+    spam_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return the version folder of the classifier, exported in bfloat16."""
+    model = load_model(spam_folder, dtype="mixed_bfloat16")
+    return export_model(model, tmp_path_factory.mktemp("served") / "half")
 
 
 def op_libraries() -> list[str]:
@@ -78,9 +88,12 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def served(
-    spam_export: Path, exported_pairs: Path, spam_model: Any
+    spam_export: Path, exported_pairs: Path, bfloat16_export: Path, spam_model: Any
 ) -> list[dict[str, Any]]:
-    """Return the answers of a fresh process: texts, ids, one text, none, and pairs."""
+    """Return the answers of a fresh process.
+
+    Those to texts, ids, one text, none and pairs; in bfloat16 to texts and ids.
+    """
     preprocessor = spam_model.preprocessor
     padded = type(preprocessor)(
         preprocessor.tokenizer, **{**preprocessor.settings(), "layout": "padded"}
@@ -94,6 +107,8 @@ def served(
         (single, "serving_default", {"text": TEXTS[2:3]}),
         (single, "serving_default", {"text": []}),
         (pairs, "serving_default", {"text_a": first, "text_b": second}),
+        (str(bfloat16_export), "serving_default", {"text": TEXTS}),
+        (str(bfloat16_export), "ids", ids),
     ]
     job = json.dumps({"libraries": op_libraries(), "requests": requests})
     done = subprocess.run(
@@ -108,19 +123,21 @@ def served(
     return json.loads(done.stdout)
 
 
-def assert_answers(found: dict[str, Any], model: Any, texts: list[Any]) -> None:
+def assert_answers(
+    found: dict[str, Any], model: Any, texts: list[Any], tolerance: float = 1e-5
+) -> None:
     """Check that a served answer is what `predict` gives."""
     rows = Predictor(model).predict(texts)
     assert found["label"] == [row["label"] for row in rows]
     np.testing.assert_allclose(
-        found["score"], [row["score"] for row in rows], atol=1e-5
+        found["score"], [row["score"] for row in rows], atol=tolerance
     )
     for probabilities, names, row in zip(
         found["probabilities"], found["classes"], rows, strict=True
     ):
         assert names == list(row["probabilities"])
         wanted = list(row["probabilities"].values())
-        np.testing.assert_allclose(probabilities, wanted, atol=1e-5)
+        np.testing.assert_allclose(probabilities, wanted, atol=tolerance)
 
 
 def test_a_fresh_process_answers_as_predict(served: Any, spam_model: Any) -> None:
@@ -141,6 +158,45 @@ def test_no_text_is_a_batch(served: Any) -> None:
 
 def test_pairs_have_two_inputs(served: Any, pair_model: Any) -> None:
     assert_answers(served[4], pair_model, PAIRS)
+
+
+@pytest.mark.parametrize("request_number", [5, 6])
+def test_bfloat16_answers_nearly_as_float32(
+    served: Any, spam_model: Any, request_number: int
+) -> None:
+    assert_answers(served[request_number], spam_model, TEXTS, tolerance=0.02)
+
+
+def test_weights_are_written_once(spam_export: Path, bfloat16_export: Path) -> None:
+    kernel = (16, 32)  # of each of the two blocks
+
+    def stored(folder: Path) -> tuple[int, int]:
+        """Return how often such kernels are variables and how often constants."""
+        variables = tf.train.list_variables(str(folder / "variables/variables"))
+        saved = saved_model_pb2.SavedModel.FromString(
+            (folder / "saved_model.pb").read_bytes()
+        )
+        (graph,) = saved.meta_graphs
+        nodes = [n for f in graph.graph_def.library.function for n in f.node_def]
+        shapes = [
+            tuple(dim.size for dim in node.attr["value"].tensor.tensor_shape.dim)
+            for node in nodes
+            if node.op == "Const"
+        ]
+        return sum(tuple(s) == kernel for _, s in variables), shapes.count(kernel)
+
+    assert stored(spam_export) == (2, 0)
+    assert stored(bfloat16_export) == (0, 2)
+
+
+def test_the_precision_is_recorded(spam_export: Path, bfloat16_export: Path) -> None:
+    def precision(folder: Path) -> str:
+        return json.loads((folder / "assets.extra/answers.json").read_text())[
+            "precision"
+        ]
+
+    assert precision(spam_export) == "float32"
+    assert precision(bfloat16_export) == "mixed_bfloat16"
 
 
 def test_the_batch_is_first_in_every_output(spam_export: Path) -> None:
@@ -306,7 +362,7 @@ def test_another_backend_is_told_what_to_do(
 
 @pytest.mark.slow
 def test_a_c_program_answers_as_predict(
-    spam_export: Path, spam_model: Any, tmp_path: Path
+    spam_export: Path, bfloat16_export: Path, spam_model: Any, tmp_path: Path
 ) -> None:
     tools = SHARED / "tools"
     if not (tools / "build_run.sh").exists() or not shutil.which("gcc"):
@@ -320,15 +376,16 @@ def test_a_c_program_answers_as_predict(
     )
     libraries = [part for library in op_libraries() for part in ("-l", library)]
     feeds = [f"text={text}" for text in TEXTS]
-    done = subprocess.run(
-        [program, spam_export, *libraries, *feeds],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = {
-        key: np.reshape(value["data"], value["shape"]).tolist()
-        for key, value in json.loads(done.stdout).items()
-    }
-    assert_answers(found, spam_model, TEXTS)
+    for folder, tolerance in ((spam_export, 1e-5), (bfloat16_export, 0.02)):
+        done = subprocess.run(
+            [program, folder, *libraries, *feeds],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = {
+            key: np.reshape(value["data"], value["shape"]).tolist()
+            for key, value in json.loads(done.stdout).items()
+        }
+        assert_answers(found, spam_model, TEXTS, tolerance)

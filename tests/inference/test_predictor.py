@@ -13,7 +13,7 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
-from bert_keras.inference.predictor import Predictor, _joined, load
+from bert_keras.inference.predictor import Predictor, _cuts, joined, load
 from bert_keras.tasks.classification import Classification
 
 TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
@@ -73,14 +73,41 @@ def test_a_batch_holds_texts_of_one_length(predictor: Predictor) -> None:
     assert all(max(some) - min(some) <= 3 for some in sizes)
 
 
+def test_a_batch_has_few_tokens(predictor: Predictor) -> None:
+    texts = [text for text, _ in ROWS]
+    wanted = [row["score"] for row in predictor.predict(texts)]
+    found = predictor.predict(texts, max_batch_tokens=20)
+    assert [row["score"] for row in found] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_batches_are_cut_by_texts_and_tokens() -> None:
+    lengths = np.array([2, 2, 3, 5, 6, 30])
+    assert list(_cuts(lengths, 4, None)) == [(0, 4), (4, 6)]
+    # 3 x 3 tokens fit into 10, 4 x 5 do not; 30 alone do not either.
+    assert list(_cuts(lengths, 9, 10)) == [(0, 3), (3, 4), (4, 5), (5, 6)]
+    assert list(_cuts(lengths, 2, 12)) == [(0, 2), (2, 4), (4, 5), (5, 6)]
+    assert list(_cuts(lengths[:0], 2, 12)) == []
+
+
+def test_one_batch_needs_no_lengths(predictor: Predictor) -> None:
+    lengths = dict(predictor._lengths)
+    predictor._lengths.clear()
+    try:
+        assert len(predictor.predict(TEXTS)) == len(TEXTS)
+        with pytest.raises(KeyError):
+            predictor.predict(TEXTS, batch_size=2)
+    finally:
+        predictor._lengths.update(lengths)
+
+
 def test_answers_of_different_lengths_are_filled_up() -> None:
     parts = [
         {"name": np.array([[b"a"]], object), "start": np.array([[4]])},
         {"name": np.array([[b"b", b"c"]], object), "start": np.array([[5, 6]])},
     ]
-    joined = _joined(parts)
-    assert joined["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
-    assert joined["start"].tolist() == [[4, -1], [5, 6]]
+    found = joined(parts)
+    assert found["name"].tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert found["start"].tolist() == [[4, -1], [5, 6]]
 
 
 def test_no_texts_have_no_answers(predictor: Predictor) -> None:
@@ -129,6 +156,10 @@ def test_what_is_no_pair_for_a_model_of_pairs(
 
 def test_a_batch_size_of_nought(predictor: Predictor) -> None:
     refused(lambda: predictor.predict(["a"], batch_size=0), "`batch_size`", "0")
+
+
+def test_a_token_limit_of_nought(predictor: Predictor) -> None:
+    refused(lambda: predictor.predict(TEXTS, max_batch_tokens=0), "max_batch_tokens")
 
 
 def test_half_a_surrogate_pair_is_dropped(predictor: Predictor) -> None:

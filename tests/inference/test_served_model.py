@@ -1,9 +1,8 @@
-"""A SavedModel asked as its model folder is, by `load` and by the example's script."""
+"""A SavedModel asked as a model folder is; for each task in the contract of tasks."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import os
 import shutil
@@ -17,63 +16,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, refused
-from task_cases import Case
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.export import export_model
-from bert_keras.inference.model_folder import save_model
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.served_model import (
     ServedModel,
     _refuse_file_ops,
     find_saved_model,
 )
-from bert_keras.inference.warmup import WARMUP
-from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.finetune import evaluate
 
 SCRIPT = ROOT / "examples" / "ask_savedmodel.py"
 EXTRA = Path("assets.extra") / "answers.json"
-
-
-def case_of(name: str) -> Case:
-    module = importlib.import_module(f"task_cases.{name.replace('-', '_')}")
-    return next(iter(module.CASES.values()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Exported:
-    """An untrained model of a task and the folder of its versions."""
-
-    case: Case
-    model: Any
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def exported(
-    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Exported]:
-    """Return a function that exports a task's model, once."""
-    folder, made = tmp_path_factory.mktemp("served"), {}
-
-    def export(name: str) -> Exported:
-        if name not in made:
-            case = case_of(name)
-            model = make_model(case.task)
-            export_model(model, folder / name)
-            made[name] = Exported(case, model, folder / name)
-        return made[name]
-
-    return export
-
-
-def items_of(case: Case) -> list[Any]:
-    parts = case.task.texts(case.columns)
-    parts = tuple(a[:3] + b for a, b in zip(parts, case.others, strict=True))
-    return list(zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
 
 
 def assert_near(found: Any, wanted: Any) -> None:
@@ -93,108 +51,14 @@ def assert_near(found: Any, wanted: Any) -> None:
         assert found == wanted
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_answers_and_scores_are_those_of_the_model(
-    exported: Callable[[str], Exported], name: str
+def test_vectors_are_those_of_the_model(
+    make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
-    given = exported(name)
-    ours, served = Predictor(given.model), load(given.folder)
+    model = make_model(Embedding())
+    ours, served = Predictor(model), load(export_model(model, tmp_path / "served"))
     assert isinstance(served.model, ServedModel)
-    items = items_of(given.case)
-    assert_near(served.predict(items, batch_size=2), ours.predict(items))
-    if len(served.model.task.signatures()) > 1:  # the other form, too
-        assert_near(served.predict(["see you"]), ours.predict(["see you"]))
-    assert served.predict([]) == []
-    columns = given.case.columns
-    assert_near(evaluate(served, columns), evaluate(ours, columns))
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_the_graph_answers_each_warm_up_request(
-    exported: Callable[[str], Exported], name: str
-) -> None:
-    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    (version,) = exported(name).folder.iterdir()
-    graph = tf.saved_model.load(version)
-    asked = set()
-    for record in tf.data.TFRecordDataset(str(version / "assets.extra" / WARMUP)):
-        request = logs.PredictionLog.FromString(record.numpy()).predict_log.request
-        signature = request.model_spec.signature_name
-        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
-        count = len(next(iter(inputs.values())))
-        answers = graph.signatures[signature](
-            **{k: tf.constant(v) for k, v in inputs.items()}
-        )
-        assert {len(value) for value in answers.values()} == {count}
-        asked.add(signature)
-    assert asked == set(exported(name).case.task.signatures())
-
-
-def test_vectors_are_those_of_the_model(exported: Callable[[str], Exported]) -> None:
-    given = exported("embedding")
-    ours, served = Predictor(given.model), load(given.folder)
     for texts in (["see you", "win cash"], []):
         np.testing.assert_allclose(embed(served, texts), embed(ours, texts), atol=1e-5)
-
-
-# Imports the script as it is, in a process that has nothing of ours.
-ASK_ALL = """
-import importlib.util, json, sys
-jobs = json.load(sys.stdin)
-spec = importlib.util.spec_from_file_location("ask", sys.argv[1])
-ask = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(ask)
-tf = ask.load_tensorflow()
-ask.load_tensorflow = lambda: tf
-for folder, texts in jobs:
-    ask.main(folder, texts)
-    print()
-loaded = {"keras_hub", "tensorflow_text", "bert_keras"} & set(sys.modules)
-assert not loaded, loaded
-"""
-
-
-def test_the_script_asks_every_task(exported: Callable[[str], Exported]) -> None:
-    jobs, wanted = [], []
-    for name in TASKS:
-        given = exported(name)
-        specs = given.case.task.signatures()["serving_default"]
-        (version,) = given.folder.iterdir()
-        texts = ["see [MASK] at six", "cash\udcff win", "lunch. home"]
-        given_bytes = [text.encode("utf-8", "surrogateescape") for text in texts]
-        parts: list[Any] = [given_bytes]
-        if specs[-1].shape.rank == 2:
-            parts = [given_bytes[:1], [given_bytes[1:]]]
-        elif len(specs) == 2:
-            texts, parts = texts[:2], [given_bytes[:1], given_bytes[1:2]]
-        jobs.append((str(version), texts))
-        served = tf.saved_model.load(version).signatures["serving_default"]
-        pairs = zip(specs, parts, strict=True)
-        wanted.append(served(**{spec.name: tf.constant(part) for spec, part in pairs}))
-    done = subprocess.run(
-        [sys.executable, "-c", ASK_ALL, str(SCRIPT)],
-        input=json.dumps(jobs),
-        capture_output=True,
-        text=True,
-        cwd=exported(next(iter(TASKS))).folder,  # where no module of ours is found
-        env={**os.environ, "PYTHONPATH": "", "TF_CPP_MIN_LOG_LEVEL": "0"},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    blocks = done.stdout.removesuffix("\n\n").split("\n\n")
-    for block, answers in zip(blocks, wanted, strict=True):
-        rows = [json.loads(line) for line in block.splitlines()]
-        for key, value in answers.items():
-            plain = value.numpy().tolist()
-            assert len(rows) == len(plain)
-            for row, each in zip(rows, plain, strict=True):
-                assert_near(row[key], decoded(each))
-
-
-def decoded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [decoded(each) for each in value]
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def test_the_script_is_short_and_says_what_it_takes(spam_export: Path) -> None:
@@ -341,13 +205,15 @@ def test_a_users_own_task(make_model: Callable[..., Any], tmp_path: Path) -> Non
 
 
 def test_the_command_line_asks_it(
-    exported: Callable[[str], Exported],
     spam_export: Path,
     spam_folder: Path,
+    pair_folder: Path,
+    pair_model: Any,
     spam_file: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    load_once: None,
 ) -> None:
     from bert_keras.cli.main import main
 
@@ -364,15 +230,16 @@ def test_the_command_line_asks_it(
         assert_near(
             rows(verb, spam_export.parent, *rest), rows(verb, spam_folder, *rest)
         )
-    model = save_model(exported("question-answering").model, tmp_path / "qa")
-    for folder in (model, exported("question-answering").folder):
+    pairs = export_model(pair_model, tmp_path / "pairs")
+    found = []
+    for folder in (pair_folder, pairs.parent):
         read, write = os.pipe()
         os.write(write, b"when?\tsee you at six\n")
         os.close(write)
         with os.fdopen(read) as pipe:
             monkeypatch.setattr(sys, "stdin", pipe)
-            (row,) = rows("predict", folder)
-        assert row["answer"] == row["n_best"][0]["answer"] != ""
+            found += rows("predict", folder)
+    assert_near(found[1], found[0])
     setting = ["predict", str(spam_export), "a", "--set", "temperature=2"]
     assert main(setting) == 2
     assert "lie in its graph" in capsys.readouterr().err

@@ -242,7 +242,7 @@ def test_other_text_is_refused(corpus: Path, tmp_path: Path, monkeypatch: Any) -
             on_beam(corpus, folder)
     wrong = tmp_path / "other.txt"
     wrong.write_text("\n\n".join(some_documents(30, seed=3)))
-    refused(lambda: on_beam(wrong, folder), "part-00000", "made of other text")
+    refused(lambda: on_beam(wrong, folder), "part-00000", "written from text other")
     # A shard that was lost meanwhile is made again.
     (folder / "part-00001.tfrecord.gz").unlink()
     on_beam(corpus, folder)
@@ -250,7 +250,7 @@ def test_other_text_is_refused(corpus: Path, tmp_path: Path, monkeypatch: Any) -
     less.mkdir()
     (less / "part-00099.tfrecord.gz").write_bytes(b"")
     (less / "unfinished.jsonl").write_bytes(b"")
-    refused(lambda: on_beam(corpus, less), "part-00099", "made of more text")
+    refused(lambda: on_beam(corpus, less), "part-00099", "written from more text")
 
 
 def stopped(*given: Any) -> None:

@@ -343,11 +343,11 @@ def test_another_job_is_refused(tmp_path: Path) -> None:
         ):
             action = functools.partial(write, folder, **settings)
             refused(action, str(folder), "another job", part)
-        refused(lambda f=folder: write(f, changed), "part-00000", "other text")
+        refused(lambda f=folder: write(f, changed), "part-00000", "text other than")
         assert files_of(folder) == before[name]
     done = tmp_path / "done"
     refused(lambda: write(done, list(some_documents())[:10]), "part-", "text")
-    refused(lambda: write(done, more), "part-", "other text")
+    refused(lambda: write(done, more), "part-", "text other")
 
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:

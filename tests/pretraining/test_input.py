@@ -129,7 +129,7 @@ def test_settings_of_masks(folders: dict[str, Path]) -> None:
     tokens = (unmasked(rows) > SEP).sum()
     assert hidden / tokens == pytest.approx(0.5, abs=0.03)
     action = functools.partial(batches, folders["static"], masking=masking)
-    refused(action, "`masking`", "written out")
+    refused(action, "`masking`", "stored masks")
 
 
 def key_of(rows: dict[str, np.ndarray]) -> Counter[bytes]:

@@ -141,28 +141,6 @@ def test_what_is_pretrained_opens_as_its_tasks(whole: PretrainResult) -> None:
     assert config["architectures"] == ["BertForPreTraining"]
 
 
-def test_a_run_that_was_stopped_ends_with_the_same_bytes(
-    place: Path, whole: PretrainResult, tmp_path: Path
-) -> None:
-    folder = tmp_path / "stopped"
-    shutil.copytree(place / "whole", folder)
-    shutil.rmtree(folder / "model")
-    shutil.rmtree(folder / "checkpoints" / "step-000000012")
-    (folder / "checkpoints" / ".new-half").mkdir()
-    with open(folder / "curves.jsonl", "a") as file:
-        file.write('{"step": 13, "lo')
-    again = run(place, folder, held_out="static")
-    for name in ("model/model.safetensors", f"checkpoints/step-000000012/{FILE}"):
-        assert (folder / name).read_bytes() == (place / "whole" / name).read_bytes()
-    assert again.scores == whole.scores
-    assert not (folder / "checkpoints" / ".new-half").exists()
-    speeds = {"tokens_per_second", "operations_per_second", "input_wait_share"}
-    for new, old in zip(again.history, whole.history, strict=True):
-        assert {k: new[k] for k in set(new) - speeds} == {
-            k: old[k] for k in set(old) - speeds
-        }
-
-
 # The step after it saves, or does not.
 @pytest.mark.parametrize("at", [5, pytest.param(7, marks=pytest.mark.thorough)])
 def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
@@ -199,11 +177,21 @@ def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
     assert met[-1]  # no worker leaves before that
     names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert sorted(names)[-1] == f"step-{at + 1:09d}"
-    run(place, tmp_path / "run", held_out="static")
-    name = "model/model.safetensors"
-    assert (tmp_path / "run" / name).read_bytes() == (
-        place / "whole" / name
-    ).read_bytes()
+    # What is half written is passed over.
+    folder = tmp_path / "run"
+    (folder / "checkpoints" / ".new-half").mkdir()
+    with open(folder / "curves.jsonl", "a") as file:
+        file.write('{"step": 13, "lo')
+    again = run(place, folder, held_out="static")
+    for name in ("model/model.safetensors", f"checkpoints/step-000000012/{FILE}"):
+        assert (folder / name).read_bytes() == (place / "whole" / name).read_bytes()
+    assert again.scores == whole.scores
+    assert not (folder / "checkpoints" / ".new-half").exists()
+    speeds = {"tokens_per_second", "operations_per_second", "input_wait_share"}
+    for new, old in zip(again.history, whole.history, strict=True):
+        assert {k: new[k] for k in set(new) - speeds} == {
+            k: old[k] for k in set(old) - speeds
+        }
 
 
 def test_a_finished_run_is_not_made_again(
@@ -220,7 +208,7 @@ def test_accumulation_layouts_and_one_batch_give_the_same_weights(
     place: Path, tmp_path: Path
 ) -> None:
     # All gradients are clipped, and batches differ in their numbers of masked tokens.
-    settings: dict[str, Any] = {"global_clipnorm": 0.1, "batch_size": 12, "steps": 10}
+    settings: dict[str, Any] = {"global_clipnorm": 0.1, "batch_size": 12, "steps": 6}
     one = run(place, tmp_path / "one", "static", STILL, **settings)
     parts = run(place, tmp_path / "4", "static", STILL, accumulation=4, **settings)
     padded = run(
@@ -328,7 +316,7 @@ def test_a_run_of_other_settings_is_refused(
         "holds a run with another `data[0]",
     )
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="must be a new folder or that of a run"):
+    with pytest.raises(CheckpointError, match="must be a new folder or a run"):
         run(place, tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -422,7 +410,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
         lambda: pretrain(SIZES, place / "dynamic", output, config=CONFIG),
         "`vocab` must be given for a new model",
     )
-    refused(lambda: run(place, output, []), "`data` must name one folder at least")
+    refused(lambda: run(place, output, []), "`data` must name at least one folder")
     refused(
         lambda: run(place, output, held_out="single"),
         "must hold pairs, as the training data does",
@@ -433,7 +421,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
     )
     refused(
         lambda: run(place, output, ["dynamic", "single"]),
-        "`next_sentence` must be none where only some of the data has pairs",
+        "`next_sentence` must be none if only some of the data has pairs",
     )
     for changes, data, held_out, told in (
         ({"vocab_size": 20}, "dynamic", None, "`vocab_size` must be at least 78"),
@@ -533,7 +521,7 @@ def test_masks_of_the_config_stand_above_those_of_the_data(
             refused(
                 lambda d=data, c=change: run(place, tmp_path / "run", d, **c),
                 f"`{next(iter(change))}` must be",
-                "for data whose masks are written out",
+                "for data with stored masks",
             )
     refused(lambda: masking(mask_share=0.7, random_share=0.7), "1 at most together")
     assert not (tmp_path / "run").exists()
@@ -545,7 +533,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
 ) -> None:
     settings = {"steps": 40, "save_every": 2, "keep": 1}
     script = (
-        "import test_pretraining as t; from pathlib import Path; "
+        "from pretraining import test_pretrain as t; from pathlib import Path; "
         f"t.run(Path({str(place)!r}), Path({str(tmp_path / 'killed')!r}), **{settings})"
     )
     process = subprocess.Popen(
@@ -559,6 +547,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
         time.sleep(0.01)
     process.kill()  # SIGKILL, perhaps while a checkpoint is written
     process.wait()
+    assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "model").exists()
     killed = run(place, tmp_path / "killed", **settings).folder
     whole = run(place, tmp_path / "whole", **settings).folder

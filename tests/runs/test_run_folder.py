@@ -42,7 +42,7 @@ def test_a_full_disk_leaves_what_was_finished(tmp_path: Path) -> None:
         run.wait()
         before = files_of(tmp_path / "run")
         run.save(2, no_room, keep=2)  # in the background: told at the next call
-        refused(run.wait, "cannot be written: No space left on device", "stay")
+        refused(run.wait, "cannot be written: No space left on device", "are kept")
         assert files_of(tmp_path / "run") == before
 
 
@@ -94,7 +94,7 @@ def test_broken_curves_end_there(tmp_path: Path, line: bytes) -> None:
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or that of a run")
+    refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or a run")
     refused(lambda: RunFolder(tmp_path / "thesis.tex", {}), "must be a new folder")
 
 

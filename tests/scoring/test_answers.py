@@ -99,10 +99,10 @@ def test_a_threshold_that_answers_nothing() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    refused(lambda: squad1_scores([["a"]], []), "one length", "1 and 0")
-    refused(lambda: squad1_scores([], []), "one length")
-    refused(lambda: squad1_scores([[]], ["a"]), "`golds` must hold an answer")
+    refused(lambda: squad1_scores([["a"]], []), "same length", "1 and 0")
+    refused(lambda: squad1_scores([], []), "same length")
+    refused(lambda: squad1_scores([[]], ["a"]), "`golds` must hold at least one answer")
     refused(
         lambda: squad2_scores([["a"]], ["a"], null_scores=[], threshold=math.inf),
-        "one length",
+        "same length",
     )

@@ -167,7 +167,7 @@ def test_the_f1_of_the_positive_class():
     ("labels", "predictions", "message"),
     [
         ([], [], "`labels` must not be empty"),
-        ([0, 1], [0], "must be of one length; received 2 and 1"),
+        ([0, 1], [0], "must have the same length; received 2 and 1"),
         ([[0]], [0], r"`labels` must be of shape \[N\]; received shape \[1, 1\]"),
         ([0.0], [0], "`labels` must be integers; received float64"),
         ([0], [True], "`predictions` must be integers; received bool"),

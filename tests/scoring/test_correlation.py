@@ -40,7 +40,7 @@ def test_extreme_sizes_do_not_overflow():
     [
         ([], [], "`targets`"),
         ([1, 2], [1, np.nan], "`predictions` must be finite"),
-        ([1, 2], [1, 2, 3], "of one length; received 2 and 3"),
+        ([1, 2], [1, 2, 3], "the same length; received 2 and 3"),
         ([[1], [2]], [1, 2], "[2, 1]"),
         (["1", "2"], [1, 2], "`targets` must be finite numbers"),
     ],

@@ -76,7 +76,7 @@ def test_thresholds_are_the_best_of_all():
 @pytest.mark.parametrize(
     ("targets", "p", "part"),
     [
-        ([[1, 0]], [[0.5]], "one shape [N, C]; received [1, 2] and [1, 1]"),
+        ([[1, 0]], [[0.5]], "the same shape [N, C]; received [1, 2] and [1, 1]"),
         ([[2]], [[0.5]], "`targets` must be 0 or 1"),
         ([[1]], [[np.nan]], "`probabilities`"),
         ([[1]], [[1.1]], "`probabilities`"),

@@ -38,6 +38,24 @@ def predictor(model: Any) -> Predictor:
     return Predictor(model)
 
 
+@pytest.fixture(scope="module")
+def unsure(make_model: Callable[..., Any]) -> Any:
+    """Return a model that leaves rows unanswered."""
+    return make_model(MultipleChoice(temperature=2.0, abstain_below=0.45))
+
+
+@pytest.fixture(scope="module")
+def served(unsure: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the signatures of the export of `unsure`."""
+    folder = export_model(unsure, tmp_path_factory.mktemp("served"))
+    return tf.saved_model.load(folder).signatures
+
+
+def as_served(items: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    choices = tf.ragged.constant([choices for _, choices in items]).to_tensor("")
+    return tf.constant([context for context, _ in items]), choices
+
+
 def test_a_row_has_as_many_probabilities_as_choices(predictor: Predictor) -> None:
     rows = predictor.predict(ITEMS)
     for (_, choices), row in zip(ITEMS, rows, strict=True):
@@ -136,9 +154,7 @@ def test_confidence_of_rows_with_fewer_choices() -> None:
     assert scores["expected_calibration_error"] < error
 
 
-def test_a_row_that_is_not_sure_is_not_answered(
-    make_model: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_row_that_is_not_sure_is_not_answered(unsure: Any, served: Any) -> None:
     task = MultipleChoice(answered_accuracy=0.9)
     tuned = task.tune(ROWS, answered(task))  # the surest is right, of the others 2 of 3
     found = answered(tuned)
@@ -149,12 +165,10 @@ def test_a_row_that_is_not_sure_is_not_answered(
     assert (scores["coverage"], scores["answered_accuracy"]) == (0.25, 1.0)
     assert scores["accuracy"] == 0.75  # of all rows, answered or not
     assert len(tuned.mistakes(ROWS, found)) == 1
-    model = make_model(MultipleChoice(temperature=2.0, abstain_below=0.45))
-    rows = Predictor(model).predict(ITEMS)
+    contexts, choices = as_served(ITEMS)
+    answers = unsure.answer((contexts, choices))
+    rows = unsure.task.rows({key: value.numpy() for key, value in answers.items()})
     assert {row["abstained"] for row in rows} == {True, False}
-    served = tf.saved_model.load(export_model(model, tmp_path)).signatures
-    choices = tf.ragged.constant([choices for _, choices in ITEMS]).to_tensor("")
-    contexts = tf.constant([context for context, _ in ITEMS])
     given = served["serving_default"](context=contexts, choices=choices)
     assert given["choice"].numpy().tolist() == [row["choice"].encode() for row in rows]
     assert given["abstained"].numpy().tolist() == [row["abstained"] for row in rows]
@@ -178,18 +192,13 @@ def test_wrong_labels_and_counts() -> None:
     )
 
 
-def test_the_ids_signature_takes_rows_of_choices(model: Any, tmp_path: Path) -> None:
-    folder = export_model(model, tmp_path)
-    served = tf.saved_model.load(folder).signatures
-    texts = (
-        tf.constant([context for context, _ in ITEMS]),
-        tf.ragged.constant([choices for _, choices in ITEMS]).to_tensor(""),
-    )
-    batch = model.task.features(model.preprocessor.replace(layout="padded"), texts)
+def test_the_ids_signature_takes_rows_of_choices(unsure: Any, served: Any) -> None:
+    texts = as_served(ITEMS)
+    batch = unsure.task.features(unsure.preprocessor.replace(layout="padded"), texts)
     ids = {name: batch[name] for name in ("token_ids", "segment_ids", "padding_mask")}
     logits = served["ids"](**ids)["logits"]
     answers = served["serving_default"](context=texts[0], choices=texts[1])
-    found = tf.nn.softmax(logits)
+    found = tf.nn.softmax(logits / unsure.task.temperature)
     np.testing.assert_allclose(found, answers["probabilities"], atol=1e-5)
 
 
@@ -198,6 +207,7 @@ def test_the_command_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    load_once: None,
 ) -> None:
     folder = str(save_model(model, tmp_path / "model"))
     file = tmp_path / "rows.jsonl"

@@ -461,23 +461,30 @@ def test_the_temperature_makes_scores_as_sure_as_right(
     columns = as_columns(
         question=[QUESTION] * len(contexts), context=contexts, answers=golds
     )
-    answers = Predictor(model).answers(columns)
+
+    def measured() -> dict[str, np.ndarray]:
+        texts = as_tensors(model.task.texts(columns, use="score"))
+        found = model.measure(texts, preprocessor=model.preprocessor)
+        return {key: value.numpy() for key, value in found.items()}
+
+    answers = measured()
     tuned = task.tune(columns, answers)
     assert 1 < tuned.temperature <= 10
     right = np.array([text != "not in it" for ((text, _),) in golds])
 
     def loss(task: QuestionAnswering) -> float:
         model.task = task
-        sure = Predictor(model).answers(columns)["score"]
-        return float(-np.log(np.where(right, sure, 1 - sure)).mean())
+        sure = measured()["score"]
+        likely = np.maximum(np.where(right, sure, 1 - sure), 1e-7)
+        return float(-np.log(likely).mean())
 
     best = tuned.temperature
     losses = [loss(with_task(model, temperature=t)) for t in (best, 0.8 * best, 1.0)]
     assert losses[0] == min(losses)
     model.task = dataclasses.replace(tuned, abstain_below=0.5)
-    after = model.task.score(columns, Predictor(model).answers(columns))
+    after = model.task.score(columns, measured())
     assert after["exact_match"] == task.score(columns, answers)["exact_match"]
-    rows = Predictor(model).predict([(QUESTION, context) for context in contexts])
+    rows = asked(model, contexts)
     assert [row["answer"] for row in rows] == [
         "" if row["abstained"] else text for row, text in zip(rows, given, strict=True)
     ]
@@ -540,7 +547,10 @@ def squad_file(path: Path, *, repeat: int = 1) -> Path:
 
 @pytest.mark.slow
 def test_from_file_to_answers(
-    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    load_once: None,
 ) -> None:
     file = squad_file(tmp_path / "train.json", repeat=6)
     dev = squad_file(tmp_path / "dev.json")

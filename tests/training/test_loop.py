@@ -376,7 +376,7 @@ def test_a_run_that_learned_nothing_is_begun_again(
     result = train_spam(tmp_path / "model", epochs=1, restarts=restarts, train=FEW)
     said = capsys.readouterr().err
     assert "diverged: the training loss at the end, 1.2000" in said
-    assert "starting again with seed 1042" in said
+    assert "restarting with seed 1042" in said
     assert result.report["settings"]["seed"] == seed
     assert len(calls) == 2 and os.listdir(tmp_path) == ["model"]
     scores = json.loads((result.folder / "scores.json").read_text())
@@ -401,7 +401,7 @@ def test_too_few_updates_are_no_reason_to_begin_again(
     monkeypatch.setattr(training, "divergence", lambda *_: early)
     result = train_spam(tmp_path / "model", epochs=1, restarts=2, train=FEW)
     said = capsys.readouterr().err
-    assert said.count(str(early)) == 1 and "starting again" not in said
+    assert said.count(str(early)) == 1 and "restarting" not in said
     assert set(json.loads((result.folder / "scores.json").read_text())) == {"dev"}
     assert result.report["settings"]["too_few_updates"] == str(early)
 

@@ -30,7 +30,7 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.stop_signal import EXIT_CODE as STOPPED
 
 CLUSTER = ROOT / "examples" / "cluster"
-LOST = "bert-keras: another worker has ended or is out of reach ("
+LOST = "bert-keras: another worker has ended or is unreachable ("
 # A command whose workers exchange numbers, until the test ends one of them.
 WORKER = """
 import sys
@@ -197,7 +197,7 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     os.kill(children(job)[1], signal.SIGTERM)  # one alone is asked to end
     said = job.communicate(timeout=120)[1]
     assert job.returncode == STOPPED, said[-3000:]
-    assert said.count("what was done is saved") == 2 and not output.exists()
+    assert said.count("the work so far is saved") == 2 and not output.exists()
     steps = sorted(path.name for path in kept.iterdir())
 
     job = start(command, output)

@@ -90,8 +90,8 @@ function nextView({ is_next: isNext, probability, abstained }) {
   const follows = "The second text follows the first";
   const not = "The second text does not follow the first";
   const items = [
-    { name: follows, share: probability, chosen: !abstained && isNext },
-    { name: not, share: 1 - probability, chosen: !abstained && !isNext },
+    { name: "follows", share: probability, chosen: !abstained && isNext },
+    { name: "does not follow", share: 1 - probability, chosen: !abstained && !isNext },
   ];
   const score = Math.max(probability, 1 - probability);
   const headline = abstained ? withheld(score) : isNext ? follows : not;

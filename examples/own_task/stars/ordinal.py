@@ -16,10 +16,10 @@ from bert_keras.tasks.classifier import PooledTask
 @keras.saving.register_keras_serializable(package="stars")
 @dataclasses.dataclass(frozen=True)
 class Stars(PooledTask):
-    """How many stars a text gives, from 1 to `most`."""
+    """The number of stars of a review, from 1 to `most`."""
 
     name = "stars"
-    summary = "how many stars a review gives"
+    summary = "the number of stars of a review"
     columns = {"text": "review", "label": "stars"}
     best_score = "within_one"
 
@@ -35,7 +35,7 @@ class Stars(PooledTask):
         return 1 + columns.indices("label", stars, rule=f"from 1 to {self.most}")
 
     def encode_targets(self, targets):
-        """Return one 0 or 1 a step, float32 [B, most - 1]: 3 stars are 1, 1, 0, 0."""
+        """Return 0 or 1 per step, float32 [B, most - 1]: 3 stars are 1, 1, 0, 0."""
         stars = tf.expand_dims(tf.cast(targets, tf.int32), 1)
         return tf.cast(stars > tf.range(1, self.most), tf.float32)
 

@@ -25,10 +25,20 @@ from bert_keras.serving.rest import Rest, json_response
 from bert_keras.serving.service import Service, Told
 
 STATIC = Path(__file__).parent / "static"
-_FREE_OF_KEYS = ("/v2/health/live", "/v2/health/ready")  # probes have none
+# Probes have no key, and the page asks for one: it holds nothing of a model.
+_FREE_OF_KEYS = frozenset(("/v2/health/live", "/v2/health/ready", "/")) | {
+    f"/{file.name}" for file in STATIC.iterdir()
+}
 _SENDING_SECONDS = 30.0  # for the client to read its answer
-# A browser must not guess a type, nor show a page of ours inside another one.
+# A browser must not guess a type, nor show a page of ours inside another one, nor let
+# the page run or reach anything but this server's own files.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 ]

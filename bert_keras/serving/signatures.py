@@ -406,6 +406,8 @@ def _arrays(answers: Mapping[str, Any]) -> Answers:
 
 def _filled_width(values: np.ndarray) -> int:
     """Return the columns of [B, M, …] up to the last that is filled in some row."""
+    if not values.size:
+        return 0
     filled = values != b"" if values.dtype == object else values != -1
     columns = filled.reshape(*filled.shape[:2], -1).any(axis=(0, 2))
     return int(columns.nonzero()[0].max(initial=-1)) + 1

@@ -17,7 +17,7 @@ from bert_keras.serving import ServeConfig, Server
 
 # Without the packages of the server, those of its clients are still tested.
 _OF_THE_SERVER = ("grpc_services", "http_connection", "models", "open_inference")
-_OF_THE_SERVER += ("rest", "server")
+_OF_THE_SERVER += ("page", "rest", "server")
 collect_ignore: list[str] = []
 if importlib.util.find_spec("starlette") is None:
     collect_ignore += [f"test_{name}.py" for name in _OF_THE_SERVER]

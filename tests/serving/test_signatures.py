@@ -121,6 +121,8 @@ def test_answers_are_as_wide_as_a_request_needs() -> None:
     assert found["entities"].shape == found["starts"].shape == (2, 2)
     none = {name: values[:, 2:] for name, values in answers.items()}
     assert Found().trimmed(none, [[b"", b""]])["starts"].shape == (2, 0)
+    no_mask = {"entities": np.empty((2, 0, 3), object), "starts": none["starts"]}
+    assert Found().trimmed(no_mask, [[b"", b""]])["entities"].shape == (2, 0, 3)
 
 
 def _info(name: str, dtype: str, *, rank: int = 2) -> Any:

@@ -1,0 +1,101 @@
+// The fields of each input, how their text becomes a value, and examples by task.
+
+const lines = (text) => text.split("\n").filter((line) => line.trim());
+
+// A field without `read` gives its text as it is.
+const FIELDS = {
+  text: { label: "Text", rows: 6 },
+  document: { label: "Document", rows: 10 },
+  text_a: { label: "First text", rows: 3 },
+  text_b: { label: "Second text", rows: 3 },
+  question: { label: "Question" },
+  context: { label: "Context", rows: 8 },
+  choices: { label: "Choices, one per line", rows: 4, read: lines },
+  words: {
+    label: "Words, separated by spaces or lines",
+    rows: 4,
+    read: (text) => text.split(/\s+/).filter(Boolean),
+  },
+};
+
+// Vectors are shown by what is near to what, so there are two fields for one input.
+const SEARCH = [
+  { id: "query", label: "Query" },
+  { id: "texts", label: "Texts, one per line", rows: 8, read: lines },
+];
+
+const CITY =
+  "Lisbon is the capital of Portugal. It lies on seven hills at the mouth of the " +
+  "Tagus. In 1755 an earthquake destroyed most of the city. It was rebuilt under the " +
+  "Marquis of Pombal, with wide streets and houses that withstand shocks. Today about " +
+  "half a million people live there.";
+const NAMES = "Ada Lovelace met Charles Babbage in London and wrote to him for years.";
+const PAIR = {
+  text_a: "A man is playing a guitar on the street.",
+  text_b: "Someone makes music outdoors.",
+};
+const REVIEW =
+  "The soup was cold and far too expensive, but our waiter could not have been kinder.";
+const MAIL = "Congratulations! You have won a prize. Claim it today with your card number.";
+
+// By task; a name of an input that is not here takes `text`.
+const EXAMPLES = {
+  "classification": { text: MAIL, ...PAIR },
+  "multi-label": { text: REVIEW, ...PAIR },
+  "regression": { text: REVIEW, ...PAIR },
+  "next-sentence": {
+    text_a: "She opened the window.",
+    text_b: "Fresh air came into the room.",
+  },
+  "embedding": {
+    query: "How do I get my money back?",
+    texts:
+      "Refunds are paid within a week.\nOur shop is open on Sundays.\n" +
+      "You can return shoes that do not fit.\nThe parcel leaves us tomorrow.",
+  },
+  "masked-lm": { text: "Paris is the [MASK] of France, and Rome is in [MASK]." },
+  "multiple-choice": {
+    context: "It rained all night and the road was under water.",
+    choices: "We took the train.\nThe soup was cold.\nHe painted the fence.",
+  },
+  "token-classification": { text: NAMES, words: NAMES.replace(/\./, " .") },
+  "feature-tagging": { text: NAMES, words: NAMES.replace(/\./, " .") },
+  "question-answering": { question: "When was the earthquake?", context: CITY },
+  "summarization": { document: CITY },
+};
+
+export function isSearch(signature) {
+  return signature.outputs.length === 1 && signature.outputs[0].name === "embedding"
+    && signature.inputs.length === 1 && signature.inputs[0].shape.length === 1;
+}
+
+export function takesTexts(signature) {
+  return signature.inputs.every((input) => input.dtype === "string"
+    && input.shape.length <= 2);
+}
+
+export function fieldsOf(signature) {
+  if (isSearch(signature)) return SEARCH;
+  return signature.inputs.map(({ name, shape }) => {
+    const found = Object.hasOwn(FIELDS, name) ? FIELDS[name] : { label: name, rows: 4 };
+    if (shape.length === 1) return { ...found, id: name, read: undefined };
+    const label = found.read ? found.label : `${name}, one per line`;
+    return { ...found, id: name, label, read: found.read ?? lines };
+  });
+}
+
+// Returns a text for each field.
+export function exampleOf(task, fields) {
+  const texts = Object.hasOwn(EXAMPLES, task) ? EXAMPLES[task] : {};
+  return fields.map(({ id }) => texts[id] ?? texts.text ?? MAIL);
+}
+
+// Returns the rows to send, for the texts of the fields by id.
+export function instancesOf(signature, fields, texts) {
+  const values = fields.map(({ id, read }) => (read ? read(texts[id]) : texts[id]));
+  if (isSearch(signature)) {
+    const { name } = signature.inputs[0];
+    return [values[0], ...values[1]].map((text) => ({ [name]: text }));
+  }
+  return [Object.fromEntries(fields.map(({ id }, at) => [id, values[at]]))];
+}

@@ -121,7 +121,7 @@ def test_what_cannot_be_split(classifier: TaskModel) -> None:
     data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
     refused(lambda: classifier.fit(data, validation_split=0.5), "`validation_data`")
     action = lambda: classifier.fit(TEXTS, LABELS[1:], validation_split=0.5)  # noqa: E731
-    refused(action, "equally many rows", "11, 12")
+    refused(action, "the same number of rows", "11, 12")
 
 
 @pytest.mark.parametrize(

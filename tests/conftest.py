@@ -243,6 +243,23 @@ def write_tsv(path: Path, rows: Sequence[Sequence[str]]) -> Path:
     return path
 
 
+def assert_near(found: Any, wanted: Any) -> None:
+    """Check that two values of JSON are equal, numbers within 1e-4."""
+    assert type(found) is type(wanted)
+    if isinstance(wanted, dict):
+        assert set(found) == set(wanted)
+        for key, value in wanted.items():
+            assert_near(found[key], value)
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_near(one, other)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, abs=1e-4, rel=1e-4)
+    else:
+        assert found == wanted
+
+
 def refused(action: Callable[[], object], *parts: str) -> str:
     """Check that a mistake is told in one line that holds `parts`; returns the line."""
     with pytest.raises(BertKerasError) as caught:

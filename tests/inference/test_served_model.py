@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, refused
+from conftest import ROOT, assert_near, refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.embedder import embed
@@ -32,23 +32,6 @@ from bert_keras.training.finetune import evaluate
 
 SCRIPT = ROOT / "examples" / "ask_savedmodel.py"
 EXTRA = Path("assets.extra") / "answers.json"
-
-
-def assert_near(found: Any, wanted: Any) -> None:
-    """Check that two values of JSON are equal, numbers within 1e-4."""
-    assert type(found) is type(wanted)
-    if isinstance(wanted, dict):
-        assert set(found) == set(wanted)
-        for key, value in wanted.items():
-            assert_near(found[key], value)
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_near(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, abs=1e-4, rel=1e-4)
-    else:
-        assert found == wanted
 
 
 def test_vectors_are_those_of_the_model(

@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, refused, write_encoder
+from conftest import ROOT, assert_near, refused, write_encoder
 from task_cases import Case
 
 from bert_keras.data.table import Columns
@@ -156,23 +156,6 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
             assert np.asarray(found[key]).tolist() == value.tolist()
         else:
             np.testing.assert_allclose(found[key], value, atol=1e-5, rtol=0)
-
-
-def assert_near(found: Any, wanted: Any) -> None:
-    """Check that two values of JSON are equal, numbers within 1e-4."""
-    assert type(found) is type(wanted)
-    if isinstance(wanted, dict):
-        assert set(found) == set(wanted)
-        for key, value in wanted.items():
-            assert_near(found[key], value)
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_near(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, abs=1e-4, rel=1e-4)
-    else:
-        assert found == wanted
 
 
 @pytest.mark.parametrize("name", TASKS)

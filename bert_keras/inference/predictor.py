@@ -238,9 +238,8 @@ class Predictor:
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
-        if (
-            0 < count <= batch_size and max_tokens is None
-        ):  # one batch needs no order and no second thread
+        # One batch needs no order and no second thread.
+        if 0 < count <= batch_size and max_tokens is None:
             answers = compute(range(count))
             if seen is not None:
                 seen(count)

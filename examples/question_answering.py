@@ -2,12 +2,10 @@
 
     python examples/question_answering.py [ENCODER_FOLDER]
 
-Fine-tunes an encoder, by default all-MiniLM-L6-v2, on `examples/data/questions`,
-exports it, and asks the SavedModel about an unseen passage, alone and inside
-a long text. Prints the scores on 84 questions about unseen passages (which also select
-the best epoch) before and after training, then each question with its answer, the
-character offsets of the answer and its probability. With all-MiniLM-L6-v2, in about 85
-seconds on two cores:
+Fine-tunes an encoder, by default all-MiniLM-L6-v2, on `examples/data/questions`, and
+asks the SavedModel about an unseen passage, alone and inside a long text. Prints the
+scores on 84 questions about unseen passages (which also select the best epoch), then
+answers with offsets and probability. With all-MiniLM-L6-v2, in 85 s on two cores:
 
     exact  before  0.0  after 76.2
     f1     before  7.0  after 86.0
@@ -15,14 +13,6 @@ seconds on two cores:
     in a text of 225 characters:
       Who founded Café Mirabelle?      Anatole Brisson  [38:53]  0.86
       When was the café founded?       1934  [30:34]  1.00
-      Where does the café stand?       Rue des Tanneurs  [87:103]  0.51
-      How many photographs are there?  300  [158:161]  1.00
-      How much is a cup of coffee?     two euros  [215:224]  0.66
-
-    in a text of 11,625 characters:
-      Who founded Café Mirabelle?      1934 by Anatole Brisson  [11430:11453]  0.68
-      When was the café founded?       1934  [11430:11434]  0.99
-      ...
 """
 
 import sys
@@ -61,9 +51,9 @@ def main(encoder: str) -> None:
         output="models/questions",
         config=config,
     )
-    after = result.scores["dev"]
     for name in ("exact", "f1"):
-        print(f"{name:<6} before {before[name]:4.1f}  after {after[name]:4.1f}")
+        after = result.scores["dev"][name]
+        print(f"{name:<6} before {before[name]:4.1f}  after {after:4.1f}")
     folder = bert_keras.export_model(result.model, "saved_models/questions")
     ask = tf.saved_model.load(str(folder)).signatures["serving_default"]
     filler = "Nothing of note happened on that day. " * 300

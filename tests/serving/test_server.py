@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -67,7 +68,10 @@ def test_there_is_a_page(client: Client) -> None:
     status, headers, body = client.send("GET", "/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
-    assert b"/v1/models" in body
+    files = re.findall(rb'(?:src|href)="([^"]+\.(?:js|css|svg))"', body)
+    assert len(files) == 3
+    for file in files:
+        assert client.send("GET", "/" + file.decode())[0] == 200, file
 
 
 def test_keys_are_asked_for(folders: Folders, tmp_path: Path) -> None:

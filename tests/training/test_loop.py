@@ -189,7 +189,7 @@ def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (RunStopped("stopped; saved"), 75, "stopped; saved: run it again to go on"),
+        (RunStopped("saved"), 75, "saved: the same command resumes it"),
         (WorkerLostError("another worker has ended"), 69, "another worker has ended"),
     ],
     ids=["stopped", "lost"],

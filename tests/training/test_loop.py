@@ -140,7 +140,7 @@ def test_another_run_is_refused_and_thrown_away_by_choice(
     line = refused(
         lambda: run(output),
         "another `learning_rate`: 0.003; received 0.01",
-        "`--resume never` to start anew",
+        "`--resume never` to start over",
     )
     assert str(tmp_path / ".model.run") in line
     other = as_columns(text=TEXTS * 10, label=[LABELS[4], *(LABELS * 10)[1:]])

@@ -354,7 +354,7 @@ class BertEncoder(Quantizable, keras.Model):
         encoder = cls.from_checkpoint(checkpoint, **settings)
         encoder.source = str(path)
         if encoder.pooler is not None and not has_pooler(checkpoint):
-            say(f"{path}: the checkpoint has no pooler: it starts at random")
+            say(f"{path}: the checkpoint has no pooler: it is initialized randomly")
         return encoder
 
     @classmethod

@@ -78,7 +78,7 @@ def test_an_index_is_used_again(
     assert asked == [3, 1]  # a probe of three texts, and the query
 
 
-def test_an_index_of_something_else_is_made_anew(
+def test_an_index_of_other_texts_is_rebuilt(
     encoder_folder: Path,
     predictor: Predictor,
     tmp_path: Path,
@@ -86,9 +86,9 @@ def test_an_index_of_something_else_is_made_anew(
 ) -> None:
     index = tmp_path / "index.npz"
     Search.of(predictor, TEXTS, index=index)
-    assert "made anew" not in capsys.readouterr().err
+    assert "rebuilt" not in capsys.readouterr().err
     fewer = Search.of(predictor, TEXTS[1:], index=index)
-    assert "of other texts" in capsys.readouterr().err
+    assert "belongs to other texts" in capsys.readouterr().err
     wanted = unit_rows(embed(predictor, TEXTS[1:]))
     np.testing.assert_allclose(fewer.vectors, wanted, atol=1e-5)
     other = load_embedder(encoder_folder, pooling="max")
@@ -98,7 +98,7 @@ def test_an_index_of_something_else_is_made_anew(
     np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
 
 
-def test_a_file_that_is_no_index_stays(predictor: Predictor, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_index_is_kept(predictor: Predictor, tmp_path: Path) -> None:
     for name, data in (("a.npz", b"notes"), ("b.npz", b"")):
         path = tmp_path / name
         path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""A SavedModel asked as a model folder is; for each task in the contract of tasks."""
+"""Prediction with a SavedModel; `test_task_contract` covers each task."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def copied(spam_export: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        (None, "is no JSON"),
+        (None, "is not valid JSON"),
         ([], "`task` must be a string"),
         ({"format": 2}, "`format` must be 1; received 2"),
         ({"task": 3}, "`task` must be a string; received 3"),
-        ({"task": "my.own:Task"}, "'my.own:Task', which is none of ours: pass it"),
+        ({"task": "my.own:Task"}, "'my.own:Task', which is not one of ours: pass it"),
         ({"settings": []}, "`settings` must be an object; received []"),
         ({"settings": {"classes": [*"ab"], "temperature": 1e-300}}, "`temperature`"),
         ({"settings": {"classes": [*"ab"], "more": 1}}, "more"),
@@ -112,7 +112,7 @@ def test_an_op_that_writes_files_is_refused(copied: Path, tmp_path: Path) -> Non
     module = Writes()
     tf.saved_model.save(module, tmp_path / "other", signatures=module.serve)
     shutil.copy(tmp_path / "other" / "saved_model.pb", copied)
-    refused(lambda: load(copied), "must not reach files; it holds WriteFile")
+    refused(lambda: load(copied), "must not access files; it holds WriteFile")
     assert not (tmp_path / "written").exists()
     _refuse_file_ops([])
 
@@ -138,7 +138,7 @@ def test_what_lies_in_the_graph_cannot_change(
         lambda: load(spam_export, task="regression"), "classification", "regression"
     )
     predictor = load(spam_export, task=spam_model.task)
-    with pytest.raises(ValueError, match="lie in its graph"):
+    with pytest.raises(ValueError, match="are fixed in its graph"):
         predictor.model.task = other
 
 
@@ -177,7 +177,7 @@ def test_a_users_own_task(make_model: Callable[..., Any], tmp_path: Path) -> Non
     columns = as_columns(text=["see you", "lunch at home"], label=["ham", "spam"])
     model = make_model(Probed(("ham", "spam")))
     folder = export_model(model, tmp_path / "served")
-    refused(lambda: load(folder), "Probed', which is none of ours")
+    refused(lambda: load(folder), "Probed', which is not one of ours")
     served = load(folder, task=Probed)
     ours = Predictor(model)
     assert_near(served.predict(["see you"]), ours.predict(["see you"]))
@@ -225,4 +225,4 @@ def test_the_command_line_asks_it(
     assert_near(found[1], found[0])
     setting = ["predict", str(spam_export), "a", "--set", "temperature=2"]
     assert main(setting) == 2
-    assert "lie in its graph" in capsys.readouterr().err
+    assert "are fixed in its graph" in capsys.readouterr().err

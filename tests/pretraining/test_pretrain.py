@@ -267,7 +267,7 @@ def test_a_head_that_is_missing_starts_at_random(
     pairs = run(place, tmp_path / "pairs", sizes=one.folder, steps=2)
     said = capfd.readouterr().err
     for scope in ("bert/pooler", "cls/seq_relationship"):
-        assert f"the checkpoint has no {scope}: it starts at random" in said
+        assert f"the checkpoint has no {scope}: it is initialized randomly" in said
     assert "cls/predictions" not in said
     assert "cls/seq_relationship/kernel" in weights(pairs.folder)
 

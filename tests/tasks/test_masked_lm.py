@@ -300,7 +300,7 @@ def test_training_starts_from_the_head_of_the_checkpoint(
             np.testing.assert_array_equal(weight.numpy(), mine[weight.path])
     new_model(MaskedLM(), encoder_folder, config)
     said = capsys.readouterr().err
-    assert "the checkpoint has no cls/predictions: it starts at random" in said
+    assert "the checkpoint has no cls/predictions: it is initialized randomly" in said
 
 
 def test_half_a_head_is_refused(folder: Path, tmp_path: Path) -> None:

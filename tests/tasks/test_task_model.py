@@ -105,7 +105,8 @@ def test_a_task_by_name_on_an_encoder(encoder_folder: Path, capsys: Any) -> None
         encoder_folder, "classification", classes=CLASSES, max_length=24, seed=1
     )
     assert new_heads(capsys) == [
-        f"{encoder_folder}: the checkpoint has no classifier: it starts at random"
+        f"{encoder_folder}: the checkpoint has no classifier: "
+        "it is initialized randomly"
     ]
     assert model.task == Classification(CLASSES)
     assert model.preprocessor.max_length == 24
@@ -173,10 +174,10 @@ def test_a_head_of_other_labels_or_of_another_task_is_new(
 ) -> None:
     _, folder = saved
     turned = TaskModel.from_pretrained(folder, "classification", classes=CLASSES[::-1])
-    assert "classifier is of other labels" in capsys.readouterr().err
+    assert "classifier has other labels" in capsys.readouterr().err
     assert turned.task.classes == CLASSES[::-1]
     TaskModel.from_pretrained(folder, "regression")
-    assert "no classifier: it starts at random" in capsys.readouterr().err
+    assert "no classifier: it is initialized randomly" in capsys.readouterr().err
 
 
 def test_a_subclass_comes_back_as_itself(encoder_folder: Path) -> None:
@@ -207,7 +208,7 @@ def test_heads_put_together_by_hand_are_said(encoder_folder: Path, capsys: Any) 
     write_bare(bare, folder)
     capsys.readouterr()
     BertEncoder.from_pretrained(str(folder), pooler=True)
-    assert "no pooler: it starts at random" in capsys.readouterr().err
+    assert "no pooler: it is initialized randomly" in capsys.readouterr().err
 
 
 def write_bare(encoder: BertEncoder, folder: Path) -> None:
@@ -222,8 +223,8 @@ def test_a_pretrainer_has_the_heads_of_its_folder(
     model = BertPretrainer.from_pretrained(encoder_folder, seed=3)
     said = new_heads(capsys)
     assert [line.split("the checkpoint has no ")[1] for line in said] == [
-        "cls/predictions: it starts at random",
-        "cls/seq_relationship: it starts at random",
+        "cls/predictions: it is initialized randomly",
+        "cls/seq_relationship: it is initialized randomly",
     ]
     (tmp_path / "model").mkdir()
     write_pretrainer(

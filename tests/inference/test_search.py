@@ -98,7 +98,9 @@ def test_an_index_of_other_texts_is_rebuilt(
     np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
 
 
-def test_a_file_that_is_not_an_index_is_kept(predictor: Predictor, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_index_is_kept(
+    predictor: Predictor, tmp_path: Path
+) -> None:
     for name, data in (("a.npz", b"notes"), ("b.npz", b"")):
         path = tmp_path / name
         path.write_bytes(data)

@@ -152,7 +152,7 @@ def test_confusion_matrix_of_any_size(report, num_classes):
     assert ("dense" in matrix["class"]) == (num_classes == 60)
 
 
-def test_too_many_classes_show_their_commonest_confusions(report):
+def test_too_many_classes_show_their_most_common_confusions(report):
     matrix = np.zeros((150, 150), int)
     matrix[7, 9], matrix[3, 4] = 5, 80
     page = report(scores={"dev": {"confusion_matrix": matrix}})

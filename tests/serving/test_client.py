@@ -241,7 +241,7 @@ def test_what_is_no_metadata(
         ('{"outputs": {"length": [1, 2]}}', "`length` must be a list of 1 values"),
         ('{"outputs": {"length": 1}}', "`length` must be a list of 1 values"),
         ('{"outputs": [1]}', "`outputs` must be an object"),
-        ('{"predictions": []}', "another form than `serving_default`: KeyError"),
+        ('{"predictions": []}', "does not match `serving_default`: KeyError"),
         ("[" * 100_000, "cannot be read"),
         (
             '{"outputs": {"label": ["a"], "classes": [1], "probabilities": [1]}}',

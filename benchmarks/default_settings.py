@@ -145,7 +145,10 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--minutes", type=float, default=60, help="start no run after this"
+        "--minutes",
+        type=float,
+        default=60,
+        help="do not start runs after this many minutes",
     )
     parser.add_argument("--rows", type=int, help="maximum number of training rows")
     options = parser.parse_args()

@@ -79,7 +79,7 @@ def find_task(name: str) -> type[Task]:
     module, _, attribute = place.partition(":")
     if not attribute:
         raise ConfigError(
-            f"`task` must be one of {', '.join(TASKS)}, or module:Class of your own; "
+            f"`task` must be one of {', '.join(TASKS)}, or your own module:Class; "
             f"received {name!r}"
         )
     try:

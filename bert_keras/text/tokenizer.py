@@ -156,7 +156,7 @@ class WordPieceTokenizer(tf.Module):
     def tokenize_with_offsets(
         self, texts: Any, *, unit: str = "bytes"
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids and where each piece stands in the original text.
+        """Return the ids and the position of each piece in the original text.
 
         Args:
             texts: string [B] or a list of str.

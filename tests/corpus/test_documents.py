@@ -163,7 +163,7 @@ def test_auto_tells_the_form_by_the_start(tmp_path: Path) -> None:
     assert form("A b. C d. E.\nF g. H i.\n") == "text"
     assert form("A long line that was\nwrapped by hand.\n") == "text"
     assert form("{{Infobox}} one\n") == form("[1] one") == "text"
-    refused(lambda: form('[{"text": "a"}]'), "one JSON object a line, not an array")
+    refused(lambda: form('[{"text": "a"}]'), "one JSON object per line, not an array")
     refused(lambda: form("<?xml version='1.0'?>\n<html>"), "not a MediaWiki dump")
     path = written(tmp_path / "x", "<?xml?>\n<html>")
     assert texts_of(path, form="file") == ["<?xml?>\n<html>"]

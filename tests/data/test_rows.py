@@ -151,7 +151,7 @@ def test_json_names_every_broken_line():
 
 
 def test_json_array_is_refused():
-    with pytest.raises(DataError, match="must hold one JSON object a line"):
+    with pytest.raises(DataError, match="must hold one JSON object per line"):
         json_rows("a.json", '[\n{"a": 1}\n]')
 
 

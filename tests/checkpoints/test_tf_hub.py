@@ -204,7 +204,7 @@ def test_an_export_of_the_model_garden(golden: Path) -> None:
         np.testing.assert_allclose(value, wanted[name], atol=TOLERANCE, err_msg=name)
 
 
-def test_its_vocabulary_comes_along(golden: Path, tmp_path: Path) -> None:
+def test_its_vocabulary_is_read(golden: Path, tmp_path: Path) -> None:
     notes = convert(golden, tmp_path / "out")
     assert [n for n in notes if n.startswith("lowercase")] == [
         "lowercase=True, read from the variable do_lower_case"
@@ -327,7 +327,7 @@ def test_older_generations(tmp_path: Path, layout: str) -> None:
     assert bool(tokenizer.notes) == (layout == "google")
 
 
-def test_every_name_comes_back() -> None:
+def test_every_name_round_trips() -> None:
     ours = [n.replace("#", "11") for n in TABLE if n.startswith(("bert/", "cls/pred"))]
     assert [from_hub(to_hub(name)) for name in ours] == ours
     assert len({to_hub(name) for name in ours}) == len(ours)
@@ -349,7 +349,7 @@ def test_every_name_comes_back() -> None:
 # What we write.
 
 
-def test_what_is_told(converted: tuple[Path, list[str]]) -> None:
+def test_notes(converted: tuple[Path, list[str]]) -> None:
     notes = " | ".join(converted[1])
     assert "left out: cls/seq_relationship" in notes
     assert "rows of 40 tokens" in notes
@@ -500,7 +500,7 @@ def test_a_pair_is_replaced_by_a_pair_alone(
     )
 
 
-def test_another_backend_is_told_what_to_do(
+def test_another_backend_raises_a_helpful_error(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
@@ -547,7 +547,7 @@ def test_other_variables(
     refused(lambda: convert(folder, tmp_path / "out"), *parts)
 
 
-def test_lower_casing_must_be_a_truth_value(tmp_path: Path) -> None:
+def test_lower_casing_must_be_a_boolean(tmp_path: Path) -> None:
     variables = hub_variables("first")
     folder = write_variables(tmp_path / "hub", variables, lower_case=1.0)
     refused(lambda: read_checkpoint(folder), "one boolean")

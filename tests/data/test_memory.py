@@ -151,7 +151,7 @@ def test_columns_are_chosen_by_role() -> None:
     assert as_columns(pairs)["text_pair"] == TEXTS[::-1]
 
 
-def test_names_of_classes_stand_for_their_numbers() -> None:
+def test_class_names_replace_their_numbers() -> None:
     data = DataSet(TABLE, label=["ham", "spam"])
     assert as_columns(data)["label"] == ["spam", "ham", "spam"]
     unlabelled = DataSet({"text": TEXTS, "label": [1, -1, 0]}, label=["ham", "spam"])
@@ -198,7 +198,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
         (lambda: "missing.tsv", ["missing.tsv: no such file"]),
     ],
 )
-def test_what_is_refused(make: Callable[[], Any], parts: list[str]) -> None:
+def test_what_is_rejected(make: Callable[[], Any], parts: list[str]) -> None:
     task = find_task("classification")
     refused(lambda: labelled_rows(task, make(), name="train"), *parts)
 

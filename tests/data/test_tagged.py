@@ -50,7 +50,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert columns.take([1])["word_lines"] == [[7]]
 
 
-def test_tags_that_continue_nothing_are_told_by_line(
+def test_tags_that_continue_nothing_are_reported_by_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "a.conll", "a O\nb I-PER\nc I-PER\n\nd B-LOC\ne I-PER\n")
@@ -75,7 +75,7 @@ def test_columns_are_chosen_by_number(tmp_path: Path) -> None:
     assert (columns["text"], columns["label"]) == ([["Ann", "ran"]], [["B-PER", "O"]])
 
 
-def test_a_header_is_passed_over_on_request(tmp_path: Path) -> None:
+def test_a_header_is_skipped_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "word tag\nAnn B-PER\n")
     assert read_tagged(path, header="yes")["text"] == [["Ann"]]
     refused(lambda: read_tagged(path), f"{path}:1: ", "received 'tag'")

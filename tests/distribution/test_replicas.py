@@ -144,7 +144,7 @@ t.run(
 
 
 @pytest.mark.thorough
-def test_a_run_on_replicas_goes_on_with_the_same_bytes(
+def test_a_run_on_replicas_resumes_with_the_same_bytes(
     folder: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "run.py"

@@ -109,7 +109,7 @@ def test_a_text_is_its_lines(tmp_path: Path) -> None:
         ("one\n".encode("utf-16"), 1, "must be UTF-8; this is UTF-16"),
     ],
 )
-def test_what_is_not_text_is_named_by_line(
+def test_invalid_text_is_named_by_line(
     tmp_path: Path, data: bytes, line: int, reason: str
 ) -> None:
     path = str(tmp_path / "a.txt")

@@ -142,7 +142,7 @@ def test_the_activation_of_a_saved_model(given, meant, tmp_path):
     assert_equal_encoder(tmp_path / "saved", encoder)
 
 
-def test_what_is_no_bert_is_refused(tmp_path):
+def test_models_other_than_bert_are_rejected(tmp_path):
     config = {"type": "albert", "albert": {"vocab_size": 30, "hidden_size": 12}}
     config["albert"] |= {"num_attention_heads": 2, "embedding_width": 4}
     albert = encoders.build_encoder(encoders.EncoderConfig(config))

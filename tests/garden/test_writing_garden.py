@@ -135,7 +135,7 @@ def test_an_encoder_without_attributes_is_filled(encoder_folders):
     assert_equal_encoder(ours, encoder)
 
 
-def test_an_encoder_comes_back(encoder_folders, tmp_path):
+def test_an_encoder_round_trips(encoder_folders, tmp_path):
     ours, written = encoder_folders
     raw = json.loads((written / "bert_config.json").read_text())
     assert raw["hidden_act"] == "gelu"

@@ -148,7 +148,7 @@ def test_wrong_arguments(
     refused(lambda: write_features(encoder_folder, file, output, **settings), *parts)
 
 
-def test_npz_is_for_what_fits_in_memory(
+def test_npz_is_for_vectors_that_fit_in_memory(
     encoder_folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "_most_bytes", lambda: 500)
@@ -160,7 +160,7 @@ def test_npz_is_for_what_fits_in_memory(
     assert files_of(tmp_path) == {}
 
 
-def test_a_bad_row_leaves_what_was_there(encoder_folder: Path, tmp_path: Path) -> None:
+def test_a_bad_row_leaves_the_old_file(encoder_folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "a.npz"
     output.write_text("old")
     rows = [("text",), *[("see you",)] * 40, ("",), ("six",)]

@@ -53,13 +53,13 @@ def test_texts_are_compared_in_parts(
     assert scores.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
 
 
-def test_fewer_texts_than_are_asked_for(predictor: Predictor) -> None:
+def test_fewer_texts_than_requested(predictor: Predictor) -> None:
     made = Search.of(predictor, TEXTS[:2])
     assert len(made(["six"], top=9)[0]) == 2
     assert made([]) == []
 
 
-def test_an_index_is_used_again(
+def test_an_index_is_reused(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, asked = tmp_path / "index.npz", []

@@ -44,7 +44,7 @@ def test_vectors_are_those_of_the_model(
         np.testing.assert_allclose(embed(served, texts), embed(ours, texts), atol=1e-5)
 
 
-def test_the_script_is_short_and_says_what_it_takes(spam_export: Path) -> None:
+def test_the_script_is_short_and_names_its_inputs(spam_export: Path) -> None:
     assert SCRIPT.read_text(encoding="utf-8").count("\n") < 80
     done = subprocess.run(
         [sys.executable, SCRIPT, spam_export.parent, "text"],
@@ -102,7 +102,7 @@ def test_a_broken_graph(copied: Path) -> None:
     refused(lambda: load(copied), "a broken SavedModel")
 
 
-def test_an_op_that_writes_files_is_refused(copied: Path, tmp_path: Path) -> None:
+def test_an_op_that_writes_files_is_rejected(copied: Path, tmp_path: Path) -> None:
     class Writes(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
         def serve(self, text: Any) -> Any:
@@ -117,7 +117,7 @@ def test_an_op_that_writes_files_is_refused(copied: Path, tmp_path: Path) -> Non
     _refuse_file_ops([])
 
 
-def test_the_newest_version_is_taken(copied: Path) -> None:
+def test_the_newest_version_is_used(copied: Path) -> None:
     for number in ("9", "10"):
         shutil.copytree(copied, copied.parent / number)
     (copied.parent / "11").mkdir()
@@ -126,7 +126,7 @@ def test_the_newest_version_is_taken(copied: Path) -> None:
     assert find_saved_model("hf://owner/name") is None
 
 
-def test_what_lies_in_the_graph_cannot_change(
+def test_settings_in_the_graph_cannot_change(
     spam_export: Path, spam_model: Any
 ) -> None:
     refused(
@@ -173,7 +173,7 @@ class Measured(Classification):
         )
 
 
-def test_a_users_own_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
     columns = as_columns(text=["see you", "lunch at home"], label=["ham", "spam"])
     model = make_model(Probed(("ham", "spam")))
     folder = export_model(model, tmp_path / "served")
@@ -187,7 +187,7 @@ def test_a_users_own_task(make_model: Callable[..., Any], tmp_path: Path) -> Non
     refused(lambda: evaluate(served, columns), "measured", "evaluate the model folder")
 
 
-def test_the_command_line_asks_it(
+def test_the_command_line_queries_it(
     spam_export: Path,
     spam_folder: Path,
     pair_folder: Path,

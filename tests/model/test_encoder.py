@@ -172,7 +172,7 @@ def test_padding_changes_nothing(multiple):
         np.testing.assert_allclose(found, alone["pooled_output"][0], atol=1e-5)
 
 
-def test_what_stands_in_padding_changes_nothing():
+def test_the_contents_of_padding_change_nothing():
     encoder = tiny()
     batch = padded()
     noisy = {name: value.copy() for name, value in batch.items()}
@@ -566,7 +566,7 @@ def test_checkpoint_round_trip(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_checkpoint_without_pooler_gives_an_encoder_without(tmp_path):
+def test_a_checkpoint_without_a_pooler_gives_an_encoder_without_one(tmp_path):
     write(tiny(pooler=False), tmp_path)
     assert "pooled_output" not in BertEncoder.from_pretrained(tmp_path)(padded())
 
@@ -656,7 +656,7 @@ def test_mismatch_names_all(tmp_path):
         np.testing.assert_array_equal(weight, values)  # nothing was set
 
 
-def test_a_new_pooler_only_where_it_is_asked_for(tmp_path):
+def test_a_new_pooler_only_on_request(tmp_path):
     write(tiny(pooler=False), tmp_path)
     encoder = BertEncoder.from_pretrained(tmp_path, pooler=True)
     assert encoder(padded())["pooled_output"].shape == (4, 8)
@@ -684,7 +684,7 @@ def test_an_unknown_output():
         BertEncoder(CONFIG, outputs=("logits",))
 
 
-def test_loading_draws_no_weights_but_what_a_checkpoint_lacks(tmp_path, monkeypatch):
+def test_loading_only_draws_weights_that_a_checkpoint_lacks(tmp_path, monkeypatch):
     write(tiny(pooler=False), tmp_path)
     drawn = []
     draw = keras.initializers.TruncatedNormal.__call__

@@ -154,7 +154,7 @@ def test_logits_of_their_folder(theirs, rng):
         np.testing.assert_allclose(ours(batch)[0], wanted, atol=2e-5)
 
 
-def test_what_we_save_opens_there(theirs, tmp_path):
+def test_our_saved_folder_opens_there(theirs, tmp_path):
     _, folder = theirs
     encoder = BertEncoder.from_pretrained(str(folder), pooler=False)
     tokenizer = WordPieceTokenizer.from_folder(folder)

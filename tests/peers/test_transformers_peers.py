@@ -208,7 +208,7 @@ def their_logits(model, tokenizer, texts, max_length):
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_shard_size": "500KB"}], ids=str)
-def test_a_classifier_of_theirs_opens_here(minilm, rng, tmp_path, settings):
+def test_their_classifier_opens_here(minilm, rng, tmp_path, settings):
     model, tokenizer = classifier(minilm, rng, tmp_path, **settings)
     shards = list(tmp_path.glob("model-*.safetensors"))
     assert bool(shards) == bool(settings)

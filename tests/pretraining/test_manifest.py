@@ -77,7 +77,7 @@ def place_of(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def test_a_manifest_that_is_whole_is_taken(folder: Path, manifest: Any) -> None:
+def test_a_complete_manifest_is_accepted(folder: Path, manifest: Any) -> None:
     assert len(manifest["shards"]) > 1
     for read in both(folder):
         read()
@@ -99,7 +99,7 @@ def test_each_key_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("place", ["", "settings", "tokenizer", "shards[1]"])
-def test_a_further_key_is_named(
+def test_an_unknown_key_is_named(
     folder: Path, manifest: dict[str, Any], place: str
 ) -> None:
     objects(manifest)[place]["colour" * 100] = 1
@@ -135,7 +135,7 @@ def test_each_value_that_is_wrong_is_named(
         ({"settings": []}, "`settings` must be an object; received []"),
     ],
 )
-def test_values_that_do_not_go_together(
+def test_inconsistent_values(
     folder: Path, manifest: dict[str, Any], changes: dict[str, Any], told: str
 ) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
@@ -163,7 +163,7 @@ def test_shards_are_those_of_the_folder_in_order(
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\xff"])
-def test_files_that_are_no_json(folder: Path, manifest: Any, text: str) -> None:
+def test_files_that_are_not_json(folder: Path, manifest: Any, text: str) -> None:
     (folder / "manifest.json").write_bytes(text.encode("latin-1"))
     for read in both(folder):
         refused(read, "manifest.json: is not JSON")

@@ -123,7 +123,7 @@ def test_short_rows() -> None:
     [(50, 10, 61, (50, 10)), (90, 90, 61, (31, 30)), (90, 10, 61, (51, 10)),
      (10, 90, 61, (10, 51)), (31, 31, 61, (31, 30)), (90, 90, 60, (30, 30))],
 )  # fmt: skip
-def test_the_longer_text_is_cut_at_both_ends(
+def test_the_longer_text_is_truncated_at_both_ends(
     a: int, b: int, most: int, kept: tuple[int, int]
 ) -> None:
     tokens = documents([[a, b]] * 2000)
@@ -188,7 +188,7 @@ def test_without_pairs_every_token_is_in_one_row() -> None:
     assert begun and not any(inside[place] for place in begun)
 
 
-def test_a_word_longer_than_a_row_is_cut() -> None:
+def test_a_word_longer_than_a_row_is_split() -> None:
     tokens = documents([[100]])
     config = PretrainingDataConfig(
         max_length=32, next_sentence="none", short_sequence_probability=0

@@ -94,7 +94,7 @@ def test_a_worker_of_several_replicas_gets_them_in_turn(data: Path) -> None:
         np.testing.assert_array_equal(found["token_ids"], wanted["token_ids"])
 
 
-def test_a_worker_opens_files_of_its_own(data: Path, tmp_path: Path) -> None:
+def test_a_worker_opens_only_its_own_files(data: Path, tmp_path: Path) -> None:
     found = find_files(data, TOKENIZER)
     assert len(found.paths) >= 8
     epoch = found.examples or 0

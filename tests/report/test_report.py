@@ -113,7 +113,7 @@ def test_nothing_given_makes_a_page(report):
     assert page.text == "Run\nRun" and page.count("section") == 0
 
 
-def test_everything_from_strangers_is_escaped(report):
+def test_untrusted_text_is_escaped(report):
     scores = scores_of(2, [EVIL, "b"]) | {EVIL: 1.0, "more": {EVIL: {EVIL: EVIL}}}
     page = report(
         title=EVIL,
@@ -131,7 +131,7 @@ def test_everything_from_strangers_is_escaped(report):
     assert policy["content"].startswith("default-src 'none'")
 
 
-def test_texts_are_cut_and_made_printable(report):
+def test_texts_are_truncated_and_made_printable(report):
     page = report(mistakes=[{"text": "x" * 5000 + "end"}, {"text": "a\0b\ud800c\x1b"}])
     assert "x" * 299 + "…" in page.text and "end" not in page.text
     assert "a\ufffdb\ufffdc\ufffd" in page.text

@@ -33,7 +33,7 @@ def test_a_signal_is_noted_and_then_obeyed(name: str) -> None:
     assert saved == [1]
 
 
-def test_work_that_is_made_again_is_left_at_once() -> None:
+def test_repeatable_work_is_interrupted_at_once() -> None:
     with pytest.raises(RunStopped), StopSignal() as stop, stop.at_once():
         signal.raise_signal(signal.SIGTERM)
         raise KeyError("never comes here")
@@ -51,7 +51,7 @@ def test_a_second_ctrl_c_ends_at_once() -> None:
         raise KeyError("never comes here")
 
 
-def test_another_thread_hears_of_no_signal() -> None:
+def test_another_thread_receives_no_signal() -> None:
     seen: list[bool] = []
 
     def work() -> None:

@@ -40,7 +40,7 @@ def test_a_model_has_the_name_of_its_folder(tmp_path: Path) -> None:
         (["a:b=x"], "letters"),
     ],
 )
-def test_a_name_is_refused(paths: list[str], part: str) -> None:
+def test_a_name_is_rejected(paths: list[str], part: str) -> None:
     refused(lambda: named_paths(paths), part)
 
 

@@ -104,7 +104,7 @@ def test_only_the_mask_is_parsed(model: Any) -> None:
     assert (count["[CLS]"], count["[SEP]"], count["[MASK]"]) == (1, 1, 1)
 
 
-def test_texts_that_are_learned_hold_no_mask_of_their_own(model: Any) -> None:
+def test_masks_in_training_texts_are_plain_text(model: Any) -> None:
     task = MaskedLM(mask_share=0.0)
     x = tf.constant(["win [MASK] now"])
     for batch in (
@@ -211,7 +211,7 @@ def test_settings_of_a_trained_model(
     assert "`top_k`" in capsys.readouterr().err
 
 
-def test_other_settings_stay(
+def test_other_settings_are_kept(
     spam_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["predict", str(spam_folder), "win", "--set", "pairs=true"]
@@ -237,7 +237,7 @@ def test_wrong_settings(settings: dict[str, Any], parts: tuple[str, ...]) -> Non
 # Training.
 
 
-def test_masks_are_drawn_anew_and_by_the_seed(model: Any) -> None:
+def test_masks_are_redrawn_and_follow_the_seed(model: Any) -> None:
     draws = tf.range(len(TEXTS), dtype=tf.int64)
     texts, drawn = MaskedLM().redrawn((TEXTS, np.zeros(len(TEXTS))), draws)
     assert texts is TEXTS and drawn is draws
@@ -303,7 +303,7 @@ def test_training_starts_from_the_head_of_the_checkpoint(
     assert "the checkpoint has no cls/predictions: it is initialized randomly" in said
 
 
-def test_half_a_head_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_half_a_head_is_rejected(folder: Path, tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     half = tmp_path / "half"

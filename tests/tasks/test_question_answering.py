@@ -96,7 +96,7 @@ def test_broken_bytes_count_as_python_counts_them(model: TaskModel) -> None:
         assert shown[start:end] == answer.decode() != ""
 
 
-def test_half_a_surrogate_pair_is_one_character(model: TaskModel) -> None:
+def test_a_lone_surrogate_is_one_character(model: TaskModel) -> None:
     (row,) = Predictor(model).predict([("when?", "\ud83d six")])
     span = next(span for span in row["n_best"] if span["answer"] == "six")
     assert (span["start"], span["end"]) == (2, 5)
@@ -164,7 +164,7 @@ def test_score_is_the_share_among_all_spans(model: TaskModel) -> None:
     assert scores.sum() + scores[0] * math.exp(null_score) == pytest.approx(1, 1e-4)
 
 
-def test_the_threshold_decides_between_answer_and_none(model: TaskModel) -> None:
+def test_the_threshold_decides_between_answer_and_no_answer(model: TaskModel) -> None:
     texts = as_tensors([[QUESTION] * 2, ["see you at six", ""]])
     batch = model.task.features(model.preprocessor, texts)
     outputs = model(batch, training=False)

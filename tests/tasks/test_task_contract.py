@@ -159,13 +159,13 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_list_of_tasks_says_what_the_class_says(name: str) -> None:
+def test_the_list_of_tasks_matches_the_classes(name: str) -> None:
     task = find_task(name)
     assert (task.name, task.summary) == (name, TASKS[name][1])
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_no_two_dropouts_draw_alike(name: str, tmp_path: Path) -> None:
+def test_no_two_dropouts_draw_the_same_mask(name: str, tmp_path: Path) -> None:
     task = next(iter(CASES[name].values())).task
     folder = write_encoder(tmp_path / "dropping", hidden_dropout_prob=0.1)
     encoder = BertEncoder.from_pretrained(
@@ -255,7 +255,7 @@ def test_a_text_alone_is_answered_as_in_a_batch(trained: Trained) -> None:
     assert_same(answers, {k: v[-2:-1] for k, v in trained.answers().items()})
 
 
-def test_packed_rows_give_what_padded_rows_give(trained: Trained) -> None:
+def test_packed_and_padded_rows_give_the_same_answers(trained: Trained) -> None:
     model = trained.model
     settings = {**model.preprocessor.settings(), "layout": "padded"}
     padded = Preprocessor(model.preprocessor.tokenizer, **settings)
@@ -328,7 +328,7 @@ def test_an_export_gives_the_same_answers(trained: Trained, served: Predictor) -
                 assert not value.dtype.is_floating or np.isfinite(value).all()
 
 
-def test_an_export_is_asked_and_scored_as_the_model(
+def test_an_export_predicts_and_scores_like_the_model(
     trained: Trained, served: Predictor
 ) -> None:
     task, columns = trained.case.task, trained.case.columns
@@ -366,7 +366,7 @@ def test_an_export_answers_each_warm_up_request(
     assert asked == set(signatures)
 
 
-def test_a_task_comes_back_from_its_config(trained: Trained) -> None:
+def test_a_task_is_restored_from_its_config(trained: Trained) -> None:
     task = trained.case.task
     stored = json.loads(json.dumps(keras.saving.serialize_keras_object(task)))
     assert keras.saving.deserialize_keras_object(stored) == task
@@ -409,7 +409,7 @@ assert not loaded, loaded
 """
 
 
-def test_the_script_asks_every_task(
+def test_the_script_queries_every_task(
     exports: Callable[..., tuple[Path, Predictor]],
 ) -> None:
     jobs, wanted = [], []

@@ -61,7 +61,7 @@ def test_a_task_leaves_the_callers_encoder_as_it_was(
     assert {weight.path for weight in second.trainable_weights} >= set(before)
 
 
-def test_fit_moves_only_what_learns(encoder_folder: Path) -> None:
+def test_fit_updates_only_trainable_weights(encoder_folder: Path) -> None:
     encoder = BertEncoder.from_pretrained(
         str(encoder_folder), outputs=("hidden_states",), pooler=False
     )
@@ -80,7 +80,9 @@ def test_fit_moves_only_what_learns(encoder_folder: Path) -> None:
     assert len(slots) == len(moved)
 
 
-def test_lora_is_refused_where_no_block_learns(make_model: Callable[..., Any]) -> None:
+def test_lora_is_rejected_if_no_block_is_trained(
+    make_model: Callable[..., Any],
+) -> None:
     model = make_model(FeatureTagging(("O", "B-x"), layers="last", units=3))
     encoder = model.backbone
     refused(
@@ -157,7 +159,7 @@ def saved(make_model: Callable[..., Any], tmp_path_factory: Any) -> tuple[Any, P
         {"task": "classification", "classes": CLASSES},
     ],
 )
-def test_a_folder_gives_its_head(saved: Any, call: Any, capsys: Any) -> None:
+def test_a_folder_provides_its_head(saved: Any, call: Any, capsys: Any) -> None:
     model, folder = saved
     again = TaskModel.from_preset(folder, **call)
     assert new_heads(capsys) == []
@@ -180,7 +182,7 @@ def test_a_head_of_other_labels_or_of_another_task_is_new(
     assert "no classifier: it is initialized randomly" in capsys.readouterr().err
 
 
-def test_a_subclass_comes_back_as_itself(encoder_folder: Path) -> None:
+def test_a_subclass_is_restored_as_itself(encoder_folder: Path) -> None:
     class Mine(TaskModel):
         pass
 
@@ -188,7 +190,9 @@ def test_a_subclass_comes_back_as_itself(encoder_folder: Path) -> None:
     assert type(model) is Mine
 
 
-def test_heads_put_together_by_hand_are_said(encoder_folder: Path, capsys: Any) -> None:
+def test_randomly_initialized_heads_are_reported(
+    encoder_folder: Path, capsys: Any
+) -> None:
     encoder = BertEncoder.from_pretrained(str(encoder_folder))
     assert capsys.readouterr().err == ""
     tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
@@ -249,7 +253,7 @@ def test_summary_shows_preprocessor_and_layers(make_model: Callable[..., Any]) -
         assert word in text
 
 
-def test_fit_without_compile_takes_the_tasks_own(
+def test_fit_without_compile_uses_the_task_s_defaults(
     make_model: Callable[..., Any],
 ) -> None:
     model = make_model(Classification(CLASSES))
@@ -262,7 +266,7 @@ def test_fit_without_compile_takes_the_tasks_own(
     assert type(model.loss) is type(model.task.loss())
 
 
-def test_a_compiled_model_comes_back_compiled(
+def test_a_compiled_model_is_restored_compiled(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = make_model(Classification(CLASSES))
@@ -410,7 +414,7 @@ def test_a_quantized_model_answers_and_is_not_saved(
     model.export(tmp_path / "served")
 
 
-def test_what_kerashub_has_of_a_backbone(make_model: Callable[..., Any]) -> None:
+def test_the_interface_of_a_kerashub_backbone(make_model: Callable[..., Any]) -> None:
     model = make_model(Classification(CLASSES))
     encoder = model.backbone
     ids = np.array([[5, 6], [7, 5]])

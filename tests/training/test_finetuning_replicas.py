@@ -72,7 +72,7 @@ def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_on_replicas_goes_on_with_the_same_bytes(
+def test_a_run_on_replicas_resumes_with_the_same_bytes(
     folder: Path, tmp_path: Path
 ) -> None:
     found = on_two(folder, tmp_path, "resumed")["resumed"]

@@ -70,7 +70,7 @@ def made(encoder: Path, name: str, form: str) -> tuple[TaskModel, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "form"), EACH)
-def test_what_is_learned_is_the_same(encoder: Path, name: str, form: str) -> None:
+def test_the_learned_weights_are_the_same(encoder: Path, name: str, form: str) -> None:
     found = []
     for fixed in (False, True):
         model, columns = made(encoder, name, form)
@@ -115,7 +115,7 @@ def test_xla_compiles_the_step(encoder: Path, name: str, form: str) -> None:
         np.testing.assert_allclose(two, one, atol=1e-5 * most)
 
 
-def test_shapes_are_known_before_a_batch_is_there(encoder: Path) -> None:
+def test_shapes_are_known_before_the_first_batch(encoder: Path) -> None:
     model, columns = made(encoder, "classification", "single")
     rows = training_rows(model, columns, CONFIG, fixed=True)
     inputs, labels = rows.dataset(share=Share(0, 2, 2)).element_spec

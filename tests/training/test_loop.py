@@ -86,7 +86,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
+def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     run: Run,
     whole: TrainResult,
     tmp_path: Path,
@@ -128,7 +128,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
 
 
 @pytest.mark.slow
-def test_another_run_is_refused_and_thrown_away_by_choice(
+def test_another_run_is_rejected_or_deleted_on_request(
     run: Run, whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "model"
@@ -151,7 +151,7 @@ def test_another_run_is_refused_and_thrown_away_by_choice(
     assert_same_model(run(output, resume="never"), whole)
 
 
-def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_is_replaced(tmp_path: Path) -> None:
     path = run_path(tmp_path / "model")
     with open_run(path, {"rate": 1}, resume="auto"):
         pass
@@ -175,7 +175,7 @@ def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [".seed-1.run/checkpoints/step-000000001", "seed-1.finished.json"]
 )
-def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
+def test_results_of_several_runs_are_kept(tmp_path: Path, name: str) -> None:
     path = run_path(tmp_path / "model", "runs")
     with open_run(path, {"rate": 1}, resume="auto"):
         (path / name).mkdir(parents=True)
@@ -194,7 +194,7 @@ def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
     ],
     ids=["stopped", "lost"],
 )
-def test_the_command_line_has_codes_of_its_own(
+def test_the_command_line_has_its_own_exit_codes(
     error: Exception,
     code: int,
     line: str,
@@ -271,7 +271,7 @@ def curve(losses: list[float], steps_per_row: int = 50) -> list[dict[str, float]
     ]
 
 
-def test_a_run_that_diverged_is_known_by_its_last_losses(make_model: Any) -> None:
+def test_a_diverged_run_is_detected_by_its_last_losses(make_model: Any) -> None:
     model = make_model(Classification(("ham", "promo", "spam")))
     rows = as_columns(text=list("abcd"), label=["ham", "ham", "ham", "spam"])
     entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))  # 0.5623
@@ -357,7 +357,7 @@ def test_the_loss_of_one_answer_by_descent() -> None:
     ("fails", "seed"),
     [(2, 1042), pytest.param(1, 1042, marks=pytest.mark.thorough)],
 )
-def test_a_run_that_learned_nothing_is_begun_again(
+def test_a_run_that_learned_nothing_is_restarted(
     train_spam: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -391,7 +391,7 @@ def test_a_run_that_learned_nothing_is_begun_again(
         assert set(scores) == {"dev"} and "no better" not in page
 
 
-def test_too_few_updates_are_no_reason_to_begin_again(
+def test_too_few_updates_do_not_cause_a_restart(
     train_spam: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -406,7 +406,7 @@ def test_too_few_updates_are_no_reason_to_begin_again(
     assert result.report["settings"]["too_few_updates"] == str(early)
 
 
-def test_runs_that_more_restarts_have_left_are_taken_away(tmp_path: Path) -> None:
+def test_runs_left_by_more_restarts_are_removed(tmp_path: Path) -> None:
     def leave(name: str, **changes: Any) -> None:
         path = run_path(tmp_path / "a [model]", name)
         with open_run(path, {**told, "weights": name, **changes}, resume="auto"):
@@ -425,7 +425,9 @@ def test_runs_that_more_restarts_have_left_are_taken_away(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
+def test_a_tiny_learning_rate_is_reported_as_divergence(
+    train_spam: Any, tmp_path: Path
+) -> None:
     result = train_spam(tmp_path / "model", epochs=7, learning_rate=1e-12)
     wanted = pytest.approx(np.log(3))
     assert result.report["scores"]["diverged"]["constant_loss"] == wanted
@@ -435,7 +437,7 @@ def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_parts_of_a_batch_learn_as_the_whole(train_spam: Any, tmp_path: Path) -> None:
+def test_parts_of_a_batch_train_like_the_whole(train_spam: Any, tmp_path: Path) -> None:
     rows = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
     settings = {"train": rows, "epochs": 3, "learning_rate": 1e-3, "batch_size": 4}
     whole = train_spam(tmp_path / "whole", **settings)
@@ -473,7 +475,7 @@ def test_lora_learns_and_becomes_plain_weights(
 
 
 @pytest.mark.parametrize("rank", [16, 100_000])
-def test_lora_of_the_whole_width_is_refused(make_model: Any, rank: int) -> None:
+def test_lora_of_the_whole_width_is_rejected(make_model: Any, rank: int) -> None:
     model = make_model(Classification(("ham", "promo", "spam")))
     told = f"`lora_rank` must be below the encoder's width, 16; received {rank}"
     refused(lambda: add_lora(model.backbone, rank, seed=4), told)

@@ -153,7 +153,7 @@ def children(process: subprocess.Popen) -> list[int]:
 
 
 @pytest.mark.thorough
-def test_a_killed_worker_ends_its_peer_and_the_job_goes_on(
+def test_a_killed_worker_ends_its_peer_and_the_job_resumes(
     command: list[str], tmp_path: Path
 ) -> None:
     run = tmp_path / "two"
@@ -274,7 +274,7 @@ def test_the_scripts_are_bash(name: str) -> None:
         ("tpu_vm.sh", 1, 1, 20),
     ],
 )
-def test_the_scripts_tell_a_saved_run_from_a_failure(
+def test_the_scripts_distinguish_a_saved_run_from_a_failure(
     tmp_path: Path, name: str, code: int, ended: int, tries: int
 ) -> None:
     programs = tmp_path / "programs"

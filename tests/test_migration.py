@@ -1,4 +1,4 @@
-"""The migration page: its code runs as it stands, and its options are there."""
+"""The migration page: its code runs unchanged, and its options exist."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ LIGHT = (
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield each module that a file imports, and whether a function imports it.
 
-    What stands under `if TYPE_CHECKING` does not run, so it does not count.
+    Code under `if TYPE_CHECKING` does not run, so it does not count.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -138,7 +138,7 @@ def reading_path() -> dict[str, int]:
 
 
 def places_of(module: str) -> Iterator[str]:
-    """Yield the modules that an imported name may stand for, most exact first."""
+    """Yield the modules that an imported name may mean, the most specific first."""
     name = module.partition(".")[2]
     yield name
     package, _, word = name.rpartition(".")

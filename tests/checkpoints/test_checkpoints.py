@@ -309,7 +309,7 @@ def test_broken_indexes(tmp_path: Path) -> None:
             read_checkpoint(tmp_path)
 
 
-# What is there, and what is refused
+# Accepted and rejected folders
 
 
 @pytest.mark.parametrize(

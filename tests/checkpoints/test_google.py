@@ -211,7 +211,7 @@ def test_mutated_files_are_read_or_rejected(tmp_path: Path) -> None:
 
 
 def masked_crc32c(data: bytes) -> bytes:
-    """Return the checksum that stands behind a block of an index."""
+    """Return the checksum that follows a block of an index."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte

@@ -25,7 +25,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _HUGE = 10**9
 _ODD: list[Any] = [None, True, "x", "", [], [1], {}, {"a": 1}, -1, 0, _HUGE, 1e300]
-_LONG = "@LONG@"  # stands for what `json.dumps` does not write
+_LONG = "@LONG@"  # a placeholder for text that `json.dumps` does not write
 _NOT_FINITE = "@NAN@"
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 500
@@ -39,7 +39,7 @@ def opened(folder: Path) -> None:
 
 
 def either_way(action: Callable[[], object]) -> None:
-    """Check that an action works, or is refused in one line; with little memory."""
+    """Check that an action works or fails with one line, with little memory."""
     tracemalloc.start()
     try:
         action()

@@ -34,7 +34,7 @@ def moving_hub(
 ) -> Callable[[], int]:
     """Put a hub in the place of the real one whose revision changes at each call.
 
-    Each revision has its tokens in another order; returns how often it was asked.
+    Each revision has its tokens in another order; returns the number of queries.
     """
     calls = 0
 

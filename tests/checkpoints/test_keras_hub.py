@@ -103,7 +103,7 @@ def batch(sizes: tuple[int, ...] = (9, 24, 1)) -> dict[str, np.ndarray]:
 
 
 def logits(model: Any, texts: Any) -> np.ndarray:
-    """Return what a task of theirs or ours computes for texts; as `predict` does."""
+    """Return the outputs of their or our task for texts, as `predict` computes them."""
     parts = tuple(map(tf.constant, texts)) if isinstance(texts, tuple) else texts
     if isinstance(model, TaskModel):
         parts = parts if isinstance(parts, tuple) else tf.constant(parts)
@@ -165,7 +165,7 @@ def test_a_preset_of_a_classifier_opens_as_its_task(
 
 
 def test_a_masked_lm_of_theirs() -> None:
-    """Equal where KerasHub's head computes as BERT's does; near it as it stands."""
+    """Equal if KerasHub's head computes like BERT's; close to it unchanged."""
     theirs = their_model("BertMaskedLM")
     ours = from_keras_hub(theirs)
     assert isinstance(ours, TaskModel)

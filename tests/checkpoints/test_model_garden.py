@@ -213,7 +213,7 @@ def test_formats_do_not_replace_each_other(tmp_path: Path) -> None:
 
 
 def part(folder: Path, *steps: str) -> Any:
-    """Return the objects of a written checkpoint, made anew, below some steps."""
+    """Return the objects of a written checkpoint, rebuilt, below some steps."""
     graph = TrackableObjectGraph.FromString(
         tf.train.load_checkpoint(str(folder / "bert_model.ckpt")).get_tensor(GRAPH)
     )
@@ -245,7 +245,7 @@ def part(folder: Path, *steps: str) -> Any:
 
 @pytest.fixture(scope="module")
 def garden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a pretrainer; tests leave it as it is."""
+    """Return the folder of a pretrainer; tests do not change it."""
     return write(tmp_path_factory.mktemp("garden") / "model")
 
 
@@ -476,7 +476,7 @@ def changed(folder: Path, garden: Path, change: Change) -> Path:
 
 
 def child(graph: TrackableObjectGraph, path: str) -> Any:
-    """Return the reference to what stands at `a/b/c` below the root."""
+    """Return the reference to the object at `a/b/c` below the root."""
     node, reference = graph.nodes[0], None
     for step in path.split("/"):
         (reference,) = (c for c in node.children if c.local_name == step)
@@ -652,7 +652,7 @@ def test_values_that_are_not_finite(garden: Path, tmp_path: Path) -> None:
 
 
 def mutations(folder: Path, rounds: int, seed: int) -> Iterator[str]:
-    """Change a byte of each file, or cut it off; yields what was read or refused."""
+    """Change a byte of each file, or truncate it; yield the result or the error."""
     draw = random.Random(seed)
     for path in sorted(folder.glob("bert_*")):
         content = path.read_bytes()

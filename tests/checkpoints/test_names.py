@@ -66,7 +66,7 @@ def test_from_huggingface(theirs: str, ours: str, transpose: bool) -> None:
         "bert.bert.pooler.dense.bias",
         "bert/pooler/dense/bias",  # canonical, but no Hugging Face file spells it so
         "classifier/kernel",
-        "cls.predictions.decoder.weight",  # a copy, not a weight of its own
+        "cls.predictions.decoder.weight",  # a copy, not a separate weight
         "/etc/passwd",
         "a//b",
         "a/b\n",

@@ -1,4 +1,4 @@
-"""The files of sentence-transformers: what is read, written and refused."""
+"""The files of sentence-transformers: reading, writing and errors."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def converted(
     source: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[str]]:
-    """Return the pair of SavedModels, and what was told of it."""
+    """Return the pair of SavedModels, and the notes on it."""
     folder = tmp_path_factory.mktemp("hub") / "pair"
     return folder, convert(source, folder, to="tf-hub")
 
@@ -133,7 +133,7 @@ def found(
         [*command, *op_libraries()],
         capture_output=True,
         text=True,
-        cwd=output.parent,  # where no module of ours can be found
+        cwd=output.parent,  # where our modules cannot be found
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr
@@ -271,7 +271,7 @@ def old_name(name: str, layout: str) -> str:
 
 
 def split(name: str, array: np.ndarray, layout: str) -> np.ndarray:
-    """Return the values with an axis of 2 heads, where the layout has one."""
+    """Return the values with an axis of 2 heads, if the layout has one."""
     axis = head_axis(name)
     if axis is None or layout != "first, heads apart":
         return array
@@ -319,7 +319,7 @@ def test_older_generations(tmp_path: Path, layout: str) -> None:
     assert len(checkpoint.arrays) == len(wanted)
     for name, array in checkpoint.arrays.items():
         np.testing.assert_array_equal(array, wanted[f"module/{name}"], strict=True)
-    # What the weights say of lower-casing goes before a guess.
+    # The lower-casing flag among the weights takes precedence over a guess.
     told = {} if layout == "google" else {"lowercase": False}
     assert checkpoint.tokenizer == told
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)

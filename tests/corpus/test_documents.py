@@ -335,7 +335,7 @@ def test_windows_change_few_sentences() -> None:
         whole = [sentence.strip() for sentence in sentencex.segment("en", paragraph)]
         assert sentence_splitter("en")(paragraph) == whole
         one_by_one += whole
-    # A quotation mark without its other half goes on to the end of its window, at most.
+    # An unmatched quotation mark extends at most to the end of its window.
     assert len(set(windowed) & set(one_by_one)) > 0.9 * len(one_by_one)
 
 

@@ -43,7 +43,7 @@ ODD_TEXTS = [
 
 
 def naive_merges(words: dict[str, int], pieces: int, min_count: int) -> list[str]:
-    """Byte-pair encoding as it is defined: all pairs are counted again each time."""
+    """Byte-pair encoding by definition: all pairs are recounted after each merge."""
     split = {w: [w[0], *("##" + c for c in w[1:])] for w in words}
     known = {piece for word in split.values() for piece in word}
     found: list[str] = []
@@ -84,7 +84,7 @@ def test_the_trainer_of_tf_text() -> None:
     assert found[:6] == [*SPECIAL_TOKENS, "[unused0]"]
     assert len(set(found)) == len(found) <= 60
     assert {"tower", "new", "中", "##w"} < set(found)
-    assert "##中" not in found  # it can only be a word of its own
+    assert "##中" not in found  # it can only be a separate word
     assert found.index("[UNK]") not in WordPieceTokenizer(found)([text]).to_list()[0]
     refused(lambda: learn_vocabulary(texts, learner="bpe"), "`learner` must be")
 

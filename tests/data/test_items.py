@@ -54,7 +54,7 @@ class Frame:
         return Series(self._table[column])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._table)  # the names: never to be taken for texts
+        return iter(self._table)  # the names: never used as texts
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tables in memory: every kind that `as_columns` takes, and what it refuses."""
+"""Tables in memory: every kind that `as_columns` accepts, and its errors."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_class_names_replace_their_numbers() -> None:
 
 
 class NAType:
-    """What pandas has where a cell is empty."""
+    """The value of an empty cell in pandas."""
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), np.nan, NAType()])
@@ -168,7 +168,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
     task = find_task("classification")
     for read in (as_columns, lambda data: labelled_rows(task, data)):
         refused(lambda read=read: read(table), "rows in memory:2: `text`", "is missing")
-    # A column that nobody asks for may hold anything.
+    # A column that is not requested may hold anything.
     more = {**TABLE, "more": ["x", nothing, object()]}
     assert labelled_rows(task, more).cells == WANTED
 

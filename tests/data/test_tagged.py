@@ -112,7 +112,7 @@ def test_words_of_a_file_without_tags(tmp_path: Path) -> None:
     assert found is not None
     assert found["text"] == [["Ann", "met"], ["Bo"]]
     assert "label" not in found
-    # Blank lines tell CoNLL by another name from a table of texts.
+    # Blank lines distinguish CoNLL under another name from a table of texts.
     assert read_words(write(tmp_path / "a.txt", "Ann O\n\nBo O\n")) is not None
     assert read_words(write(tmp_path / "a.tsv", "text\nAnn met Bo\n")) is None
     assert read_words(write(tmp_path / "a.jsonl", '{"text": "a"}\n')) is None

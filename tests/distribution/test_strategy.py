@@ -22,7 +22,7 @@ TWO = {"worker": ["localhost:1", "localhost:2"]}
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away what this machine may tell of a cluster."""
+    """Remove this machine's own cluster variables."""
     for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS", *module._TPU_NAMES):
         monkeypatch.delenv(name, raising=False)
 
@@ -60,7 +60,7 @@ def test_auto_uses_the_available_devices(monkeypatch: pytest.MonkeyPatch) -> Non
     devices["TPU"] = 0
     assert made() == "tpu"
     tell(monkeypatch, {"worker": ["localhost:1"]}, type="worker", index=0)
-    assert made() == "tpu"  # a worker alone is no cluster
+    assert made() == "tpu"  # a single worker is not a cluster
     tell(monkeypatch, TWO, type="worker", index=0)
     assert made() == "multi-worker"
     monkeypatch.delenv("TF_CONFIG")

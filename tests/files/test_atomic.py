@@ -1,4 +1,4 @@
-"""Replaced folders: whatever goes wrong, the old folder or the new one stands.
+"""Replaced folders: whatever fails, either the old or the new folder is complete.
 
 What killed writers left is removed by the next one, and no command writes where it
 reads.
@@ -38,7 +38,7 @@ def write(folder: Path, text: str) -> None:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """Return a model folder that stands."""
+    """Return an existing model folder."""
     folder = tmp_path / "models" / "spam"
     folder.mkdir(parents=True)
     write(folder, "old")
@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def assert_stands(folder: Path, text: str) -> None:
-    """Check that a folder is whole, and that nothing lies beside it."""
+    """Check that a folder is complete and that nothing is left next to it."""
     assert files_of(folder) == dict.fromkeys(
         ("config.json", "vocab.txt"), text.encode()
     )
@@ -264,7 +264,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return a folder with another one inside, a link to it, and a name beside."""
+    """Return a folder with another one inside, a link to it, and a sibling's path."""
     (tmp_path / "house" / "model" / "1_Pooling").mkdir(parents=True)
     (tmp_path / "house" / "model" / "1_Pooling" / "config.json").write_text("{}")
     (tmp_path / "house" / "model" / "config.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""Files of every file system: one that lies in memory stands for a bucket."""
+"""Files of every file system: one in memory takes the place of a bucket."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def bytes_of(path: Path) -> bytes:
 def test_every_stream_of_a_file_is_read_or_an_error(tmp_path: Path, kind: str) -> None:
     pack = packer_of(kind)
     first, second = pack(LINES[:20_000]), pack(LINES[20_000:])
-    path = tmp_path / "a.txt"  # the name tells nothing
+    path = tmp_path / "a.txt"  # the name has no extension
     for padding in (b"", bytes(8)):
         path.write_bytes(first + padding + second)
         assert bytes_of(path) == LINES

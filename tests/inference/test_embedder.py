@@ -1,4 +1,4 @@
-"""Vectors of any encoder: what a folder says, what the caller says, saved folders."""
+"""Vectors of any encoder: settings of the folder, of the caller, saved folders."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_folder_of_sentence_transformers_has_its_settings(
     write_sentence_files(
         folder, hidden_size=16, pooling="max", normalize=True, max_length=5
     )
-    model = load_model(folder)  # without being told the task
+    model = load_model(folder)  # without a given task
     assert model.task == Embedding("max", True)
     assert model.preprocessor.max_length == 5
     predictor = load_embedder(folder, max_length=40)
@@ -119,7 +119,7 @@ def test_learned_weights_of_layers_round_trip(
     assert "modules.json" not in files_of(folder)  # it has no words for this
     wanted = model.answer(np.array(TEXTS))["embedding"]
     np.testing.assert_allclose(embed(folder, TEXTS), wanted, atol=1e-5)
-    # Other choices pass over the weights; other tasks train on the encoder.
+    # Other choices ignore the weights; other tasks train on the encoder.
     assert embed(folder, TEXTS, layers="last", combine="sum").shape == (5, 16)
     assert BertEncoder.from_pretrained(str(folder)).config.hidden_size == 16
 

@@ -116,7 +116,7 @@ def served(
         input=job,
         capture_output=True,
         text=True,
-        cwd=spam_export,  # where no module of ours can be found
+        cwd=spam_export,  # where our modules cannot be found
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Features of a file: what stands in npz and Parquet, by part and by token."""
+"""Features of a file: the contents of npz and Parquet, by part and by token."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tokens(encoder_folder: Path) -> tuple[list[np.ndarray], list[list[str]]]:
 def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> None:
     output = tmp_path / "texts.npz"
     assert write_features(encoder_folder, file, output, **SETTINGS) == len(TEXTS)
-    assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left beside
+    assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left next to it
     with np.load(output, allow_pickle=False) as found:
         assert sorted(found) == ["embeddings", "lines"]
         assert found["lines"].tolist() == list(range(2, len(TEXTS) + 2))
@@ -53,7 +53,7 @@ def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> N
 
 
 def check_tokens(found: dict[str, Any], text: str, wanted: list[str]) -> None:
-    """Check the tokens of a text and where they stand in it."""
+    """Check the tokens of a text and their offsets."""
     assert list(found["tokens"]) == wanted
     spans = list(zip(found["starts"], found["ends"], strict=True))
     assert spans[0] == spans[-1] == (0, 0)

@@ -1,4 +1,4 @@
-"""Weights as constants: equal answers, taken again when they change."""
+"""Weights as constants: equal answers, updated when they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `describe` says of model folders, checkpoints and SavedModels."""
+"""The facts that `describe` returns for model folders, checkpoints and SavedModels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model folders: what is in them, what is refused, and nothing half-written."""
+"""Model folders: contents, errors, and no partial writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = ["free cash", "see you at six", ""]
 
 
 class OwnTask(Classification):
-    """A task of the user's own, which the package does not know."""
+    """A custom task, which the package does not know."""
 
     name = "own"
 

@@ -187,7 +187,7 @@ def test_an_unknown_precision(spam_folder: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Shouted(Classification):
-    """A task of a user's own that is scored on other texts than it answers."""
+    """A custom task that is scored on other texts than it answers."""
 
     name = "shouted"
 

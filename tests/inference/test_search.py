@@ -47,7 +47,7 @@ def test_texts_are_compared_in_parts(
     monkeypatch.setattr(text_search, "_TEXTS_AT_ONCE", 2)
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     made = Search(predictor, list("abcde"), vectors)
-    # Of equal cosines the earlier text comes first.
+    # Ties go to the earlier text.
     rows, scores = made._exact(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3)
     assert rows.tolist() == [[0, 3, 1], [1, 4, 0]]
     assert scores.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]

@@ -57,7 +57,7 @@ def test_the_script_is_short_and_names_its_inputs(spam_export: Path) -> None:
     assert "one version of a SavedModel" in line
 
 
-# What cannot be asked.
+# SavedModels that cannot be loaded.
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_settings_in_the_graph_cannot_change(
         predictor.model.task = other
 
 
-# A task of a user's own.
+# A custom task.
 
 
 @dataclasses.dataclass(frozen=True)

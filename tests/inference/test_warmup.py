@@ -1,4 +1,4 @@
-"""What a server reads beside the graph: warm-up requests, batching parameters."""
+"""Files that a server reads with the graph: warm-up requests, batching parameters."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_activations_by_hand(name, at_one, at_minus_one):
 @pytest.mark.parametrize("name", NUMPY_ACTIVATIONS)
 @pytest.mark.parametrize("rematerialize", [False, True])
 def test_gradients_equal_finite_differences(name, rematerialize):
-    # Without dropout: the training path, which has a gradient of its own for GELU.
+    # Without dropout: the training path, which has its own gradient for GELU.
     block = built(hidden_act=name, rematerialize=rematerialize, **NO_DROPOUT)
     x, bias = inputs(rows=1, length=3)
     weights = numpy_weights(block)

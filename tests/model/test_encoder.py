@@ -224,7 +224,7 @@ def test_pool_is_the_pooled_output(rows, causal):
         encoder.pool(batch)
 
 
-# Columns of some tokens of each row, as a masked-LM head wants them; -1 is read as 0.
+# Columns of some tokens of each row, as a masked-LM head needs them; -1 is read as 0.
 def columns_of(batch):
     rows, length = batch["token_ids"].shape
     return np.stack([[1, 0, -1, row % length, length - 1] for row in range(rows)])
@@ -466,7 +466,7 @@ def test_rematerialize_gives_the_same_loss_and_gradients():
             expected, gradient = map(tf.convert_to_tensor, (expected, gradient))
             np.testing.assert_allclose(gradient, expected, atol=1e-5)
     (first, _), (second, _) = found[1]
-    assert abs(float(first - second)) > 1e-3  # and each step draws anew
+    assert abs(float(first - second)) > 1e-3  # and each step draws new masks
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
@@ -702,7 +702,7 @@ def test_loading_only_draws_weights_that_a_checkpoint_lacks(tmp_path, monkeypatc
         drawn.clear()
         keras.utils.set_random_seed(3)
         encoder = new()
-        after.append(random.random())  # whence Keras takes the seeds that follow
+        after.append(random.random())  # from which Keras derives later seeds
     assert drawn == [tuple(encoder.pooler.dense.kernel.shape)]
     assert np.any(np.asarray(encoder.pooler.dense.kernel))
     assert after[0] == after[1]

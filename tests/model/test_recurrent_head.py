@@ -42,7 +42,7 @@ def features_read(head: RecurrentHead, given: list[np.ndarray]) -> np.ndarray:
 
     first.call = spy
     head(given, np.ones((2, 6), "int32"))
-    return np.asarray(seen[-1]).transpose(1, 0, 2)  # its time comes first
+    return np.asarray(seen[-1]).transpose(1, 0, 2)  # its time axis is first
 
 
 @pytest.mark.parametrize("features", FEATURES)

@@ -121,7 +121,7 @@ def test_minilm(minilm, rng, lengths):
 
 
 def test_packed_rows_of_minilm(minilm, rng):
-    # transformers gets one text a row, ours several.
+    # transformers gets one text per row, ours several.
     model = transformers.AutoModel.from_pretrained(minilm)
     lengths = (9, 40, 3, 17, 25, 2, 31)
     batch = batch_of(model.config, rng, lengths)

@@ -41,7 +41,7 @@ LOCAL = ["--runner=FnApiRunner"]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of files of several forms, whose blocks lie across them."""
+    """Return a folder of files in several formats, with blocks that span files."""
     folder = tmp_path_factory.mktemp("corpus")
     documents = list(some_documents(60))
     (folder / "a.txt").write_text("\n\n".join(documents[:25]) + "\n\n \n\n")
@@ -105,7 +105,7 @@ def test_the_files_are_those_of_one_machine(
 def test_the_files_of_several_workers_are_those_of_one_machine(
     corpus: Path, one: Path, tmp_path: Path, mode: str, monkeypatch: Any
 ) -> None:
-    # The other processes import the package from where this one does.
+    # The other processes import the package from the same place.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     flags = [*LOCAL, f"--direct_running_mode={mode}", "--direct_num_workers=2"]
     on_beam(corpus, tmp_path / "data", flags)

@@ -1,4 +1,4 @@
-"""The job from documents to shards: what it writes, counts, refuses and resumes."""
+"""The job from documents to shards: output, counts, errors and resuming."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write(folder: Path, documents: Any = None, **settings: Any) -> dict[str, Any
 
 
 def google_features(max_predictions: int) -> dict[str, tf.io.FixedLenFeature]:
-    """Return what Google's run_pretraining.py asks of each example."""
+    """Return the features that Google's run_pretraining.py reads from each example."""
     masked = [max_predictions]
     return {
         "input_ids": tf.io.FixedLenFeature([T], tf.int64),
@@ -146,7 +146,7 @@ def test_counts_and_shares(static: tuple[Path, dict[str, Any]]) -> None:
     changed = (hidden & ~is_mask).sum() / total
     assert changed == pytest.approx(0.1 * (1 - 1 / len(VOCABULARY)), abs=0.015)
     assert rows["next_sentence_labels"].mean() == pytest.approx(0.55, abs=0.08)
-    # The manifest says what is there.
+    # The manifest describes the contents.
     assert manifest == json.loads((folder / "manifest.json").read_text())
     texts = list(some_documents(300))
     lines = [line for text in texts for line in text.splitlines()]
@@ -318,7 +318,7 @@ def test_a_stopped_run_resumes(tmp_path: Path) -> None:
     assert files_of(folder) == files_of(tmp_path / "whole")
     assert (folder / "part-00001.tfrecord.gz").stat().st_mtime_ns == times
     assert len(said) == len(list(folder.glob("part-*"))) - 1
-    # Once more, when all is there: nothing is made.
+    # Once more, when everything exists: nothing is written.
     write(folder, say=stop_after(1))
     assert files_of(folder) == files_of(tmp_path / "whole")
 
@@ -423,7 +423,7 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("workers", "kills"),  # a kill: shards that are there before it, besides older ones
+    ("workers", "kills"),  # a kill: shards that exist before it, besides older ones
     [
         pytest.param(1, (1, 4), marks=pytest.mark.thorough),
         pytest.param(2, (1, 4), marks=pytest.mark.thorough),

@@ -22,7 +22,7 @@ TOKENIZER = WordPieceTokenizer(VOCABULARY)
 CONFIG = PretrainingDataConfig(max_length=32, dupe_factor=2, block_characters=300)
 JOB = job_of(CONFIG, TOKENIZER, str.splitlines)
 TEXTS = ["win cash now\nsee you at six\nfree prize", "half off shoes\nsale now"] * 12
-# What no key takes, each of another kind; some take a few of them.
+# Values of different kinds; no key accepts all of them, some accept a few.
 ODD = [None, [[["x"]]], {"a": 1}, "\x00", "", -1, 10**400, float("nan"), 1.5, True]
 TAKES: dict[str, list[Any]] = {
     "bert_keras": ["\x00", ""],

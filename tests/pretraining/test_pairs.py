@@ -16,7 +16,7 @@ CLS, SEP, PAD = 2, 3, 0
 
 
 def documents(sizes: list[list[int]]) -> Tokens:
-    """Return documents of sentences of so many tokens, each token with its own id."""
+    """Return documents of sentences of these lengths, each token with its own id."""
     flat = np.array([size for document in sizes for size in document])
     ids = np.arange(10, 10 + flat.sum(), dtype="int32")
     return tokens_of(ids, flat, [len(document) for document in sizes])
@@ -66,7 +66,7 @@ def test_b_follows_a_or_is_of_another_document(seed: int) -> None:
     assert (own != other)[~is_next].all()
     sizes = np.diff(pairs.first) + np.diff(pairs.second)
     assert sizes.max() <= 61
-    whole = sizes[:, 0] < 61  # not cut, but for those of 61 by chance
+    whole = sizes[:, 0] < 61  # not truncated, except those of 61 by chance
     assert (pairs.second[:, 0] == pairs.first[:, 1])[is_next & whole].all()
 
 

@@ -1,4 +1,4 @@
-"""Pretraining: whole runs, going on, accumulation, phases, heads, what is refused."""
+"""Pretraining: whole runs, resuming, accumulation, phases, heads, errors."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
     assert met[-1]  # no worker leaves before that
     names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert sorted(names)[-1] == f"step-{at + 1:09d}"
-    # What is half written is passed over.
+    # Partial writes are ignored.
     folder = tmp_path / "run"
     (folder / "checkpoints" / ".new-half").mkdir()
     with open(folder / "curves.jsonl", "a") as file:
@@ -391,7 +391,7 @@ def test_a_batch_that_is_not_finite(
     assert found == wanted.tolist()
     if accumulation > 1:
         with pytest.raises(TrainingError):
-            go()  # goes on where it stands, and stands there again
+            go()  # resumes from the checkpoint and is stopped there again
         again = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
         assert again == note
     result = go(on_nonfinite="skip")

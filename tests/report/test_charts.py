@@ -1,4 +1,4 @@
-"""The chart is well-formed SVG whose points lie inside its frame."""
+"""The chart is well-formed SVG with all points inside its frame."""
 
 import math
 import re

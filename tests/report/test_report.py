@@ -1,4 +1,4 @@
-"""The report holds what it was given, escaped, and needs nothing beside it."""
+"""The report holds its data, escaped, and needs no other file."""
 
 import os
 import re

@@ -41,7 +41,7 @@ def test_a_full_disk_leaves_the_finished_checkpoints(tmp_path: Path) -> None:
         run.save(1, fill, keep=2)
         run.wait()
         before = files_of(tmp_path / "run")
-        run.save(2, no_room, keep=2)  # in the background: told at the next call
+        run.save(2, no_room, keep=2)  # in the background: reported at the next call
         refused(run.wait, "cannot be written: No space left on device", "are kept")
         assert files_of(tmp_path / "run") == before
 

@@ -1,4 +1,4 @@
-"""`StopSignal`: a run leaves where it is saved, and handlers are as they were."""
+"""`StopSignal`: a run ends where it is saved, and handlers are restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_signal_is_noted_and_then_obeyed(name: str) -> None:
         assert not stop.is_due()
         stop.leave()
         signal.raise_signal(signal.Signals[name])
-        stop.leave()  # nobody has been told to save yet
+        stop.leave()  # `is_due` has not returned true yet
         assert stop.is_due()
         stop.leave(lambda: saved.append(1))
     assert saved == [1]

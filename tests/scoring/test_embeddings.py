@@ -31,7 +31,7 @@ def places(
 
 
 def test_places_of_pairs() -> None:
-    # The second text lies nearest to the pair of the first one.
+    # The second text is nearest to the pair of the first one.
     found, nearest = places(
         [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],
         [[1.0, 0.05], [0.0, 1.0], [0.1, 1.0]],

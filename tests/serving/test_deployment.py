@@ -61,7 +61,7 @@ def given(spam_export: Path, tmp_path_factory: pytest.TempPathFactory) -> list[P
 
 @pytest.fixture(scope="module")
 def deployment(given: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a written folder; it stays as it is."""
+    """Return a written folder; tests do not change it."""
     folder = tmp_path_factory.mktemp("deployments") / "Mail models"
     return write_deployment(folder, given, storage="gs://bucket/models/")
 

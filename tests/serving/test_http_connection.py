@@ -93,7 +93,7 @@ def test_more_body_than_declared_is_not_a_request(client: Client) -> None:
 def test_a_head_has_a_limit(client: Client, more: str) -> None:
     with connected(client) as connection:
         with contextlib.suppress(ConnectionError):
-            connection.sendall(head(5, more=more)[:-2])  # goes on
+            connection.sendall(head(5, more=more)[:-2])  # continues
         assert statuses(connection) in ([431], [])
     assert is_served(client)
 

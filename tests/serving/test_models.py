@@ -100,7 +100,7 @@ def test_versions_change_without_a_failed_request(
                 assert time.monotonic() < end
                 time.sleep(0.02)
             assert states() == {"1": "END", "2": "AVAILABLE"}
-            # The one before answers again where the newest is taken away.
+            # The previous version answers again if the newest is removed.
             shutil.rmtree(folder / "3")
             shutil.rmtree(folder / "2")
             until({"1": "AVAILABLE", "2": "END"})

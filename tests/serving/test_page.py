@@ -29,7 +29,7 @@ CHROMIUM = next(
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 
-# Form of a case by the name of its model; those of `QUICK` stand for the others.
+# Form of a case by the name of its model; those of `QUICK` represent the others.
 FORMS = {name: "" for name in TASKS} | {
     "pairs": "classification",
     "calibrated": "classification",
@@ -429,7 +429,7 @@ IDS = {
 
 
 def with_own_models(page: Any, answer: Any) -> list[Any]:
-    """Have the page see models of tasks of one's own; return what they are asked."""
+    """Show models of custom tasks to the page; return their requests."""
     asked: list[Any] = []
 
     def predict(route: Any) -> None:
@@ -542,7 +542,7 @@ def test_the_keyboard_suffices(site: Site, open_page: Callable[..., Any]) -> Non
     assert page.input_value("#model") == "token-classification"
     assert [next_stop() for _ in range(2)] == ["signature", "field-text"]
     page.keyboard.type("see you")
-    page.keyboard.press("Enter")  # a line of its own
+    page.keyboard.press("Enter")  # a separate line
     page.keyboard.type("win")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#raw", state="visible")

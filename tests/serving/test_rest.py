@@ -1,4 +1,4 @@
-"""TF Serving's REST API: what is asked and answered, and errors."""
+"""TF Serving's REST API: requests, answers and errors."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_the_page_is_complete_and_short() -> None:
     named = set(re.findall(r'field\("(\w+)"\)', page))
     assert named == set(re.findall(r'id="(\w+)"', page))
     assert "innerHTML" not in page  # what a server answers is shown as text
-    assert not re.search(r"(src|href)=", page)  # nothing comes from elsewhere
+    assert not re.search(r"(src|href)=", page)  # nothing is loaded from elsewhere
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")

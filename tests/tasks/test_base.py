@@ -53,7 +53,7 @@ def test_several_outputs_are_not_a_regression() -> None:
 
 
 class Mean(Regression):
-    """A task of a user's own that forgets where texts start."""
+    """A custom task that omits the starts of texts."""
 
     name = "mean"
     pooler = False

@@ -99,7 +99,7 @@ def test_other_forms_of_rows_are_split(make_model: Callable[..., Any]) -> None:
     for (text, other), label, weight in aside:
         row = TEXTS.index(text.decode())
         assert (TEXTS[11 - row].encode(), row % 2, row) == (other, label, weight)
-    # Numbers that are no classes may all go.
+    # Numbers that are not classes may all be held out.
     number = compiled(make_model, Regression())
     assert len(parts(number, TEXTS, np.arange(12), validation_split=0.25)[1]) == 3
 

@@ -1,4 +1,4 @@
-"""The masked language model: what it reads, answers, scores, learns and starts from."""
+"""The masked language model: inputs, answers, scores, training and checkpoints."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def fill(model: Any, text: str, *tokens: str) -> str:
         ("see [MASK] at six", ["you"], "see you at six"),
         ("[MASK] [MASK]!", ["win", "cash"], "win cash!"),
         ("Half[MASK]off é", ["six"], "Halfsixoff é"),
-        ("see [MASK] now", ["##s"], "sees now"),  # a piece goes to its word
+        ("see [MASK] now", ["##s"], "sees now"),  # a piece joins its word
         ("see ## [MASK]", ["you"], "see ## you"),
         ("[MASK]", ["日"], "日"),
-        ("win " * 30 + "[MASK]", [], "win " * 30 + "[MASK]"),  # cut off
+        ("win " * 30 + "[MASK]", [], "win " * 30 + "[MASK]"),  # truncated
         ("[MASK] " + "win " * 30 + "[MASK]", ["you"], "you " + "win " * 30 + "[MASK]"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_pair_that_is_not_sure_is_abstained() -> None:
 
 
 def pretrained(model: Any, folder: Path) -> Path:
-    """Write a folder as it comes from pretraining: both heads."""
+    """Write a folder as pretraining does, with both heads."""
     save_model(model, folder)
     config = model.backbone.config
     hidden, rows = config.hidden_size, config.vocab_size

@@ -64,7 +64,7 @@ class Trained:
 
     @property
     def training_texts(self) -> Any:
-        """The texts of the rows, as `fit` takes them: one tensor or a pair."""
+        """The texts of the rows in the form for `fit`: one tensor or a pair."""
         return as_tensors(self.case.task.texts(self.case.columns, use="train"))
 
     @property
@@ -98,7 +98,7 @@ class Trained:
     def tied(self) -> np.ndarray:
         """Which rows of `more_texts` repeat a word until windows of them are equal.
 
-        The same answer then stands at several places, and rounding decides which.
+        The same answer then occurs at several places, and rounding decides which.
         """
         texts = self.case.task.texts(self.case.columns)[-1] + self.case.others[-1]
         words = [str(text).split() for text in texts]
@@ -306,7 +306,7 @@ def exported(
     exports: Callable[..., tuple[Path, Predictor]],
     request: pytest.FixtureRequest,
 ) -> tuple[Path, Predictor]:
-    """Return the folder of a trained model's export, and the export as it is loaded."""
+    """Return the folder of a trained model's export, and the loaded export."""
     name, form = request.node.callspec.params["trained"]
     return exports(name if trained.is_first else f"{name}-{form}", trained.model)
 
@@ -392,7 +392,7 @@ def test_a_wrong_label_is_named_by_its_line(trained: Trained) -> None:
     refused(lambda: trained.case.task.targets(wrong), "a.tsv:1:", cell)
 
 
-# Imports the script as it is, in a process that has nothing of ours.
+# Imports the unchanged script in a process without our package.
 ASK_ALL = """
 import importlib.util, json, sys
 jobs = json.load(sys.stdin)
@@ -430,7 +430,7 @@ def test_the_script_queries_every_task(
         input=json.dumps(jobs),
         capture_output=True,
         text=True,
-        cwd=exports(next(iter(TASKS)))[0],  # where no module of ours is found
+        cwd=exports(next(iter(TASKS)))[0],  # where our modules are not found
         env={**os.environ, "PYTHONPATH": "", "TF_CPP_MIN_LOG_LEVEL": "0"},
         check=False,
     )

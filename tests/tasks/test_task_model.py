@@ -1,4 +1,4 @@
-"""`TaskModel` as a Keras and KerasHub user takes it: what works, and what it says."""
+"""`TaskModel` for users of Keras and KerasHub: features and messages."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def sure_model(make_model: Callable[..., Any], **settings: Any) -> Any:
 
 
 def nearly_right(model: Any) -> Columns:
-    """Return sentences with the tags that a model gives them, but for each fourth."""
+    """Return sentences with the tags of a model, except for every fourth."""
     texts, _ = rows(5)
     labels = [row["tags"] for row in Predictor(model).predict(texts)]
     for label in labels[::4]:

@@ -206,7 +206,7 @@ def test_rows_have_the_wanted_length(packed: Any) -> None:
     length = batch["token_ids"].shape[1]
     multiple = settings.get("multiple", 1)
     assert length % multiple == 0
-    # Rows are shared out evenly, so they may be up to twice as long as was asked for.
+    # Rows are shared out evenly, so they may be up to twice as long as requested.
     most = 2.2 * max(settings.get("row_tokens", 96), *sizes) + multiple
     assert length <= max(most, max(sizes))
 

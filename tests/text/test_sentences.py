@@ -1,4 +1,4 @@
-"""Sentences are those a reader would see, and stand where the offsets say."""
+"""Sentences are those that a reader would see, at the given offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_keras.text.sentences import choose_sentences, list_sentences, split_sentences
 
-# Each line a text, with | where it is to be split.
+# Each line is a text; | marks the expected splits.
 TEXTS = """
 Dr. Wu has 3.5 cats.| “Has she?”| Yes!
 The U.S. Senate met J. R. R. Tolkien at 5.30 p.m. yesterday... and left.| He smiled.

@@ -13,7 +13,7 @@ from bert_keras.text.windows import Windows, cut_windows
 
 
 def cut(questions: list[int], contexts: list[int], **changes: Any) -> Windows:
-    """Return the windows of questions and contexts of so many pieces.
+    """Return the windows of questions and contexts with these piece counts.
 
     Questions are pieces 900, 901 …, contexts 10, 11 …
     """

@@ -1,4 +1,4 @@
-"""Training: seeds, the best epoch, class weights, reports, and what is refused."""
+"""Training: seeds, the best epoch, class weights, reports, and errors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     losses: tuple[float, ...],
     best: int,
 ) -> None:
-    # Both epochs score alike, whatever the model says.
+    # Both epochs have the same score, whatever the model answers.
     seen: list[list[np.ndarray]] = []
     score, answers = Classification.score, Predictor.answers
 
@@ -466,7 +466,7 @@ def test_a_failed_run_leaves_the_old_model(
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
     monkeypatch.undo()
-    run()  # goes on where training was over
+    run()  # resumes after the end of training
     assert os.listdir(tmp_path) == ["model"]
 
 

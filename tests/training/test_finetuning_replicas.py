@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_two(folder: Path, output: Path, *names: str) -> dict[str, dict]:
-    """Return what cases give on two replicas, from a process of its own."""
+    """Return the results of the cases on two replicas, from a separate process."""
     run_script("finetuning_cases.py", folder, output, "mirrored", *names)
     return {name: dict(np.load(output / f"{name}.npz")) for name in names}
 

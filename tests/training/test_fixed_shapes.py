@@ -109,7 +109,7 @@ def test_xla_compiles_the_step(encoder: Path, name: str, form: str) -> None:
     plain = tf.function(step, autograph=False)(*batches[0])
     compiled = tf.function(step, autograph=False, jit_compile=True)(*batches[0])
     np.testing.assert_allclose(compiled[0], plain[0], rtol=1e-5)
-    # Of the key's bias it is 0 but for rounding, so that of all tells how much that is.
+    # For the key's bias it is 0 except for rounding; the others give the scale.
     most = max(np.abs(gradient).max() for gradient in plain[1])
     for one, two in zip(plain[1], compiled[1], strict=True):
         np.testing.assert_allclose(two, one, atol=1e-5 * most)
@@ -141,7 +141,7 @@ def test_rows_that_fill_no_batch_are_left_out(encoder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_as_on_a_tpu(encoder: Path, tmp_path: Path) -> None:
-    # What a run does there but for the device: one shape, dev scored by a copy.
+    # As on a TPU except for the device: one shape, dev scored by a copy.
     texts, labels = zip(*ROWS[:10], strict=True)
     rows = as_columns(text=texts, label=labels)
     one = find_strategy("single")

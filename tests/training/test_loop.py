@@ -95,7 +95,7 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     output = tmp_path / "model"
-    save_model(load_model(spam_folder), output)  # a model stands there
+    save_model(load_model(spam_folder), output)  # a model exists there
     stood = files_of(output)
     with monkeypatch.context() as patch:  # in the middle of the second epoch
         signalled(patch, 20)
@@ -158,7 +158,7 @@ def test_a_run_without_a_checkpoint_is_replaced(tmp_path: Path) -> None:
     with open_run(path, {"rate": 2}, resume="auto") as run:
         run.save(1, lambda folder: None, keep=1)
     refused(lambda: open_run(path, {"rate": 3}, resume="auto"), "another `rate`: 2")
-    # Of several runs: none is over, and one has a checkpoint.
+    # Several runs: none is finished, and one has a checkpoint.
     several = run_path(tmp_path / "several", "runs")
     open_run(several, {"rate": 1}, resume="auto").__exit__(None, None, None)
     within = several / ".seed-1.run" / "checkpoints" / "step-000000002"
@@ -215,7 +215,7 @@ def test_the_command_line_has_its_own_exit_codes(
 
 
 class Weighed(Classification):
-    """One row of it weighs what is no number, or too much."""
+    """One of its rows has a weight that is NaN or too large."""
 
     weight = 1.0
 
@@ -248,7 +248,7 @@ def test_a_batch_that_is_not_finite(
     assert ("the loss is nan" in line) == np.isnan(weight)
     assert ("gradient is not finite" in line) != np.isnan(weight)
     with pytest.raises(TrainingError):
-        go()  # goes on where it stands, and stands there again
+        go()  # resumes from the checkpoint and is stopped there again
     note = json.loads((tmp_path / ".model.run" / "nonfinite.json").read_text())
     assert 18 in note["lines"] and note["epoch"] == 1 and len(note["lines"]) == 8
     result = go(on_nonfinite="skip")
@@ -282,7 +282,7 @@ def test_a_diverged_run_is_detected_by_its_last_losses(make_model: Any) -> None:
     assert failed.loss == pytest.approx(0.57)
     assert failed.constant_loss == pytest.approx(entropy, abs=1e-9)
     assert "no better" in str(failed)
-    assert divergence(model, rows, []) is not None  # all updates were passed over
+    assert divergence(model, rows, []) is not None  # all updates were skipped
     # Of one epoch the second half.
     history = [{"epoch": n / 4, "step": n, "loss": 9.0 / n} for n in (1, 2, 3, 4)]
     one = divergence(model, rows, history)
@@ -304,7 +304,7 @@ def test_a_run_of_a_few_updates_has_not_diverged_yet(make_model: Any) -> None:
 def test_many_skewed_classes_do_not_hide_a_run_that_diverged(
     make_model: Any, classes: int
 ) -> None:
-    """The loss of one answer was taken for 3% higher than it is."""
+    """The loss of one answer was overestimated by 3%."""
     sizes = [max(1, 2 * classes // rank) for rank in range(1, classes + 1)]
     names = [f"c{n:04}" for n in range(classes)]
     labels = [
@@ -535,7 +535,7 @@ def test_parts_of_a_batch_that_is_compared(
 
 
 def kills(folder: Path, count: int) -> dict[str, Any]:
-    """Kill a run so many times; check that it ends as one that was not killed."""
+    """Kill a run `count` times; check that it ends like an uninterrupted one."""
     done = subprocess.run(
         [sys.executable, "killed_runs.py", str(folder), str(count)],
         cwd=Path(__file__).parents[1],

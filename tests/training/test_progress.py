@@ -1,4 +1,4 @@
-"""What is said of a run while it goes on."""
+"""Progress messages during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of training rows: a function of seed and epoch, wherever a run begins."""
+"""The order of training rows: a function of seed and epoch, wherever a run starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several seeds and a grid: what is told of them, and going on with those missing."""
+"""Several seeds and a grid: messages, and resuming with the missing runs."""
 
 from __future__ import annotations
 

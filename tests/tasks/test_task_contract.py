@@ -1,7 +1,7 @@
 """The contract: what every task must do, run for each task of `TASKS`.
 
-A new task adds a module of its name to `task_cases`; everything here holds for its
-cases as it stands.
+A new task adds a module of its name to `task_cases`; everything here then runs
+its cases without changes.
 """
 
 from __future__ import annotations

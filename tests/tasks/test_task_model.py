@@ -129,7 +129,7 @@ def test_a_task_by_name_on_an_encoder(encoder_folder: Path, capsys: Any) -> None
             dict(task="classification", classes=CLASSES, max_length=41),
             ("`max_length`", "40", "41"),
         ),
-        (dict(), ("no task's head",)),
+        (dict(), ("no task head",)),
     ):
         refused(
             lambda call=call: TaskModel.from_pretrained(encoder_folder, **call), *words

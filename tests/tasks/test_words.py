@@ -51,7 +51,7 @@ def test_pieces_of_texts_by_hand(tokenizer: WordPieceTokenizer) -> None:
 
 def test_pieces_of_words_by_hand(tokenizer: WordPieceTokenizer) -> None:
     # "new,new" is one word here; a word that the tokenizer drops is [UNK]; an empty
-    # string is none, wherever it stands.
+    # string is none, at any position.
     words = tf.constant([["new,new", "unwanted", "\u200b"], ["", "", ""]])
     words = tf.concat([words, [["", "", "new"]]], 0)
     pieces = pieces_of_words(tokenizer, words)

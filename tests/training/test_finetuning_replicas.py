@@ -57,8 +57,8 @@ def assert_equal(one: dict, two: dict, case: str) -> None:
 @pytest.mark.slow
 def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
     # Clipped, with weight decay, batches in parts, a last batch that one replica has
-    # no row of, a loss that is no number in each epoch, stopped on the way; and where
-    # words count, not rows.
+    # no row of, a loss that is NaN in each epoch, interrupted; and with words
+    # counted, not rows.
     names = ("classes", "token-classification,rows,packed")
     two = on_two(folder, tmp_path, *names)
     for name in names:

@@ -530,7 +530,7 @@ QUERY = f"{LAYER}/self_attention/query/kernel"
         (
             "albert/embedding_projection/kernel",
             np.zeros((2, 2), "float32"),
-            ("no name",),
+            ("not part of BERT",),
         ),
     ],
     ids=["missing", "no BERT", "twice", "heads", "shape", "type", "another"],

@@ -127,4 +127,4 @@ def test_differences_are_shown(
         run.save(1, fill, keep=1)
     refused(lambda: RunFolder(tmp_path / "run", new), f"with another {told}: choose")
     action = functools.partial(open_run, tmp_path / "run", new, resume="auto")
-    refused(action, f"with another {told}: give the same")
+    refused(action, f"with another {told}: use the same")

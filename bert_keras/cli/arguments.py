@@ -1,7 +1,7 @@
 """The arguments of each verb of the command line; imports nothing heavy.
 
-Here stands what a verb reads and writes; the settings of a run are the fields of a
-config, see `options`.
+Declared here are the files and folders of a verb; the settings of a run are the fields
+of a config, see `options`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from bert_keras.training.config import TrainConfig
 
 _MODEL = "model folder or hf://owner/name"
 _ASKED = f"{_MODEL}, or an exported SavedModel"
-_EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
+_EXPORT_PRECISION = "a mixed policy stores the weights in 16 bits: half the size"
 _ROWS = "TSV, CSV or JSONL file"
-_ROLES = ("text", "text_pair", "label")  # those with an option of their own
-_WHERE = "name, or number from 0, of the column"
+_ROLES = ("text", "text_pair", "label")  # those with their own option
+_WHERE = "column (name, or number from 0)"
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Return what the words of a command line mean, see `parser`.
+    """Parse the words of a command line, see `parser`.
 
-    argparse would take a verb's texts only where no option stands before them.
+    argparse alone would not accept the texts of a verb after its options.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -74,15 +74,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser; what it parses holds `verb`, the name of the command.
+    """Return the parser; its result holds `verb`, the name of the command.
 
-    It raises a ConfigError where the arguments are wrong.
+    It raises a ConfigError if the arguments are wrong.
     """
     return _parsers()[0]
 
 
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
-    """Return the parser and those of the verbs."""
+    """Return the main parser and the parser of each verb."""
     root = Parser(
         prog="bert-keras",
         description="BERT for Keras 3: from raw text to a served model.",
@@ -112,14 +112,14 @@ def _train(parser: argparse.ArgumentParser) -> None:
         required=True,
     )
     add_path(parser, "train", "FILE", f"{_ROWS} of training rows", required=True)
-    add_path(parser, "dev", "FILE", "rows by which the best epoch is chosen")
+    add_path(parser, "dev", "FILE", "rows on which the best epoch is chosen")
     add(
         "--test",
         action="append",
         default=[],
         metavar="[NAME=]FILE",
         type=path,
-        help="rows that are scored once at the end; may be repeated",
+        help="rows to score once at the end; may be repeated",
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     _add_columns(parser)
@@ -128,8 +128,8 @@ def _train(parser: argparse.ArgumentParser) -> None:
         parser,
         "resume",
         "auto",
-        "auto resumes an interrupted run of the same settings and rows, never discards "
-        "it",
+        "auto: resume an interrupted run with the same settings and rows; never: "
+        "delete it",
         RESUME,
     )
     several = parser.add_mutually_exclusive_group()
@@ -167,7 +167,7 @@ def _predict(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="default: each line of standard input, answered as it arrives (a pair: "
         "separated by a tab, or two TEXTs; a context and its choices: separated by "
-        "tabs, or one row of TEXTs)",
+        "tabs, or several TEXTs)",
     )
     add_path(parser, "input", "FILE", f"{_ROWS} with the texts")
     _add_columns(parser, label=False)
@@ -180,13 +180,11 @@ def _features(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "file to write: .npz, or .parquet of any size",
+        "file to write: .npz, which must fit in memory, or .parquet",
         required=True,
     )
     levels = ("text", "token")
-    add_word(
-        parser, "level", "text", "a vector for each text, or for each token", levels
-    )
+    add_word(parser, "level", "text", "one vector per text, or one per token", levels)
     parser.add_argument(
         "--layers",
         metavar="LAYERS",
@@ -205,7 +203,7 @@ def _features(parser: argparse.ArgumentParser) -> None:
         parser,
         "pooling",
         None,
-        "how the vectors of the tokens become that of the text",
+        "how the vectors of the tokens are pooled into one of the text",
         POOLINGS,
         unset="that of the model, or mean",
     )
@@ -215,7 +213,7 @@ def _features(parser: argparse.ArgumentParser) -> None:
         None,
         "scale vectors to length 1",
         ("yes", "no"),
-        unset="that of the model, or no; for tokens no",
+        unset="that of the model, or no; no for tokens",
     )
 
 
@@ -225,10 +223,10 @@ def _search(parser: argparse.ArgumentParser) -> None:
         "texts",
         nargs="*",
         metavar="QUERY",
-        help="what to look for; default: each line of standard input",
+        help="text to search for; default: each line of standard input",
     )
-    add_count(parser, "top", 5, "texts found for a query")
-    add_path(parser, "index", "FILE", "file in which the vectors are kept for reuse")
+    add_count(parser, "top", 5, "number of texts to return per query")
+    add_path(parser, "index", "FILE", "file that stores the vectors for reuse")
     add_word(
         parser,
         "engine",
@@ -241,12 +239,10 @@ def _search(parser: argparse.ArgumentParser) -> None:
 def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=path, help=_MODEL)
     parser.add_argument(
-        "output", metavar="OUTPUT", type=path, help="folder of versions 1, 2 …"
+        "output", metavar="OUTPUT", type=path, help="folder for versions 1, 2 …"
     )
     add_option(parser, PRECISION, help=_EXPORT_PRECISION)
-    add_path(
-        parser, "dev", "FILE", f"{_ROWS} to score in float32 and in another precision"
-    )
+    add_path(parser, "dev", "FILE", f"{_ROWS} to score in float32 and in --precision")
     _add_own_task(parser)
 
 
@@ -256,8 +252,8 @@ def _serve(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="[NAME=]PATH",
         type=path,
-        help=f"{_MODEL}, SavedModel, or folder of SavedModel versions; its name is "
-        "that of the folder if none is given",
+        help=f"{_MODEL}, SavedModel, or folder of SavedModel versions; the default "
+        "name is that of the folder",
     )
     add_options(parser.add_argument_group("settings of the server"), ServeConfig)
 
@@ -268,7 +264,8 @@ def _deploy(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DIR",
         type=path,
-        help="folder to write; an old one is replaced only if `deploy` wrote all of it",
+        help="folder to write; an existing one is replaced only if `deploy` wrote "
+        "all of it",
     )
     add(
         "models",
@@ -282,7 +279,7 @@ def _deploy(parser: argparse.ArgumentParser) -> None:
         "--image",
         metavar="IMAGE",
         default=SERVER_IMAGE,
-        help=f"image of the server with its tag; default: {SERVER_IMAGE}",
+        help=f"server image with its tag; default: {SERVER_IMAGE}",
     )
     add(
         "--storage",
@@ -311,7 +308,7 @@ def _info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine",
         action="store_true",
-        help="describe this machine instead: versions, cores, what the processor has",
+        help="describe this machine instead: versions, cores, processor features",
     )
     _add_json(parser)
 
@@ -323,27 +320,29 @@ def _tasks(parser: argparse.ArgumentParser) -> None:
 def _vocab(parser: argparse.ArgumentParser) -> None:
     _add_corpus(parser)
     add_path(parser, "output", "DIR", "folder for vocab.txt", required=True)
-    add_count(parser, "size", 30_522, "tokens of the vocabulary", unit="tokens")
+    add_count(
+        parser, "size", 30_522, "number of tokens in the vocabulary", unit="tokens"
+    )
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
     add_count(
         parser,
         "min_count",
         None,
-        "least occurrences in the corpus of a character, or of a pair of pieces",
-        unset="2, or one for each ten million characters",
+        "minimum count, in the corpus, of a character or of a pair of pieces",
+        unset="2, or 1 per ten million characters",
     )
     parser.add_argument(
         "--reserved",
         action="append",
         default=[],
         metavar="TOKEN",
-        help="a further token to include; may be repeated",
+        help="an additional token to include; may be repeated",
     )
     add_count(
         parser,
         "max_words",
         2_000_000,
-        "distinct words kept in memory",
+        "maximum number of distinct words kept in memory",
         unit="words",
     )
     add_word(
@@ -351,7 +350,7 @@ def _vocab(parser: argparse.ArgumentParser) -> None:
         "learner",
         "merges",
         "merges takes seconds and gives exactly --size tokens; tf-text is the trainer "
-        "of TensorFlow Text: takes minutes and mostly gives a few percent fewer",
+        "of TensorFlow Text: takes minutes and usually gives a few percent fewer",
         ("merges", "tf-text"),
     )
 
@@ -362,7 +361,7 @@ def _pretraining_data(parser: argparse.ArgumentParser) -> None:
         parser,
         "vocab",
         "DIR",
-        "folder with vocab.txt, from `bert-keras vocab` or of any BERT",
+        "folder with vocab.txt, from `bert-keras vocab` or from any BERT",
         required=True,
     )
     add_path(
@@ -390,8 +389,8 @@ def _pretrain(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="DIR",
         type=path,
-        help="folder written by `pretraining-data`; repeated, each is a phase, such as "
-        "rows of 512 tokens after those of 128",
+        help="folder written by `pretraining-data`; repeat it for several phases, such "
+        "as rows of 512 tokens after rows of 128",
     )
     add_path(
         parser,
@@ -410,19 +409,19 @@ def _pretrain(parser: argparse.ArgumentParser) -> None:
         start,
         "encoder",
         "PATH_OR_NAME",
-        "continue from this checkpoint, its heads included",
+        "continue from this checkpoint, including its heads",
     )
     add_path(parser, "vocab", "DIR", "folder with vocab.txt, for a new model")
     _add_settings(
         parser,
         "a key of bert_config.json for a new model, such as hidden_dropout_prob=0",
     )
-    add_path(parser, "held_out", "DIR", "data that is scored during training")
+    add_path(parser, "held_out", "DIR", "data to score during training")
     add_options(parser.add_argument_group("settings of the training"), PretrainConfig)
 
 
 def _add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
-    """Add the columns of the texts and of other roles."""
+    """Add the options for the columns of the texts and of other roles."""
     add = parser.add_argument
     _add_text_column(parser)
     add(
@@ -437,7 +436,7 @@ def _add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None
         action="append",
         default=[],
         metavar="ROLE=COLUMN",
-        help="the column of another role of the task; may be repeated",
+        help="column of another role of the task; may be repeated",
     )
     _add_header(parser)
 
@@ -465,9 +464,9 @@ def _add_inference(parser: argparse.ArgumentParser) -> None:
         parser,
         "max_batch_tokens",
         None,
-        "most tokens computed at once, with padding",
+        "maximum tokens computed at once, padding included",
         unit="tokens",
-        unset="no limit but --batch-size",
+        unset="no limit other than --batch-size",
     )
     _add_own_task(parser)
 
@@ -481,9 +480,9 @@ def _add_own_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task",
         metavar="TASK",
-        help="task of the model if its folder names none, or your own",
+        help="task of the model if its folder names none; may be module:Class",
     )
-    _add_settings(parser, "a setting that a trained model may change, such as top_k=10")
+    _add_settings(parser, "a setting that can change after training, such as top_k=10")
 
 
 def _add_settings(parser: argparse.ArgumentParser, what: str) -> None:
@@ -513,7 +512,7 @@ def _add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
         None,
         "longest text in tokens; longer ones are truncated",
         unit="tokens",
-        unset="that of the model, or the most that it takes",
+        unset="that of the model, or the longest that it accepts",
     )
     _add_batches(parser)
 
@@ -537,7 +536,7 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         "--text-field",
         default="text",
         metavar="NAME",
-        help="field of jsonl that holds the text; default: text",
+        help="JSONL field that holds the text; default: text",
     )
     add_word(
         parser,
@@ -550,20 +549,20 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         "--language",
         default="en",
         metavar="CODE",
-        help="language of the sentence rules, such as en or zh; default: en",
+        help="language for sentence splitting, such as en or zh; default: en",
     )
 
 
 _VERBS = {
     "train": ("fine-tune a model on a task and write a model folder", _train),
     "evaluate": ("score a model on labelled rows", _evaluate),
-    "predict": ("answer texts, one JSON object a line", _predict),
+    "predict": ("print predictions for texts, one JSON object per line", _predict),
     "features": ("write vectors of texts or of their tokens to a file", _features),
-    "search": ("find the texts nearest in meaning, one JSON object a line", _search),
+    "search": ("find the texts nearest in meaning, one JSON object per line", _search),
     "export": ("write the next version of a SavedModel for serving", _export),
     "serve": ("answer requests over HTTP and gRPC", _serve),
     "deploy": ("write a folder that runs TF Serving with exported models", _deploy),
-    "convert": ("turn a checkpoint into one of another format", _convert),
+    "convert": ("convert a checkpoint to another format", _convert),
     "info": ("describe a folder, checkpoint or SavedModel", _info),
     "tasks": ("list the tasks", _tasks),
     "vocab": ("learn a WordPiece vocabulary from a corpus", _vocab),
@@ -571,7 +570,7 @@ _VERBS = {
         "write the examples that BERT is pretrained on",
         _pretraining_data,
     ),
-    "pretrain": ("pretrain a new BERT, or continue with one, on such data", _pretrain),
+    "pretrain": ("pretrain a new or an existing BERT on those examples", _pretrain),
 }
 
 
@@ -592,7 +591,7 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
 
 
 def check_free(options: argparse.Namespace) -> None:
-    """Raise ConfigError where an option is given that the search is to choose."""
+    """Raise ConfigError if an option is given that the search chooses."""
     given = vars(options)
     for name in GRIDS[options.search]:
         if name in given:
@@ -603,9 +602,9 @@ def check_free(options: argparse.Namespace) -> None:
 
 
 def named_tests(given: list[str]) -> list[tuple[str, str]]:
-    """Return name and path of each test file; the name of one alone is `test`.
+    """Return the name and path of each test file; a single file is named `test`.
 
-    A file is given as NAME=FILE or as FILE, whose name is that of the file.
+    A file is given as NAME=FILE, or as FILE and named after the file.
     """
     found: dict[str, str] = {}
     for item in given:
@@ -615,7 +614,7 @@ def named_tests(given: list[str]) -> list[tuple[str, str]]:
             name, path = ("test" if len(given) == 1 else stem), item
         if not name or not path or name in found:
             raise ConfigError(
-                f"`--test` must be FILE, or NAME=FILE with a name of its own; "
+                f"`--test` must be FILE, or NAME=FILE with a unique name; "
                 f"received {item!r}"
             )
         found[name] = path
@@ -623,10 +622,10 @@ def named_tests(given: list[str]) -> list[tuple[str, str]]:
 
 
 def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
-    """Return the config of the new model that a command line asks for.
+    """Return the config of the new model that a command line requests.
 
     Raises:
-        ConfigError: there is no such size or key.
+        ConfigError: the size or a key is unknown.
     """
     settings: dict[str, Any] = {}
     for given in options.settings:
@@ -636,6 +635,6 @@ def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
         try:
             settings[name] = json.loads(value)
         except ValueError:
-            settings[name] = value  # a word
+            settings[name] = value  # a plain string
     sizes = BertConfig.from_preset(options.size, vocab_size=vocab_size)
     return BertConfig.from_dict({**sizes.to_dict(), **settings}, ignore=())

@@ -1,8 +1,7 @@
 """The command line `bert-keras`: one verb, one library call.
 
-Everything heavy is imported by the verb that needs it, so that `--help` is quick. What
-a command answers goes to stdout, what it says of its progress to stderr. A mistake of
-the user's is one line and exit code 2.
+Each verb imports the heavy modules that it needs, so that `--help` is quick. Results go
+to stdout, progress to stderr. A user's mistake prints one line and exits with 2.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from bert_keras.tasks.task_model import TaskModel
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
-# Of the manifest of pretraining data, what people want to know.
+# The entries of the manifest of pretraining data that are printed.
 _COUNTED = (
     "documents",
     "sentences",
@@ -64,51 +63,51 @@ _COUNTED = (
 
 
 def run_process() -> int:
-    """Run the command of this process, which ends after it; returns the exit code."""
+    """Run the command of this process, which then ends; return the exit code."""
     code = main()
     try:
         sys.stdout.flush()
     except OSError:
-        # A closed pipe or a full disk: Python's exit would try again.
+        # A closed pipe or a full disk: Python would flush again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code.
+    """Run one command; return the exit code.
 
-    The process's standard output is left as it is, so that a notebook may call this.
+    The process's standard output is left unchanged, so that a notebook may call this.
 
     Returns:
-        0; 2 for a mistake of the user's; 69 where another worker has ended; 75 for a
-        run that was stopped and is saved.
+        0; 2 for a user's mistake; 69 if another worker has ended; 75 if the
+        run was stopped and saved.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         options = parse(arguments)
         options.command_line = shlex.join(["bert-keras", *arguments])
         if ":" in (getattr(options, "task", None) or ""):
-            sys.path.append(os.getcwd())  # a task of the user's own may lie there
+            sys.path.append(os.getcwd())  # may hold the user's own task
         set_quiet(options.quiet)
         _VERBS[options.verb](options)
         sys.stdout.flush()
     except BertKerasError as error:
         return _mistake(str(error))
     except RunStopped as stopped:
-        print(f"bert-keras: {stopped}: run it again to go on", file=sys.stderr)
+        print(f"bert-keras: {stopped}: the same command resumes it", file=sys.stderr)
         return EXIT_CODE
     except WorkerLostError as lost:
         print(f"bert-keras: {lost}", file=sys.stderr)
         return os.EX_UNAVAILABLE
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            return 0  # the reader of our answers has seen enough
+            return 0  # such as `head`, which has read enough
         place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         return _mistake(f"{place}{reason_of(error)}")
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        # Named, since TensorFlow is not imported here.
+        # By name, since TensorFlow is not imported here.
         memory = ("MemoryError", "ResourceExhaustedError")
         if type(error).__name__ not in memory:
             raise
@@ -117,23 +116,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _mistake(message: str) -> int:
-    """Print the one line that tells a user what is wrong; returns the exit code."""
+    """Print what is wrong in one line; return the exit code."""
     print(f"bert-keras: {' '.join(message.split())}", file=sys.stderr)
     return 2
 
 
 def _reader_is_gone() -> bool:
-    """Say whether standard output is a pipe that nobody reads any more."""
+    """Return whether standard output is a pipe whose reader has closed it."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), select.POLLOUT)
         return any(e & (select.POLLERR | select.POLLHUP) for _, e in poll.poll(0))
-    except (OSError, ValueError, AttributeError):  # no file, as in a notebook
+    except (OSError, ValueError, AttributeError):  # no descriptor, as in a notebook
         return False
 
 
 def _score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text; the report's templates load when there are any."""
+    """Return scores as aligned text; the report's templates are imported only here."""
     from bert_keras.report.report import score_table
 
     return score_table(scores)
@@ -171,7 +170,7 @@ def _train(options: argparse.Namespace) -> None:
         print(_score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
-    _tell_of_bfloat16(options, "trains 1.2 times as many examples a second")
+    _tell_of_bfloat16(options, "trains 1.2 times as many examples per second")
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -214,12 +213,12 @@ def _predict(options: argparse.Namespace) -> None:
         for (name, item), answer in zip(batch, answers, strict=True):
             texts = (item,) if len(names) == 1 else item
             asked: dict[str, Any] = dict(zip(names, texts, strict=True))
-            if name is not None:  # that the file gives to the row: it stands for both
+            if name is not None:  # the file's id of the row replaces its texts
                 asked = {"id": name}
             row = {**asked, **answer}
             print(json_text(row), flush=True)
     if not isinstance(predictor.model, ServedModel):
-        _tell_of_bfloat16(options, "answers 1.7 times as many texts a second")
+        _tell_of_bfloat16(options, "answers 1.7 times as many texts per second")
 
 
 def _features(options: argparse.Namespace) -> None:
@@ -267,7 +266,7 @@ def _search(options: argparse.Namespace) -> None:
 
 
 def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what `features` and `search` have in common."""
+    """Return the settings that `features` and `search` share."""
     normalize = {None: None, "yes": True, "no": False}
     return {
         "layers": getattr(options, "layers", None),
@@ -295,7 +294,7 @@ def _export(options: argparse.Namespace) -> None:
 def _compare_to_float32(
     folder: Path, model: TaskModel, options: argparse.Namespace
 ) -> None:
-    """Say what an export in 16 bits changes: its size and, with --dev, its scores."""
+    """Report the size of a 16-bit export and, with --dev, its scores."""
     from bert_keras.inference.predictor import Predictor, load
     from bert_keras.training.finetune import evaluate
 
@@ -318,9 +317,9 @@ def _compare_to_float32(
 
 
 def _tell_of_bfloat16(options: argparse.Namespace, gain: str) -> None:
-    """Report what float32 leaves unused of this processor; docs/speed.md measures it.
+    """Report that bfloat16 is faster on this processor; docs/speed.md measures it.
 
-    Silent where a GPU computes.
+    Reports nothing if there is a GPU.
     """
     import tensorflow as tf
 
@@ -359,7 +358,7 @@ def _deploy(options: argparse.Namespace) -> None:
 
 
 def _with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
-    """Give a trained model the settings that the user chose; return its task."""
+    """Apply the user's settings to a trained model; return its task."""
     settings = parse_settings(model.task, options.settings)
     model.task = model.task.changed(**settings)
     return model.task
@@ -462,13 +461,13 @@ def _on_beam(
     tokenizer: WordPieceTokenizer,
     config: PretrainingDataConfig,
 ) -> tuple[dict[str, Any], CorpusReport]:
-    """Return the manifest, and what is told of the documents."""
+    """Write the data with Apache Beam; return the manifest and the corpus report."""
     from bert_keras.corpus.documents import CorpusReport
     from bert_keras.pretraining.beam import run_beam_pretraining_data
 
     if options.workers != 1:
         raise ConfigError(
-            "`--workers` is for one machine: Beam has flags of its own, such as "
+            "`--workers` is for one machine: Beam has its own flags, such as "
             f"--direct_num_workers; received {options.workers} with --beam"
         )
     report = CorpusReport()
@@ -496,7 +495,7 @@ def _pretrain(options: argparse.Namespace) -> None:
     if encoder is None:
         if options.vocab is None:
             raise ConfigError("`--vocab` must be given for a new model; received none")
-        # A tokenizer computes, and a strategy of several machines must be made before.
+        # No tokenizer: it runs ops, and a multi-worker strategy must exist before any.
         vocabulary = read_folder(options.vocab)[0]["vocabulary"]
         encoder = model_sizes(options, len(vocabulary))
     elif options.settings:
@@ -520,10 +519,10 @@ def _pretrain(options: argparse.Namespace) -> None:
 
 
 def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
-    """Return the documents, the function that splits one, and what is told of them."""
+    """Return the documents, the function that splits one, and the corpus report."""
     from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_of
 
-    # A vocabulary or shards inside the corpus would be read as text the next time.
+    # A vocabulary or shards inside the corpus would be read as text by the next run.
     places = {"corpus": options.corpus}
     check_output_place("output", options.output, places, around=True, inside=True)
     report = CorpusReport()
@@ -539,7 +538,7 @@ def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
 
 
 def _answer_in_utf8() -> None:
-    """Let standard output be UTF-8, as JSON is, whatever the terminal."""
+    """Set standard output to UTF-8, the encoding of JSON, whatever the terminal's."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """Options on the command line and in the documentation, from their declarations.
 
-`add_options` makes an argument of argparse from each field of a config, `config_of`
-makes the config from what was parsed. `python -m bert_keras.cli.options` prints
+`add_options` adds an argparse argument for each field of a config; `config_of` builds
+the config from the parsed arguments. `python -m bert_keras.cli.options` prints
 `docs/options.md`.
 """
 
@@ -20,22 +20,22 @@ from bert_keras.settings import INT32, Option, default_of, options_of
 
 _Config = TypeVar("_Config")
 _Container = argparse._ActionsContainer  # a parser or a group of one
-_MOST_SHOWN = 300  # characters of what argparse says
+_MOST_SHOWN = 300  # characters of a message of argparse
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print in several lines."""
+    """Raises a ConfigError where argparse would print several lines and exit."""
 
     def error(self, message: str) -> NoReturn:
-        if len(message) > _MOST_SHOWN:  # of thousands of digits
+        if len(message) > _MOST_SHOWN:  # a number of thousands of digits
             message = f"{message[:_MOST_SHOWN]}…"
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
     def check_options(self, words: list[str]) -> None:
-        """Raise ConfigError for the first word that looks like an option and is none.
+        """Raise ConfigError for the first unknown option.
 
-        argparse would first complain that a required option is missing whose name has
-        a typo.
+        For a typo in a required option, argparse would only report the option as
+        missing.
         """
         known = list(self._option_string_actions)
         for word in words:
@@ -48,13 +48,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the known word that is nearest, or nothing."""
+    """Return `; did you mean X?` for the nearest known word, or an empty string."""
     found = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 def path(text: str) -> str:
-    """Return a path that is not empty: Python takes that as the current folder."""
+    """Return a path unless it is empty, which Python takes as the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("must be a path; received ''")
     return text
@@ -70,7 +70,7 @@ def add_options(parser: _Container, config: type) -> None:
 
 
 def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
-    """Return the config that a command line gives.
+    """Build a config from a parsed command line.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -83,7 +83,7 @@ def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
 
 
 def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
-    """Add an option that is no field of a config, with changes of its declaration."""
+    """Add an option that is not a field of a config; `changes` adapt it."""
     declared = dataclasses.replace(declared, **changes)
     _add(parser, declared, default=declared.default, checked=True)
 
@@ -91,7 +91,7 @@ def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
 def add_path(
     parser: _Container, name: str, metavar: str, help: str, *, required: bool = False
 ) -> None:
-    """Add an option that is a path; it is `None` where it is not given."""
+    """Add an option that is a path; `None` if it is not given."""
     given: dict[str, Any] = {"required": True} if required else {}
     flag = f"--{name.replace('_', '-')}"
     parser.add_argument(flag, metavar=metavar, type=path, help=help, **given)
@@ -119,7 +119,7 @@ def add_word(
     *,
     unset: str = "",
 ) -> None:
-    """Add an option that is one of some words."""
+    """Add an option whose value is one of `words`."""
     declared = Option(default, help, name=name, words=tuple(words), unset=unset)
     add_option(parser, declared)
 
@@ -137,12 +137,12 @@ def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -
 
 
 def flag_of(declared: Option) -> str:
-    """Return the option as it is typed."""
+    """Return the name of an option on the command line."""
     return f"--{declared.name.replace('_', '-')}"
 
 
 def help_line(declared: Option) -> str:
-    """Return the help of an option with its default; `%` as argparse wants it."""
+    """Return the help of an option with its default; `%` is escaped for argparse."""
     told = [declared.help]
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
@@ -152,12 +152,12 @@ def help_line(declared: Option) -> str:
 
 
 def _value(declared: Option, checked: bool, text: str) -> Any:
-    """Return the value that is typed; argparse puts the option before the error.
+    """Return the value of an option; argparse puts its name before the error.
 
     Args:
         declared: the option.
         checked: whether the limits of numbers are checked here, or by the config.
-        text: what is typed.
+        text: the value as typed.
     """
     if declared.kind is str and not declared.words:
         return path(text)

@@ -73,8 +73,8 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
             difference = what_differs(found, wanted)
             if holds and difference and resume == "auto":
                 raise ConfigError(
-                    f"{path}: holds an unfinished run with another {difference}: give "
-                    "the same to go on, or `--resume never` to start anew"
+                    f"{path}: holds an unfinished run with another {difference}: use "
+                    "the same to resume it, or `--resume never` to start over"
                 )
             if difference or resume == "never":
                 remove_run(old)

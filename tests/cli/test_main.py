@@ -257,7 +257,7 @@ def test_predict_pairs_with_a_tab_on_the_command_line(
 
 def test_predict_a_tab_too_many(fail: Fail, pair_folder: Path) -> None:
     line = fail("predict", pair_folder, "a\tb", "a\tb\tc")
-    assert "TEXT:2: must hold two texts with a tab between; holds 3" in line
+    assert "TEXT:2: must hold two texts separated by a tab; holds 3" in line
 
 
 def test_what_is_piped_is_taken_as_it_comes() -> None:

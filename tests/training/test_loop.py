@@ -140,7 +140,7 @@ def test_another_run_is_refused_and_thrown_away_by_choice(
     line = refused(
         lambda: run(output),
         "another `learning_rate`: 0.003; received 0.01",
-        "`--resume never` to start anew",
+        "`--resume never` to start over",
     )
     assert str(tmp_path / ".model.run") in line
     other = as_columns(text=TEXTS * 10, label=[LABELS[4], *(LABELS * 10)[1:]])
@@ -189,7 +189,7 @@ def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (RunStopped("stopped; saved"), 75, "stopped; saved: run it again to go on"),
+        (RunStopped("saved"), 75, "saved: the same command resumes it"),
         (WorkerLostError("another worker has ended"), 69, "another worker has ended"),
     ],
     ids=["stopped", "lost"],

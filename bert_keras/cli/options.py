@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import functools
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, nearest
 from bert_keras.settings import INT32, Option, default_of, options_of
 
 _Config = TypeVar("_Config")
@@ -45,12 +44,6 @@ class Parser(argparse.ArgumentParser):
             is_option = name.startswith("--") and " " not in word
             if is_option and not any(flag.startswith(name) for flag in known):
                 self.error(f"unknown option {name}{nearest(name, known)}")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the nearest known word, or an empty string."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def path(text: str) -> str:
@@ -134,7 +127,14 @@ def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -
         given["metavar"] = metavar or declared.unit.upper() or "N"
         given["type"] = functools.partial(_value, declared, checked)
         given["nargs"] = "+" if declared.is_list else None
-    parser.add_argument(flag_of(declared), **given)
+    action = parser.add_argument(flag_of(declared), **given)
+    if declared.words:
+        offer(action, declared.words)
+
+
+def offer(action: argparse.Action, words: Iterable[str]) -> None:
+    """Let the completion of shells offer the words for an argument."""
+    action.completer = lambda **_: list(words)  # type: ignore[attr-defined]
 
 
 def flag_of(declared: Option) -> str:

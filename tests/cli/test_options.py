@@ -9,7 +9,7 @@ import re
 import pytest
 from conftest import ROOT
 
-from bert_keras.cli import arguments
+from bert_keras.cli import parser
 from bert_keras.cli.options import (
     add_options,
     config_of,
@@ -115,7 +115,7 @@ def test_help_and_table_list_every_field(
 ) -> None:
     config = VERBS[verb]
     with pytest.raises(SystemExit):
-        arguments.parse([verb, "--help"])
+        parser.parse([verb, "--help"])
     shown = " ".join(capsys.readouterr().out.split()).split("settings of the ")[1]
     rows = options_table(config).splitlines()[2:]
     assert len(rows) == len(dataclasses.fields(config))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from bert_keras.cli.arguments import parser
+from bert_keras.cli.parser import parser
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.classifier import Confidence
 

@@ -14,8 +14,8 @@ import pytest
 from conftest import ROOT, VOCABULARY, write_encoder, write_tsv
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
-from bert_keras.cli.arguments import parser
 from bert_keras.cli.main import main
+from bert_keras.cli.parser import parser
 from bert_keras.training.config import TrainConfig
 
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")

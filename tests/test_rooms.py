@@ -53,7 +53,7 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 LIGHT = (
-    "bert_keras bert_keras.cli.main bert_keras.cli.arguments bert_keras.training.config"
+    "bert_keras bert_keras.cli.main bert_keras.cli.training bert_keras.training.config"
 )
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import functools
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, nearest
 from bert_keras.settings import INT32, Option, default_of, options_of
 
 _Config = TypeVar("_Config")
@@ -45,12 +44,6 @@ class Parser(argparse.ArgumentParser):
             is_option = name.startswith("--") and " " not in word
             if is_option and not any(flag.startswith(name) for flag in known):
                 self.error(f"unknown option {name}{nearest(name, known)}")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the nearest known word, or an empty string."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def path(text: str) -> str:
@@ -127,28 +120,43 @@ def add_word(
 def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -> None:
     given: dict[str, Any] = {"default": default, "help": help_line(declared)}
     if declared.kind is bool:
-        given["action"] = "store_true"
+        given["action"] = "store_false" if declared.default else "store_true"
+        given["dest"] = declared.name
     else:
         metavar = f"{{{','.join(declared.words)}}}" if declared.words else None
         given["metavar"] = metavar or declared.unit.upper() or "N"
         given["type"] = functools.partial(_value, declared, checked)
         given["nargs"] = "+" if declared.is_list else None
-    parser.add_argument(flag_of(declared), **given)
+    action = parser.add_argument(flag_of(declared), **given)
+    if declared.words:
+        offer(action, declared.words)
+
+
+def offer(action: argparse.Action, words: Iterable[str]) -> None:
+    """Let the completion of shells offer the words for an argument."""
+    action.completer = lambda **_: list(words)  # type: ignore[attr-defined]
 
 
 def flag_of(declared: Option) -> str:
-    """Return the name of an option on the command line."""
-    return f"--{declared.name.replace('_', '-')}"
+    """Return the name of an option; `--no-…` for a switch that is on by default."""
+    no = "no-" if declared.kind is bool and declared.default else ""
+    return f"--{no}{declared.name.replace('_', '-')}"
 
 
 def help_line(declared: Option) -> str:
     """Return the help of an option with its default; `%` is escaped for argparse."""
-    told = [declared.help]
+    told = [_switched(declared)]
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
         none = "default: auto, which is " if is_number else "default: "
         told.append(default_of(declared, none=none))
     return "; ".join(told).replace("%", "%%")
+
+
+def _switched(declared: Option) -> str:
+    """Return the help of an option, negated for a switch that is on by default."""
+    is_on = declared.kind is bool and declared.default
+    return f"do not {declared.help}" if is_on else declared.help
 
 
 def _value(declared: Option, checked: bool, text: str) -> Any:
@@ -190,7 +198,9 @@ def options_table(config: type) -> str:
         elif declared.unit not in ("", "n") and not words:
             value += f" ({declared.unit})"
         default = default_of(declared, none="").removeprefix("default: ")
-        cells = (f"`{flag_of(declared)}`", value, default, declared.help)
+        if declared.kind is bool:
+            default = "no"
+        cells = (f"`{flag_of(declared)}`", value, default, _switched(declared))
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)
 

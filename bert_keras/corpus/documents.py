@@ -31,8 +31,8 @@ from bert_keras.files.streams import (
     head_of,
     lines_of,
 )
+from bert_keras.settings import CORPUS_FORMS as FORMS
 
-FORMS = ("text", "file", "lines", "jsonl", "wikiextractor", "wikipedia")
 _DOC = re.compile(r"<doc id=.*>")  # starts a WikiExtractor document
 _TITLE = re.compile(r' title="(.*)">')
 # Lines that some versions of WikiExtractor write for headers and list items.

@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.streams import COMPRESSED, lines_of, text_of
+from bert_keras.settings import HEADER
 
 FORMATS = {
     ".tsv": "tsv",
@@ -244,7 +245,6 @@ def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
     return DataError(message, path=path, line=first_line)
 
 
-HEADER = ("auto", "yes", "no")
 # A first row with one of these in a column selected by number is probably a header.
 _HEADER_WORDS = frozenset(
     "text text_a text_b text_pair sentence sentence1 sentence2 question "

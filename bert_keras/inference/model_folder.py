@@ -31,6 +31,7 @@ from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 from bert_keras.files.atomic import replaced_folder
+from bert_keras.inference.model_card import write_card
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
@@ -41,18 +42,23 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
-def save_model(model: TaskModel, folder: str | os.PathLike[str]) -> Path:
+def save_model(
+    model: TaskModel, folder: str | os.PathLike[str], *, card: bool = True
+) -> Path:
     """Write a model folder; an existing one is replaced once everything is written.
 
     Args:
         model: a task model with its preprocessor.
         folder: created, or replaced if it is a model folder.
+        card: whether to write a model card, see `write_card`.
 
     Raises:
         CheckpointError: the folder holds something else, or the disk is full.
     """
     with replaced_folder(folder) as new:
         write_model(model, new)
+        if card:
+            write_card(new, name=Path(os.path.realpath(folder)).name)
     return Path(folder)
 
 

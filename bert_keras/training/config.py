@@ -142,6 +142,7 @@ class TrainConfig:
         least=0,
         most=INT32,
     )
+    card: bool = option(True, "write a model card, README.md, into the model folder")
     tensorboard: str | None = option(
         None, "folder for TensorBoard's curves", unit="dir", unset="no curves"
     )

@@ -220,8 +220,19 @@ def test_pool_is_the_pooled_output(rows, causal):
     pooled = encoder.pool(batch)
     np.testing.assert_allclose(pooled, encoder(batch)["pooled_output"], atol=1e-6)
     del batch["segment_ids"]
-    with pytest.raises(KeyError):
+    with pytest.raises(ConfigError, match="without `segment_ids`, received"):
         encoder.pool(batch)
+
+
+@pytest.mark.parametrize("call", ["__call__", "pool", "predict"])
+def test_an_error_names_the_inputs_that_are_left_out(call):
+    encoder, ids = tiny(), padded()["token_ids"]
+    with pytest.raises(ConfigError) as caught:
+        getattr(encoder, call)({"token_ids": ids, "attention_mask": ids})
+    assert str(caught.value) == (
+        "a batch must hold `token_ids`, `segment_ids`, `padding_mask`; without "
+        "`segment_ids`, `padding_mask`, received `token_ids`, `attention_mask`"
+    )
 
 
 # Columns of some tokens of each row, as a masked-LM head needs them; -1 is read as 0.

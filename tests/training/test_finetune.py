@@ -415,7 +415,7 @@ def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None
         assert part in page
     assert set(files_of(spam_run.folder)) == {
         *("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"),
-        *("report.html", "scores.json"),
+        *("report.html", "scores.json", "README.md"),
     }
 
 

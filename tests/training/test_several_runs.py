@@ -86,6 +86,8 @@ def test_the_best_seed_is_kept_and_all_are_reported(
     page = (result.folder / "report.html").read_text()
     assert "seed-9" in page and "tandard deviation" in page
     assert os.listdir(tmp_path) == ["model"]
+    card = (result.folder / "README.md").read_text("utf-8")
+    assert "0.75; of all runs 0.65 ± 0.13" in card
     assert result.model.task.classes == ("ham", "promo", "spam")
 
 

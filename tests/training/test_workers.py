@@ -23,9 +23,9 @@ from conftest import ROOT, ROWS, write_encoder, write_tsv
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import assert_close
 
-from bert_keras.cli import arguments
 from bert_keras.cli.main import main
 from bert_keras.cli.options import config_of
+from bert_keras.cli.parser import parse
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.stop_signal import EXIT_CODE as STOPPED
 
@@ -35,7 +35,7 @@ LOST = "bert-keras: another worker has ended or is unreachable ("
 WORKER = """
 import sys
 from pathlib import Path
-from bert_keras.cli import main
+from bert_keras.cli import main, tasks
 from bert_keras.errors import DataError
 
 def exchange(options):
@@ -52,7 +52,7 @@ def exchange(options):
             if (folder / f"fail{devices.worker}").exists():
                 raise DataError("has no rows", path="train.tsv")
 
-main._VERBS["tasks"] = exchange
+tasks.VERBS["tasks"] = (tasks.add_tasks, exchange)
 sys.exit(main.main(["tasks"]))
 """
 
@@ -238,7 +238,7 @@ def commands(name: str) -> list[list[str]]:
 def test_the_commands_of_the_examples_are_ours(name: str, strategy: str) -> None:
     (words,) = commands(name)
     assert words[0] == "bert-keras"
-    config = config_of(arguments.parse(words[1:]), PretrainConfig)
+    config = config_of(parse(words[1:]), PretrainConfig)
     assert config.strategy == strategy
     assert config.batch_size % 32 == 0
 

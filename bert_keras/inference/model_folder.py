@@ -79,11 +79,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
     """Return the whole of a model's `config.json`."""
     task, preprocessor = model.task, model.preprocessor
     return {
-        "model_type": "bert",
-        "architectures": [task.architecture],
-        **model.backbone.config.to_dict(),
-        **task.model_config(),
-        "pad_token_id": preprocessor.tokenizer.pad_id,
+        **task.folder_config(model.backbone.config, preprocessor),
         KEY: {
             "format": FORMAT,
             "task": name_of(type(task)),

@@ -141,6 +141,8 @@ class ServedModel:
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
+        if self._task.scores_answers:
+            return self.answer(texts)
         if not self._task.answers_ids:
             return self._task.respond(texts, preprocessor, self, scored=True)
         task = copy.copy(self._task)

@@ -190,7 +190,9 @@ class Attention(keras.layers.Layer):
     def draw_seeds(self, count: int, training: Any) -> tuple[Any, ...]:
         """Return so many seeds of dropout, or `None` where nothing is dropped."""
         drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
-        return tuple(self.seed_generator.next() if drops else None for _ in range(count))
+        return tuple(
+            self.seed_generator.next() if drops else None for _ in range(count)
+        )
 
     def keys_and_values(self, x: Any) -> tuple[Any, Any]:
         """Return keys [B, N, D, T] and values [B, N, T, D] of `x` [B, T, H].

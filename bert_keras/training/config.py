@@ -80,6 +80,14 @@ class TrainConfig:
         above=0,
         unset="5e-05, for feature-tagging 0.001",
     )
+    new_learning_rate: float | None = option(
+        None,
+        "peak learning rate of the weights that start at random, such as those of the "
+        "head, or of a decoder and its cross-attention",
+        unit="rate",
+        above=0,
+        unset="the same as for the others",
+    )
     warmup_share: float = option(
         0.1,
         "share of the updates during which the learning rate rises from 0",
@@ -96,7 +104,7 @@ class TrainConfig:
         unit="tokens",
         least=3,
         most=INT32,
-        unset="128, for question-answering 384, for summarization 512",
+        unset="128, for question-answering 384, for summaries 512",
     )
     truncation: str = option(
         "longest_first", "how pairs that are too long are truncated", words=TRUNCATIONS

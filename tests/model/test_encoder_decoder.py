@@ -3,13 +3,13 @@
 import keras
 import numpy as np
 import pytest
-from model.test_decoder import CONFIG
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.checkpoints.huggingface import encoder_decoder_config
 from bert_keras.errors import CheckpointError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.encoder_decoder import BertEncoderDecoder
+from model.test_decoder import CONFIG
 
 SMALLER = CONFIG.replace(vocab_size=15, hidden_size=4, num_hidden_layers=1)
 

@@ -162,6 +162,9 @@ class Generation(Task):
 
     # Text to batch.
 
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        return {"serving_default": (tf.TensorSpec([None], tf.string, name="text"),)}
+
     def target_tokenizer(self, preprocessor: Preprocessor) -> WordPieceTokenizer:
         """Return the tokenizer of the targets."""
         if self.target_vocab is None:

@@ -196,7 +196,9 @@ def test_samples_are_drawn_by_their_probability(decoder, sources):
     values = np.exp(log_probabilities(decoder, memory[0], mask[0], []))
     best = np.argsort(-values)[:4]
     shares = np.bincount(np.ravel(found), minlength=VOCAB) / np.size(found)
-    np.testing.assert_allclose(shares[best], values[best] / values[best].sum(), atol=0.05)
+    np.testing.assert_allclose(
+        shares[best], values[best] / values[best].sum(), atol=0.05
+    )
     assert shares[best].sum() == pytest.approx(1.0)
 
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.checkpoints.huggingface import encoder_decoder_config
+from bert_keras.generation.search import write
+from bert_keras.generation.settings import Decoding
 from bert_keras.model.encoder_decoder import BertEncoderDecoder
 from bert_keras.model.optimizers import NOT_DECAYED, AdamW
 
@@ -176,3 +178,61 @@ def test_losses_of_40_updates_are_equal(rng, tmp_path):
         gradients = tape.gradient(our_loss, [weight.value for weight in weights])
         our_optimizer.apply(gradients, weights)
         assert abs(float(our_loss) - loss.item()) < 1e-5 * max(1.0, loss.item())
+
+
+SEARCHES = {
+    "greedy": {"beams": 1},
+    "beams": {"beams": 4},
+    "no-repeats": {"beams": 3, "no_repeat_ngram": 2, "length_penalty": 2.0},
+    "short": {"beams": 4, "length_penalty": 0.0},
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_hypotheses_are_those_of_generate(search, rng, tmp_path):
+    theirs = their_model({}, True, rng)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = BertEncoderDecoder.from_pretrained(tmp_path / "theirs")
+    settings = Decoding(**SEARCHES[search])
+    batch = batch_of(rng, vocab_size=SMALL["vocab_size"])
+    beams, most = settings.beams, 14
+    more = {} if beams == 1 else {"length_penalty": settings.length_penalty}
+    with torch.no_grad():
+        wanted = theirs.generate(
+            torch.tensor(batch["token_ids"]),
+            attention_mask=torch.tensor(batch["padding_mask"]),
+            num_beams=beams,
+            num_return_sequences=beams,
+            no_repeat_ngram_size=settings.no_repeat_ngram,
+            max_length=most + 1,  # with [CLS]
+            decoder_start_token_id=2,
+            eos_token_id=3,
+            pad_token_id=0,
+            do_sample=False,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **more,
+        )
+    sources = {k: v for k, v in batch.items() if not k.startswith("target_")}
+    found = write(
+        ours.decoder,
+        ours.encoder(sources)["sequence_output"],
+        batch["padding_mask"],
+        settings,
+        first_id=2,
+        last_id=3,
+        limits=tf.fill([3], most),
+    )
+    theirs_ids = wanted.sequences.numpy()[:, 1:]
+    for row, ids in zip(theirs_ids, found.ids.numpy().reshape(-1, most), strict=True):
+        assert until_last(ids.tolist()) == until_last(row.tolist())
+    if beams > 1:
+        np.testing.assert_allclose(
+            found.scores.numpy().ravel(), wanted.sequences_scores, atol=1e-4
+        )
+
+
+def until_last(ids):
+    """Return the ids before [SEP] or padding."""
+    ends = [place for place, token in enumerate(ids) if token in (0, 3)]
+    return ids[: ends[0]] if ends else ids

@@ -37,8 +37,13 @@ def test_pieces_are_joined_up_to_the_end():
 
 def test_an_uncased_vocabulary_loses_case_and_accents_only():
     text = "The house, the Red house is réd!"
-    for lowercase, wanted in ((True, "the house, the red house is red!"), (False, None)):
-        tokenizer = WordPieceTokenizer([*WORDS, "The", "r", "##éd"], lowercase=lowercase)
+    for lowercase, wanted in (
+        (True, "the house, the red house is red!"),
+        (False, None),
+    ):
+        tokenizer = WordPieceTokenizer(
+            [*WORDS, "The", "r", "##éd"], lowercase=lowercase
+        )
         ids = tokenizer([text]).to_tensor(tokenizer.pad_id)
         found = detokenized(ids, tf.constant(tokenizer.vocabulary), last_id=3)
         assert found.numpy()[0].decode() == (wanted or text)

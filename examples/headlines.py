@@ -26,7 +26,7 @@ DEEDS = {
     "a storm damaged {} on monday night": "storm damages {short} in {town}",
     "workers finished the repair of {} after a year": "{short} in {town} repaired",
     "thieves broke into {} and took the computers": "thieves rob {short} in {town}",
-    "an artist from spain will paint {} next spring": "artist to paint {short} in {town}",
+    "an artist will paint {} next spring": "artist to paint {short} in {town}",
 }
 PLACES = {
     **{"the old bridge over the river": "bridge", "the railway station": "station"},

@@ -2,10 +2,9 @@
 
     python examples/translation.py ENCODER_FOLDER
 
-ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
-`pip install 'bert_keras[generation]'`. The grammar has cases, genders, endings, and a
-verb that follows the time. The decoder of two layers is new. Prints the scores of 100
-sentences that are not among those of training, and two. On two cores, in about a minute:
+ENCODER_FOLDER is a BERT folder. Needs `pip install 'bert_keras[generation]'`. The
+grammar has cases, genders, endings, and a verb that follows the time. Prints the scores
+of 100 sentences that training has not seen, and two. On two cores, in about a minute:
 
 MEASURED
 """

@@ -255,7 +255,7 @@ def test_fit_without_compile_takes_the_tasks_own(
     history = model.fit(TEXTS, LABELS, verbose=0).history
     assert set(history) == {"loss", "accuracy"}
     assert isinstance(model.optimizer, AdamW)
-    np.testing.assert_allclose(model.optimizer.learning_rate, model.task.learning_rate)
+    np.testing.assert_allclose(model.optimizer.learning_rate, 3e-4)  # a narrow encoder
     model.compile("sgd")
     assert isinstance(model.optimizer, keras.optimizers.SGD)
     assert type(model.loss) is type(model.task.loss())
@@ -317,6 +317,19 @@ def test_datasets_of_dicts(make_model: Callable[..., Any]) -> None:
     made = rows.map(lambda x, y: (model.preprocessor(x["text"]), y))
     np.testing.assert_allclose(model.evaluate(made, verbose=0), named, rtol=1e-5)
     model.fit(made, validation_data=made, verbose=0)
+
+
+def test_calls_of_fit_share_the_graph_of_the_text_handling(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(Classification(CLASSES))
+    counts = []
+    for max_length in (None, None, 4, 4):
+        if max_length:
+            model.preprocessor.max_length = max_length
+        model.fit(TEXTS, LABELS, verbose=0)
+        counts.append(model._traced.experimental_get_tracing_count())
+    assert counts == [1, 1, 2, 2]
 
 
 def test_batches_of_strings(make_model: Callable[..., Any]) -> None:

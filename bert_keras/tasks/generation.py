@@ -11,6 +11,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
@@ -246,24 +247,29 @@ class Generation(Task):
         return logits_of(encoder, decoder, inputs)
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set the decoder's weights from a pretrained BERT, see `decoder`."""
-        if self.decoder not in (ENCODER, SHARED):
-            if _is_new(self.decoder):
-                return ["the decoder starts at random"]
+        """Set the decoder's weights: those of a checkpoint with a decoder, or else from
+        a pretrained BERT, see `decoder`.
+        """
+        is_random = _is_new(self.decoder)
+        if not is_random and self.decoder not in (ENCODER, SHARED):
             checkpoint = read_checkpoint(self.decoder)
-        weights = {w.path: w for w in model.weights if w.path.startswith("decoder/")}
         new = []
-        for path, weight in weights.items():
-            name = path.removeprefix("decoder/")
-            shape = checkpoint.shapes.get(name)
-            if shape == tuple(weight.shape):
-                weight.assign(checkpoint.arrays[name])
-            elif "/crossattention/" not in path:
-                new.append(name)
-        lines = ["the decoder's cross-attention starts at random"]
-        if new:
-            lines.append(f"the decoder's {', '.join(_scopes(new))} start at random")
-        return lines
+        for weight in model.weights:
+            scope = weight.path.split("/")[0]
+            if scope == "bert":
+                continue
+            names = [weight.path]
+            if not is_random:
+                names.append(weight.path.removeprefix("decoder/"))
+            shape = tuple(weight.shape)
+            found = [name for name in names if checkpoint.shapes.get(name) == shape]
+            if found:
+                weight.assign(checkpoint.arrays[found[0]])
+            else:
+                new.append(weight.path)
+        if is_random and len(new) > 1:
+            return ["the decoder starts at random"]
+        return [f"{name} starts at random" for name in _parts(new)]
 
     def is_new(self, path: str) -> bool:
         if self.decoder in (ENCODER, SHARED) or not _is_new(self.decoder):
@@ -395,6 +401,14 @@ class Generation(Task):
             "eos_token_id": tokenizer.sep_id,
         }
 
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        if self.target_vocab is not None:  # a copy, for other tools
+            lines = [f"{token}\n" for token in self.target_vocab["vocabulary"]]
+            text = "".join(lines)
+            (folder / "target_vocab.txt").write_text(text, encoding="utf-8")
+
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Any:
         if not is_encoder_decoder(config):
@@ -502,11 +516,16 @@ def _is_new(decoder: str) -> bool:
     return len(parts) == 3 and all(part.isdecimal() for part in parts)
 
 
-def _scopes(names: Sequence[str]) -> list[str]:
-    """Return the scopes of some names, such as `embeddings` and `cls`."""
-    return list(
-        dict.fromkeys(name.removeprefix("bert/").split("/")[0] for name in names)
-    )
+def _parts(paths: Sequence[str]) -> list[str]:
+    """Return the parts of a decoder that some weights belong to."""
+    found = []
+    for path in paths:
+        steps = path.split("/")
+        part = "crossattention" if "crossattention" in steps else steps[-2]
+        if steps[0] == "decoder" and steps[1] == "cls":
+            part = "output"
+        found.append(f"the decoder's {part}")
+    return list(dict.fromkeys(found))
 
 
 def _framed(pieces: Any, *, first: int | None = None, last: int | None = None) -> Any:

@@ -19,8 +19,8 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.convert import convert
 from bert_keras.inference.info import describe
 from bert_keras.inference.model_folder import load_model
-from bert_keras.inference.pretrained_model import new_model
 from bert_keras.inference.predictor import load
+from bert_keras.inference.pretrained_model import new_model
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig

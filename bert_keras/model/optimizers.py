@@ -77,10 +77,20 @@ class _Adam(keras.optimizers.Optimizer):
     Gradients of rows that occur several times in a batch are summed.
 
     Attributes:
-        factors: factors of the learning rate of some weights, by their paths.
+        factors: factors of the learning rate of some weights, by their paths. Weight
+            decay outside of the update keeps the common rate.
     """
 
     factors: Mapping[str, float] = MappingProxyType({})
+
+    def _rate_of(self, variable: Any, learning_rate: Any) -> Any:
+        """Return the learning rate of a weight, in its dtype."""
+        rate = ops.cast(learning_rate, variable.dtype)
+        if not self.factors:
+            return rate
+        # On TensorFlow the variable is that of the backend, without a path.
+        known = self._trainable_variables[self._get_variable_index(variable)]
+        return rate * self.factors.get(known.path, 1.0)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         if keras.config.backend() == "tensorflow":
@@ -158,7 +168,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype
         index = self._get_variable_index(variable)
-        rate = ops.cast(learning_rate, dtype) * self.factors.get(variable.path, 1.0)
+        rate = self._rate_of(variable, learning_rate)
         if keras.config.backend() != "tensorflow" or self.amsgrad:
             largest = self._velocity_hats[index] if self.amsgrad else None
             update = self._adam_update(gradient, variable, largest)
@@ -238,8 +248,7 @@ class Lamb(_Adam, keras.optimizers.Lamb):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         update = self._adam_update(gradient, variable)
-        rate = ops.cast(learning_rate, variable.dtype)
-        rate = rate * self.factors.get(variable.path, 1.0)
+        rate = self._rate_of(variable, learning_rate)
         if not any(part in variable.name for part in NOT_DECAYED):
             update = update + self.decay_in_update * variable
             size, length = ops.norm(variable), ops.norm(update)

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -236,3 +238,46 @@ def until_last(ids):
     """Return the ids before [SEP] or padding."""
     ends = [place for place, token in enumerate(ids) if token in (0, 3)]
     return ids[: ends[0]] if ends else ids
+
+
+# Logits of whole targets, and of one token after the other, without TensorFlow.
+ON_JAX = """
+import sys
+for name in ("tensorflow", "tensorflow_text", "keras_hub"):
+    sys.modules[name] = None
+import keras, numpy as np
+from bert_keras.model.encoder_decoder import BertEncoderDecoder
+
+folder, given, results = sys.argv[1:]
+model = BertEncoderDecoder.from_pretrained(folder)
+batch = dict(np.load(given))
+memory = model.encoder({k: v for k, v in batch.items() if k[:6] != "target"})
+decoder, mask = model.decoder, batch["padding_mask"]
+started = decoder.start(memory["sequence_output"], mask)
+past, steps = decoder.no_past(len(mask)), []
+for place, ids in enumerate(batch["target_token_ids"].T):
+    logits, past = decoder.step(ids, place, past, started)
+    steps.append(np.asarray(logits))
+whole = np.asarray(model(batch))
+np.savez(results, backend=keras.config.backend(), whole=whole, steps=np.stack(steps, 1))
+"""
+
+
+def test_logits_on_jax_equal_those_on_tensorflow(rng, tmp_path):
+    pytest.importorskip("jax")
+    theirs = their_model({}, True, rng)
+    theirs.save_pretrained(tmp_path / "theirs")
+    batch = batch_of(rng, vocab_size=SMALL["vocab_size"])
+    wanted = BertEncoderDecoder.from_pretrained(tmp_path / "theirs")(batch).numpy()
+    np.savez(tmp_path / "batch.npz", **batch)
+    words = [tmp_path / "theirs", tmp_path / "batch.npz", tmp_path / "found.npz"]
+    subprocess.run(
+        [sys.executable, "-c", ON_JAX, *map(str, words)],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        check=True,
+    )
+    found = np.load(tmp_path / "found.npz")
+    assert found["backend"] == "jax"
+    real = batch["target_padding_mask"] == 1
+    for name in ("whole", "steps"):
+        np.testing.assert_allclose(found[name][real], wanted[real], atol=TOLERANCE)

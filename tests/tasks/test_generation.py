@@ -152,7 +152,7 @@ def weights_of(encoder: Path, **settings: Any) -> dict[str, np.ndarray]:
 def test_a_decoder_starts_from_the_encoder_or_another_bert(
     encoder_folder: Path,
 ) -> None:
-    name = "bert/encoder/layer_1/output/dense/kernel"
+    name = "bert/encoder/layer_1/attention/self/key/kernel"
     copied = weights_of(encoder_folder)
     np.testing.assert_array_equal(copied[f"decoder/{name}"], copied[name])
     other = weights_of(encoder_folder, decoder=str(encoder_folder))

@@ -31,6 +31,10 @@ class Decoding:
 
     Raises:
         ConfigError: a value is out of its range.
+
+    Example:
+        >>> Decoding(beams=1, length_ratio=1.0).max_target_length
+        128
     """
 
     beams: int = 4

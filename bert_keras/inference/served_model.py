@@ -231,7 +231,7 @@ def _described(
         )
     task_class = _class_of(path, said["task"], given)
     try:
-        task = task_class(**said["settings"])
+        task = task_class.from_config(said["settings"])
         tokenizer = WordPieceTokenizer.from_folder(extra)
         preprocessor = Preprocessor(tokenizer, **said["preprocessing"])
     except (TypeError, ValueError) as error:  # of other names or values

@@ -26,7 +26,7 @@ from bert_keras.checkpoints.huggingface import (
 from bert_keras.config import BertConfig
 from bert_keras.data.parallel import without_empty
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.generation.settings import Decoding
 from bert_keras.model.decoder import BertDecoder, target_inputs
@@ -112,6 +112,14 @@ class Generation(Task):
             vocabulary = own if vocabulary is None else vocabulary
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = WordPieceTokenizer.from_folder(vocabulary).get_config()
+        if vocabulary is not None and not (
+            isinstance(vocabulary, Mapping)
+            and isinstance(vocabulary.get("vocabulary"), Sequence)
+        ):
+            raise ConfigError(
+                "`target_vocab` must be a folder or the config of a tokenizer; "
+                f"{received(vocabulary)}"
+            )
         if vocabulary is not None and "vocab_size" not in sizes:
             sizes = {**sizes, "vocab_size": len(vocabulary["vocabulary"])}
         if self.decoder == SHARED and sizes:
@@ -121,6 +129,20 @@ class Generation(Task):
             )
         object.__setattr__(self, "target_vocab", vocabulary)
         object.__setattr__(self, "sizes", sizes)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Return the task of stored settings, which name no path.
+
+        Raises:
+            ConfigError: they name a path: a folder must not make us read another one.
+        """
+        if config.get("sizes") is None or isinstance(config.get("target_vocab"), str):
+            raise ConfigError(
+                "the settings of a model that writes must hold `sizes`, and no path as "
+                "`target_vocab`"
+            )
+        return super().from_config(config)
 
     def decoding(self) -> Decoding:
         """Return how the decoder writes."""

@@ -188,6 +188,12 @@ def test_a_setting_out_of_its_range_is_refused(
     refused(lambda: Translation(**settings), part)
 
 
+def test_stored_settings_name_no_path() -> None:
+    for changes in ({"sizes": None}, {"target_vocab": "folder"}):
+        config = {**Translation().get_config(), **changes}
+        refused(lambda config=config: Translation.from_config(config), "no path")
+
+
 def test_summaries_are_read_and_scored() -> None:
     pytest.importorskip("rouge_score")
     rows = [

@@ -109,6 +109,7 @@ def test_predict_names_source_and_hypotheses(
     assert rows[1]["text"] == ""
 
 
+@pytest.mark.slow
 def test_16_bits_write_what_32_bits_write(run: Any) -> None:
     source = "lunch at home"
     (exact,) = load(run[0] / "model").predict([source])

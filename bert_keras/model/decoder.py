@@ -25,8 +25,8 @@ from bert_keras.model.encoder import (
     BertEncoder,
     Quantizable,
     check_not_quantized,
-    complete,
     is_optional,
+    with_optional,
 )
 from bert_keras.model.heads import MaskedLMHead
 from bert_keras.model.layers import EveryToken, initializer
@@ -360,7 +360,7 @@ class BertDecoder(Quantizable, keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
+            inputs = with_optional(inputs, self._inputs_struct)
         return super().__call__(inputs, *args, **kwargs)
 
     def start(self, memory: Any, padding_mask: Any) -> dict[str, Any]:

@@ -284,7 +284,7 @@ class TaskModelling(TaskData):
         return []
 
     def is_new(self, path: str) -> bool:
-        """Return whether a weight starts at random: those of the head do.
+        """Return whether a weight is initialized randomly: those of the head are.
 
         `new_learning_rate` of a training is for these.
         """

@@ -290,8 +290,8 @@ class Generation(Task):
             else:
                 new.append(weight.path)
         if is_random and len(new) > 1:
-            return ["the decoder starts at random"]
-        return [f"{name} starts at random" for name in _parts(new)]
+            return ["the decoder is initialized randomly"]
+        return [f"{name}: initialized randomly" for name in _parts(new)]
 
     def is_new(self, path: str) -> bool:
         if self.decoder in (ENCODER, SHARED) or not _is_new(self.decoder):

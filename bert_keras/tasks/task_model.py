@@ -387,7 +387,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     ) -> Any:
         """Call `_examples` in a graph that further calls of `fit` share.
 
-        Otherwise each call would trace the text handling anew. `settings` are those of
+        Otherwise each call would trace the text handling again. `settings` are those of
         task and preprocessor; other settings lead to another graph.
         """
         return self._examples(x, y, weights, preprocessor)

@@ -85,7 +85,7 @@ class TrainConfig:
     )
     new_learning_rate: float | None = option(
         None,
-        "peak learning rate of the weights that start at random, such as those of the "
+        "peak learning rate of the weights that are initialized randomly: those of the "
         "head, or of a decoder and its cross-attention",
         unit="rate",
         above=0,
@@ -150,6 +150,7 @@ class TrainConfig:
         least=0,
         most=INT32,
     )
+    card: bool = option(True, "write a model card, README.md, into the model folder")
     tensorboard: str | None = option(
         None, "folder for TensorBoard's curves", unit="dir", unset="no curves"
     )

@@ -65,7 +65,7 @@ def test_train_tells_of_pairs_left_out_and_shows_outputs(run: Any) -> None:
     _, said = run
     assert "left out 1 of 9 pairs with an empty source or target: line 1" in said
     assert f"  {PAIRS['source'][0]} -> " in said
-    assert "the decoder starts at random" in said
+    assert "the decoder is initialized randomly" in said
 
 
 def test_a_model_folder_is_one_of_transformers(run: Any) -> None:

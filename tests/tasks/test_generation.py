@@ -217,3 +217,12 @@ def as_memory(rows: list[dict[str, str]]) -> Any:
     from bert_keras.data.memory import rows_in_memory
 
     return rows_in_memory(rows)
+
+
+def test_the_card_describes_both_halves(run: Any) -> None:
+    card = (run[0] / "model" / "README.md").read_text("utf-8")
+    assert "| encoder | 2 layers, hidden size 16, 2 attention heads" in card
+    assert (
+        f"1 layers, hidden size 8, 2 attention heads, {len(WORDS) + 4} tokens" in card
+    )
+    assert "pipeline_tag: translation" in card and "EncoderDecoderModel" in card

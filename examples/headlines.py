@@ -5,9 +5,7 @@
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
 `pip install 'bert_keras[generation]'`. One of three sentences of each text is the news.
 The decoder is a copy of the encoder. Prints the ROUGE of 40 headlines of other news
-than those of training, and two of them. On two cores it takes about two minutes:
-
-MEASURED
+than those of training, and two of them.
 """
 
 import itertools

@@ -108,23 +108,38 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
             f"a batch must hold {_listed(REQUIRED_INPUTS)}; without "
             f"{_listed(left_out)}, received {_listed(list(inputs)) or 'no entries'}"
         )
+    return with_optional(inputs, names)
+
+
+def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those inputs of a model that a batch has, and the optional ones."""
     inputs = {name: inputs[name] for name in names if name in inputs}
-    missing = [name for name in PACKED_INPUTS if name in names and name not in inputs]
+    missing = [name for name in names if is_optional(name) and name not in inputs]
     if not missing:
         return inputs
     filled: dict[str, Any] = dict.fromkeys(missing)
-    mask = inputs["padding_mask"]
-    if keras.utils.is_keras_tensor(mask):
-        ones = ops.ones_like(mask)
-        places = ops.cumsum(ones, axis=1)
-        row_starts = ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
-        computed = {
-            "position_ids": places - 1,
-            "sequence_ids": ones,
-            "cls_positions": row_starts,
-        }
-        filled = {name: computed[name] for name in missing}
+    if keras.utils.is_keras_tensor(inputs.get("padding_mask")):
+        filled = {name: _of_one_text(name, inputs) for name in missing}
     return {**inputs, **filled}
+
+
+TARGET = "target_"  # precedes the names of a decoder's own inputs
+
+
+def is_optional(name: str) -> bool:
+    """Return whether an input is one of packed rows, of an encoder or a decoder."""
+    return name.removeprefix(TARGET) in PACKED_INPUTS
+
+
+def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:
+    """Return the input of packed rows that is equivalent to one text a row."""
+    kind = name.removeprefix(TARGET)
+    ones = ops.ones_like(inputs[f"{name.removesuffix(kind)}padding_mask"])
+    if kind == "position_ids":
+        return ops.cumsum(ones, axis=1) - 1
+    if kind == "sequence_ids":
+        return ones
+    return ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
 
 
 def _listed(names: Iterable[str]) -> str:

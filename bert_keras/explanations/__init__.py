@@ -1,0 +1,25 @@
+"""Why a model answers as it does: attributions, attention, and a map of texts.
+
+Read `words`, `targets`, `attribution`, `explain`, in that order; `attention` and
+`embedding_map` stand alone. The pages' templates are among those of `report`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bert_keras import lazy_names
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.explain import Explanation as Explanation
+    from bert_keras.explanations.explain import Explanations as Explanations
+    from bert_keras.explanations.explain import explain as explain
+
+_PLACES = {
+    "Explanation": "explain",
+    "Explanations": "explain",
+    "explain": "explain",
+}
+__all__ = [*sorted(_PLACES)]
+if not TYPE_CHECKING:  # else type checkers take any name
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -29,6 +29,8 @@ from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.serving.config import ServeConfig
 from bert_keras.settings import (
+    ATTRIBUTIONS,
+    BASELINES,
     COMBINATIONS,
     GRIDS,
     NAMED_LAYERS,
@@ -172,6 +174,63 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     add_path(parser, "input", "FILE", f"{_ROWS} with the texts")
     _add_columns(parser, label=False)
     _add_inference(parser)
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=path, help=_MODEL)
+    add(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="default: each line of standard input, as for `predict`; for embeddings "
+        "pairs, whose similarity is explained",
+    )
+    add_path(parser, "input", "FILE", f"{_ROWS} with the texts")
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "page to write, which needs no network; FILE.jsonl: the numbers of each text",
+        required=True,
+    )
+    add_word(
+        parser,
+        "method",
+        ATTRIBUTIONS[0],
+        "how the answer is attributed to words",
+        ATTRIBUTIONS,
+    )
+    add(
+        "--target",
+        metavar="NAME",
+        help="answer to explain: a class, a choice's number, a type of entity, a part "
+        "of the context, a word for [MASK]; default: the model's answer",
+    )
+    add(
+        "--against",
+        metavar="NAME",
+        help="answer to compare with; default: all others together",
+    )
+    add_word(
+        parser,
+        "baseline",
+        BASELINES[0],
+        "token that stands for an absent word",
+        BASELINES,
+    )
+    add_count(
+        parser,
+        "steps",
+        None,
+        "points of integrated gradients, or orders of words of shapley",
+        unit="steps",
+        unset="50 points, doubled up to 800 while the sum is off by more than 1%; or "
+        "24 orders",
+    )
+    add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
+    _add_columns(parser, label=False)
+    _add_own_task(parser)
 
 
 def _features(parser: argparse.ArgumentParser) -> None:
@@ -558,6 +617,7 @@ _VERBS = {
     "train": ("fine-tune a model on a task and write a model folder", _train),
     "evaluate": ("score a model on labelled rows", _evaluate),
     "predict": ("answer texts, one JSON object a line", _predict),
+    "explain": ("show the words that made the model's answers, as a page", _explain),
     "features": ("write vectors of texts or of their tokens to a file", _features),
     "search": ("find the texts nearest in meaning, one JSON object a line", _search),
     "export": ("write the next version of a SavedModel for serving", _export),

@@ -222,6 +222,31 @@ def _predict(options: argparse.Namespace) -> None:
         _tell_of_bfloat16(options, "answers 1.7 times as many texts a second")
 
 
+def _explain(options: argparse.Namespace) -> None:
+    check_output_place(
+        "output", options.output, {"model": options.model, "input": options.input}
+    )
+    load_tensorflow()
+    from bert_keras.explanations.explainer import explain, reading_task
+    from bert_keras.inference.predictor import load
+
+    predictor = load(options.model, task=options.task)
+    task = reading_task(_with_settings(predictor.model, options))
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    given = given_texts(options, task, chosen_columns(options), piped)
+    found = explain(
+        predictor,
+        [item for _, item in given],
+        method=options.method,
+        target=options.target,
+        against=options.against,
+        baseline=options.baseline,
+        steps=options.steps,
+        batch_size=options.batch_size,
+    )
+    print(found.write(options.output))
+
+
 def _features(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.inference.features import write_features
@@ -548,6 +573,7 @@ _VERBS = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
+    "explain": _explain,
     "features": _features,
     "search": _search,
     "export": _export,

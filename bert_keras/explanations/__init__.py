@@ -1,6 +1,6 @@
 """Why a model answers as it does: attributions, attention, and a map of texts.
 
-Read `words`, `targets`, `attribution`, `explain`, in that order; `attention` and
+Read `words`, `targets`, `attribution`, `explainer`, in that order; `attention` and
 `embedding_map` stand alone. The pages' templates are among those of `report`.
 """
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from bert_keras import lazy_names
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.explain import Explanation as Explanation
-    from bert_keras.explanations.explain import Explanations as Explanations
-    from bert_keras.explanations.explain import explain as explain
+    from bert_keras.explanations.explainer import Explanation as Explanation
+    from bert_keras.explanations.explainer import Explanations as Explanations
+    from bert_keras.explanations.explainer import explain as explain
 
 _PLACES = {
-    "Explanation": "explain",
-    "Explanations": "explain",
-    "explain": "explain",
+    "Explanation": "explainer",
+    "Explanations": "explainer",
+    "explain": "explainer",
 }
 __all__ = [*sorted(_PLACES)]
 if not TYPE_CHECKING:  # else type checkers take any name

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bert_keras.explanations.words import sums_by_word
+from bert_keras.settings import ATTRIBUTIONS
 
 FIRST_STEPS = 50
 MOST_STEPS = 800
@@ -30,7 +31,7 @@ class Path(NamedTuple):
     Attributes:
         text, baseline: float32 [R, T, H], word embeddings.
         words: int32 [R, T], the word of each token, -1 for none.
-        count: the number of words, W.
+        num_words: W.
         value: numbers of points, float32 [k, R, T, H] to [k].
         gradient: gradients of these numbers, [k, R, T, H] to [k, R, T, H].
         at_once: most points given at once.
@@ -39,7 +40,7 @@ class Path(NamedTuple):
     text: np.ndarray
     baseline: np.ndarray
     words: np.ndarray
-    count: int
+    num_words: int
     value: Callable[[np.ndarray], np.ndarray]
     gradient: Callable[[np.ndarray], np.ndarray]
     at_once: int
@@ -55,7 +56,7 @@ class Path(NamedTuple):
         Args:
             kept: bool [k, W], or [k, 1] for all words alike.
         """
-        kept = np.broadcast_to(kept, (len(kept), max(self.count, 1)))
+        kept = np.broadcast_to(kept, (len(kept), max(self.num_words, 1)))
         found = []
         for chosen in _parts(kept, self.at_once):
             there = chosen[:, np.maximum(self.words, 0)] | (self.words < 0)
@@ -65,7 +66,14 @@ class Path(NamedTuple):
 
     def by_word(self, values: np.ndarray) -> np.ndarray:
         """Return the sum over each word's tokens, float64 [W], of [R, T]."""
-        return sums_by_word(values, self.words, self.count)
+        return sums_by_word(values, self.words, self.num_words)
+
+
+class Method(Protocol):
+    """Attributes the change of a number between the ends of a path to the words."""
+
+    def __call__(self, path: Path) -> Result:
+        """Return the attributions of the words."""
 
 
 class Result(NamedTuple):
@@ -136,9 +144,9 @@ class Occlusion:
 
     def __call__(self, path: Path) -> Result:
         baseline, text = path.ends()
-        if not path.count:
+        if not path.num_words:
             return Result(np.zeros(0), text, baseline)
-        without = path.value_at(~np.eye(path.count, dtype=bool))
+        without = path.value_at(~np.eye(path.num_words, dtype=bool))
         return Result(text - without, text, baseline)
 
 
@@ -158,7 +166,7 @@ class ShapleySampling:
 
     def __call__(self, path: Path) -> Result:
         baseline, text = path.ends()
-        steps, count = self.steps or 24, path.count
+        steps, count = self.steps or 24, path.num_words
         random = np.random.default_rng(self.seed)
         total, order = np.zeros(count), np.arange(count)
         for number in range(steps):
@@ -174,12 +182,13 @@ class ShapleySampling:
         return Result(found, text, baseline, _gap(found.sum(), text - baseline), steps)
 
 
-METHODS = {
-    "integrated-gradients": IntegratedGradients,
-    "gradient-input": GradientTimesInput,
-    "occlusion": Occlusion,
-    "shapley": ShapleySampling,
-}
+_METHODS: tuple[type[Method], ...] = (
+    IntegratedGradients,
+    GradientTimesInput,
+    Occlusion,
+    ShapleySampling,
+)
+METHODS = dict(zip(ATTRIBUTIONS, _METHODS, strict=True))
 
 
 def _gap(total: float, change: float) -> float:

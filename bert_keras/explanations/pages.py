@@ -15,28 +15,32 @@ from bert_keras.files.atomic import written_beside
 from bert_keras.report.report import render
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.explain import Explanation
+    from bert_keras.explanations.explainer import Explanation
 
 _STRONGEST = 0.85  # opacity of the colour behind the strongest word
 _BARS = 8  # words with the largest attributions beside a text
 
 
-def write_page(path: str | os.PathLike[str], template: str, **values: Any) -> Path:
-    """Write a page of a template as one HTML file and return its path.
+def write_file(path: str | os.PathLike[str], content: str) -> Path:
+    """Write a file, whole or not at all, and return its path.
 
     Raises:
-        DataError: the file cannot be written.
+        DataError: it cannot be written.
     """
-    if "explanations" in values:
-        values["explanations"] = list(map(_shown, values["explanations"]))
     target = Path(path)
     try:
         with written_beside(target) as beside:
-            beside.write_text(render(template, **values), encoding="utf-8")
+            beside.write_text(content, encoding="utf-8", errors="replace")
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=target) from None
     return target
+
+
+def explanations_page(explanations: Sequence[Explanation], **values: Any) -> str:
+    """Return a page of the words of texts in colour; see its template for values."""
+    shown = list(map(_shown, explanations))
+    return render("explanations.html", explanations=shown, **values)
 
 
 def explanation_parts(explanations: Sequence[Explanation]) -> str:

@@ -560,7 +560,7 @@ def _(task: QuestionAnswering, item: Item) -> list[Target]:
             _odds_given(
                 length,
                 [column],
-                [place for place in real if place != column],
+                [int(place) for place in real if place != column],
                 places=[(0, number)],
                 temperature=task.temperature,
             ),

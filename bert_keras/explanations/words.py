@@ -80,7 +80,9 @@ class WordList:
         """Add words that came as a list; the text has spaces between."""
         self.texts[role] = " ".join(words)
         rows = self._tokenizer(list(words)).to_list()
-        ids, numbers, start = [], [], 0
+        ids: list[int] = []
+        numbers: list[int] = []
+        start = 0
         for word, row in zip(words, rows, strict=True):
             row = row or [self._tokenizer.unk_id]  # as the task reads it
             ids += row

@@ -15,19 +15,24 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.items import as_items
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
-from bert_keras.explanations.attribution import METHODS, Result
-from bert_keras.explanations.pages import explanation_parts, write_page
+from bert_keras.explanations.attribution import METHODS, Method
+from bert_keras.explanations.pages import (
+    explanation_parts,
+    explanations_page,
+    write_file,
+)
 from bert_keras.explanations.targets import Item, Target, targets_of
 from bert_keras.explanations.words import Word
+from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.model.layers import word_vectors
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import ATTRIBUTIONS, BASELINES, check_whole_number
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.task_model import TaskModel
 
-BASELINES = {"pad": "[PAD]", "mask": "[MASK]"}
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
 
 
@@ -128,19 +133,25 @@ class Explanations(Sequence[Explanation]):
     def write(
         self, path: str | os.PathLike[str], *, title: str = "Explanations"
     ) -> Path:
-        """Write one HTML page that needs no network, and return its path.
+        """Write an HTML page that needs no network, or JSON lines; return its path.
+
+        Args:
+            path: the file; `.jsonl` for JSON, see `Explanation.to_dict`.
+            title: heading of the page.
 
         Raises:
             DataError: it cannot be written.
         """
-        return write_page(
-            path,
-            "explanations.html",
+        if Path(path).suffix == ".jsonl":
+            lines = (json_text(each.to_dict()) for each in self)
+            return write_file(path, "".join(f"{line}\n" for line in lines))
+        page = explanations_page(
+            self._items,
             title=title,
             method=self.method,
-            baseline=BASELINES[self.baseline],
-            explanations=self._items,
+            baseline=f"[{self.baseline.upper()}]",
         )
+        return write_file(path, page)
 
     def _repr_html_(self) -> str:
         return explanation_parts(self._items)
@@ -189,7 +200,7 @@ def explain(
         >>> explain("models/emails", ["You have won a prize!"])[0].top(1)
         [('prize', 2.9)]
     """
-    _check_word("method", method, METHODS)
+    _check_word("method", method, ATTRIBUTIONS)
     _check_word("baseline", baseline, BASELINES)
     check_whole_number("batch_size", batch_size, least=1)
     chosen: dict[str, Any] = {}
@@ -202,21 +213,21 @@ def explain(
         chosen["steps"] = steps
     if method == "shapley":
         chosen["seed"] = seed
-    predictor = predictor_of(model)
-    explainer = Explainer(
-        predictor.model, METHODS[method](**chosen), baseline, batch_size
-    )
+    predictor, model = predictor_of(model)
+    explainer = Explainer(model, METHODS[method](**chosen), baseline, batch_size)
     items = items_of(predictor, texts)
     answers = answers_of(predictor, items, batch_size)
     found = [
-        explainer(Item(predictor.model, parts, answer, target=target, against=against))
+        explainer(Item(model, parts, answer, target=target, against=against))
         for parts, answer in zip(items, answers, strict=True)
     ]
     return Explanations(found, method=method, baseline=baseline)
 
 
-def predictor_of(model: str | os.PathLike[str] | Predictor | TaskModel) -> Predictor:
-    """Return the predictor of a model that has gradients.
+def predictor_of(
+    model: str | os.PathLike[str] | Predictor | TaskModel,
+) -> tuple[Predictor, TaskModel]:
+    """Return the predictor of a model that has gradients, and the model.
 
     Raises:
         ConfigError: it is a SavedModel, or not in float32.
@@ -229,10 +240,21 @@ def predictor_of(model: str | os.PathLike[str] | Predictor | TaskModel) -> Predi
             "`model` must be a model folder, whose layers can be explained; received "
             "a SavedModel"
         )
-    policy = predictor.model.backbone.dtype_policy.compute_dtype
-    if policy != "float32":
-        raise ConfigError(f"`model` must be in float32; received {policy}")
-    return predictor
+    dtype = predictor.model.backbone.embeddings.compute_dtype
+    if dtype != "float32":
+        raise ConfigError(f"`model` must be in float32; received {dtype}")
+    return predictor, predictor.model
+
+
+class PairedTexts(Embedding):
+    """Reads the two texts whose similarity is explained."""
+
+    roles = ("text", "text_pair")
+
+
+def reading_task(task: Task) -> Task:
+    """Return the task that reads what is explained: pairs for embeddings."""
+    return PairedTexts(**task.settings()) if isinstance(task, Embedding) else task
 
 
 def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
@@ -241,23 +263,12 @@ def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
     Raises:
         DataError: an item has another form.
     """
-    task = predictor.model.task
-    if isinstance(task, Embedding):
-        rows = as_items(texts, [("text", "text_pair")])
-        for row, item in enumerate(rows):
-            pair = isinstance(item, tuple | list) and len(item) == 2
-            if not pair or not all(isinstance(part, str) for part in item):
-                raise DataError(
-                    "`texts` must hold a pair of strings in each place, whose "
-                    f"similarity is explained; received at {row}: {str(item)[:80]!r}"
-                )
-        columns: Sequence[Any] = list(zip(*rows, strict=True))
-    else:
-        forms = [
-            task.roles,
-            *([spec.name for spec in each] for each in task.signatures().values()),
-        ]
-        columns = task.parts(as_items(texts, forms))
+    task = reading_task(predictor.model.task)
+    forms = [
+        task.roles,
+        *([spec.name for spec in each] for each in task.signatures().values()),
+    ]
+    columns = task.parts(as_items(texts, forms))
     return [tuple(map(_printable, item)) for item in zip(*columns, strict=True)]
 
 
@@ -283,7 +294,7 @@ def _printable(part: Any) -> Any:
     return [_printable(each) for each in part]
 
 
-def _check_word(name: str, value: object, words: Mapping[str, object]) -> None:
+def _check_word(name: str, value: object, words: Sequence[str]) -> None:
     if value not in words:
         raise ConfigError(
             f"`{name}` must be one of {', '.join(words)}; {received(value)}"
@@ -303,7 +314,7 @@ class Explainer:
     def __init__(
         self,
         model: TaskModel,
-        method: Callable[[attribution.Path], Result],
+        method: Method,
         baseline: str = "pad",
         batch_size: int = 32,
     ) -> None:
@@ -365,9 +376,9 @@ class Explainer:
             text=text,
             baseline=baseline,
             words=words,
-            count=count,
-            value=lambda points: value(points, batch, given).numpy(),
-            gradient=lambda points: gradient(points, batch, given).numpy(),
+            num_words=count,
+            value=lambda points: value(tf.constant(points), batch, given).numpy(),
+            gradient=lambda x: gradient(tf.constant(x), batch, given).numpy(),
             at_once=max(1, most),
         )
 

@@ -36,9 +36,11 @@ from bert_keras.settings import (
     NAMED_LAYERS,
     POOLINGS,
     PRECISION,
+    PROJECTIONS,
     RESUME,
     SERVER_IMAGE,
     SERVER_STORAGE,
+    VIEWS,
 )
 from bert_keras.training.config import TrainConfig
 
@@ -187,11 +189,19 @@ def _explain(parser: argparse.ArgumentParser) -> None:
         "pairs, whose similarity is explained",
     )
     add_path(parser, "input", "FILE", f"{_ROWS} with the texts")
+    add_word(
+        parser,
+        "view",
+        VIEWS[0],
+        "words that made the answers; attention of all layers and heads; or a map of "
+        "the texts by their vectors",
+        VIEWS,
+    )
     add_path(
         parser,
         "output",
         "FILE",
-        "page to write, which needs no network; FILE.jsonl: the numbers of each text",
+        "page to write, which needs no network; FILE.jsonl: the attributions",
         required=True,
     )
     add_word(
@@ -228,8 +238,21 @@ def _explain(parser: argparse.ArgumentParser) -> None:
         unset="50 points, doubled up to 800 while the sum is off by more than 1%; or "
         "24 orders",
     )
+    add_word(
+        parser,
+        "projection",
+        PROJECTIONS[0],
+        "how --view map lays vectors in the plane; tsne and umap need packages",
+        PROJECTIONS,
+    )
     add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
     _add_columns(parser, label=False)
+    parser.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help=f"{_WHERE} of the class, the colour of --view map; default: the predicted "
+        "class, if the model has classes",
+    )
     _add_own_task(parser)
 
 

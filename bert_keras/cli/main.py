@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bert_keras.corpus.documents import CorpusReport
+    from bert_keras.data.table import Columns
+    from bert_keras.explanations.attention import AttentionList
+    from bert_keras.explanations.embedding_map import EmbeddingMap
+    from bert_keras.explanations.explainer import Explanations
     from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
@@ -226,7 +230,17 @@ def _explain(options: argparse.Namespace) -> None:
     check_output_place(
         "output", options.output, {"model": options.model, "input": options.input}
     )
+    for name in ("target", "against", "steps"):
+        if options.view != "words" and getattr(options, name) is not None:
+            raise ConfigError(
+                f"`--{name}` is for --view words; received {getattr(options, name)}"
+            )
     load_tensorflow()
+    views = {"words": _explain_words, "attention": _attention, "map": _map}
+    print(views[options.view](options).write(options.output))
+
+
+def _explain_words(options: argparse.Namespace) -> Explanations:
     from bert_keras.explanations.explainer import explain, reading_task
     from bert_keras.inference.predictor import load
 
@@ -234,7 +248,7 @@ def _explain(options: argparse.Namespace) -> None:
     task = reading_task(_with_settings(predictor.model, options))
     piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
     given = given_texts(options, task, chosen_columns(options), piped)
-    found = explain(
+    return explain(
         predictor,
         [item for _, item in given],
         method=options.method,
@@ -244,7 +258,59 @@ def _explain(options: argparse.Namespace) -> None:
         steps=options.steps,
         batch_size=options.batch_size,
     )
-    print(found.write(options.output))
+
+
+def _attention(options: argparse.Namespace) -> AttentionList:
+    from bert_keras.explanations.attention import PAGE_TOKENS, explain_attention
+
+    columns = _some_columns(options, "text_pair")
+    parts = [columns[role] for role in ("text", "text_pair") if role in columns]
+    texts = [tuple(filter(None, row)) or ("",) for row in zip(*parts, strict=True)]
+    return explain_attention(
+        options.model, texts, max_length=PAGE_TOKENS, batch_size=options.batch_size
+    )
+
+
+def _map(options: argparse.Namespace) -> EmbeddingMap:
+    from bert_keras.explanations.embedding_map import map_texts
+
+    columns = _some_columns(options, "label")
+    return map_texts(
+        options.model,
+        columns["text"],
+        labels=columns["label"] if "label" in columns else "predicted",
+        projection=options.projection,
+        batch_size=options.batch_size,
+    )
+
+
+def _some_columns(options: argparse.Namespace, further: str) -> Columns:
+    """Return the texts on the command line, of a file or piped, with another column.
+
+    A pair on the command line or piped has a tab between.
+    """
+    from bert_keras.data.table import as_columns, read_columns
+
+    if options.texts and options.input:
+        raise ConfigError("`TEXT` and `--input` cannot both be given")
+    chosen = getattr(options, further)
+    if options.input:
+        # A column of labels is read only if it is named: classes may be predicted.
+        wanted = {"text": options.text or "text", further: chosen or "text_pair"}
+        if further == "label" and chosen is None:
+            del wanted[further]
+        optional = [] if chosen else [further]
+        return read_columns(
+            options.input, wanted, optional=optional, header=options.header
+        )
+    if options.label is not None:
+        raise ConfigError(f"`--label` is for --input; received {options.label}")
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    texts = words(options.texts) or list(piped)
+    if further == "label":
+        return as_columns(text=texts)
+    pairs = [text.partition("\t") for text in texts]
+    return as_columns(text=[p[0] for p in pairs], text_pair=[p[2] for p in pairs])
 
 
 def _features(options: argparse.Namespace) -> None:

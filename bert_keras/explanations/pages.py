@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +15,8 @@ import numpy as np
 
 from bert_keras.errors import DataError
 from bert_keras.files.atomic import written_beside
-from bert_keras.report.report import render
+from bert_keras.files.json_file import json_text
+from bert_keras.report.report import render, template_text
 
 if TYPE_CHECKING:
     from bert_keras.explanations.explainer import Explanation
@@ -41,6 +45,41 @@ def explanations_page(explanations: Sequence[Explanation], **values: Any) -> str
     """Return a page of the words of texts in colour; see its template for values."""
     shown = list(map(_shown, explanations))
     return render("explanations.html", explanations=shown, **values)
+
+
+def scripted_page(
+    name: str, *, title: str, data: Mapping[str, Any], **values: str
+) -> str:
+    """Return the page of the template and the script of a name.
+
+    The content security policy lets no other script run, and nothing be loaded.
+
+    Args:
+        name: of the files `NAME.html` and `NAME.js` of the templates.
+        title: heading of the page.
+        data: what the script draws.
+        **values: further values of the template.
+    """
+    code = template_text(f"{name}.js")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
+    # `<` could end the element that holds the data.
+    text = json_text(data, ensure_ascii=True).replace("<", "\\u003c")
+    return render(
+        f"{name}.html",
+        **values,
+        title=title,
+        script=markupsafe.Markup(code),
+        digest=digest,
+        data=markupsafe.Markup(text),
+    )
+
+
+def framed(page: str, *, height: int = 640) -> str:
+    """Return a page in a frame, so that a notebook's styles do not meet its own."""
+    return (
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" '
+        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+    )
 
 
 def explanation_parts(explanations: Sequence[Explanation]) -> str:

@@ -3,10 +3,10 @@
     python benchmarks/faithfulness.py [--data emails sms] [--texts 200] [--share 0.2]
         [--methods integrated-gradients …] [--models FOLDER]
 
-Fine-tunes all-MiniLM-L6-v2 (4 epochs, 2e-4, batches of 16) on the e-mails of `examples/data`
-and on 500 messages of the SMS Spam Collection, and explains the predicted classes of
-held-out texts. The share of words with the highest attributions, rounded up, is taken
-out of each text, or kept alone. Prints for each method the mean of
+Fine-tunes all-MiniLM-L6-v2 (4 epochs, 2e-4, batches of 16) on the e-mails of
+`examples/data` and on 500 messages of the SMS Spam Collection, and explains the
+predicted classes of held-out texts. The share of words with the highest attributions,
+rounded up, is taken out of each text, or kept alone. Prints for each method the mean of
 
 - comprehensiveness: probability of the class for the text minus that without these
   words (higher is better),

@@ -76,8 +76,10 @@ def scripted_page(
 
 def framed(page: str, *, height: int = 640) -> str:
     """Return a page in a frame, so that a notebook's styles do not meet its own."""
+    # The policy names a script by the hash of its characters, whatever the encoding.
+    source = html.escape(page).encode("ascii", "xmlcharrefreplace").decode("ascii")
     return (
-        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" '
+        f'<iframe srcdoc="{source}" sandbox="allow-scripts" '
         f'style="width: 100%; height: {height}px; border: 0"></iframe>'
     )
 

@@ -236,7 +236,11 @@ def _explain(options: argparse.Namespace) -> None:
                 f"`--{name}` is for --view words; received {getattr(options, name)}"
             )
     load_tensorflow()
-    views = {"words": _explain_words, "attention": _attention, "map": _map}
+    views: dict[str, Any] = {
+        "words": _explain_words,
+        "attention": _attention,
+        "map": _map,
+    }
     print(views[options.view](options).write(options.output))
 
 

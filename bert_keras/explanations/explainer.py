@@ -145,13 +145,16 @@ class Explanations(Sequence[Explanation]):
         if Path(path).suffix == ".jsonl":
             lines = (json_text(each.to_dict()) for each in self)
             return write_file(path, "".join(f"{line}\n" for line in lines))
-        page = explanations_page(
+        return write_file(path, self.page(title=title))
+
+    def page(self, *, title: str = "Explanations") -> str:
+        """Return the page."""
+        return explanations_page(
             self._items,
             title=title,
             method=self.method,
             baseline=f"[{self.baseline.upper()}]",
         )
-        return write_file(path, page)
 
     def _repr_html_(self) -> str:
         return explanation_parts(self._items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def reason_of(error: BaseException) -> str:
@@ -88,6 +88,14 @@ def first_of(items: Sequence[object], *, most: int = 10, between: str = ", ") ->
     first = between.join(map(str, items[:most]))
     more = len(items) - most
     return f"{first}{between.rstrip(', ')} and {more:,} more" if more > 0 else first
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean X?` for the nearest known word, or an empty string."""
+    import difflib  # only after an error
+
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def one_line(value: object, *, longest: int = 300) -> str:

@@ -1,6 +1,6 @@
-"""The texts that a command is to answer: on its line, in a file, or piped.
+"""The input texts of a command: from the command line, a file or standard input.
 
-Everything streams: what is piped in is answered as it comes, a large file in batches.
+Everything streams: piped lines are answered as they arrive, a large file in batches.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def given_texts(
     columns: Mapping[str, str],
     piped: Iterable[str],
 ) -> Iterator[tuple[str | None, Any]]:
-    """Yield the texts on the command line, of a file, or of standard input.
+    """Yield the texts from the command line, a file, or standard input.
 
-    Each comes with its `id` where the file has one. Of standard input, each line is a
-    text; a pair is two texts with a tab between. Where a row ends with a list, all that
-    follows in the line is of it. On the command line a row may have tabs, too, or take
-    several texts; a row with a list is then all of them.
+    Each comes with its `id` if the file has one. On standard input, each line is a row;
+    its texts are separated by tabs. If a row ends with a list, the list takes the rest
+    of the line. On the command line, a row may also be separated by tabs, or spread
+    over several texts; a row with a list then takes all of them.
 
     Args:
-        options: of the command line.
-        task: says what a row is.
-        columns: roles to columns of the file.
+        options: the parsed command line.
+        task: defines the roles of a row.
+        columns: maps roles to columns of the file.
         piped: the lines of standard input.
     """
     names: Iterable[str | None] = itertools.repeat(None)
@@ -64,7 +64,7 @@ def given_texts(
         names = rows["id"] if "id" in rows else names
     else:
         items = _rows(piped, task, "stdin")
-    yield from zip(names, items)  # noqa: B905  # names without end, or one an item
+    yield from zip(names, items)  # noqa: B905  # endless names, or one per item
 
 
 def _row_words(texts: list[str], task: Task) -> list[Any]:
@@ -77,12 +77,12 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
     if not _ends_in_list(task) and len(texts) % count == 0:
         groups = [texts[start::count] for start in range(count)]
         return list(zip(*groups, strict=True)) if count > 1 else texts
-    number = "an even number" if count == 2 else f"a multiple of {count}"
+    number = "an even number of" if count == 2 else f"a multiple of {count}"
     if _ends_in_list(task):
         number = f"at least {count}"
     raise ConfigError(
-        f"the model reads {' and '.join(task.roles)}: give {number} of texts, or a "
-        f"row a text with tabs between; received {len(texts)}"
+        f"the model reads {' and '.join(task.roles)}: give {number} texts, or "
+        f"each row as one text separated by tabs; received {len(texts)}"
     )
 
 
@@ -92,14 +92,14 @@ def _ends_in_list(task: Task) -> bool:
 
 
 def _with_list(texts: list[str], count: int) -> tuple[Any, ...]:
-    """Return a row of so many parts, the last of which is a list."""
+    """Return a row of `count` parts, the last of which is a list."""
     return (*texts[: count - 1], texts[count - 1 :])
 
 
 def words(words: list[str]) -> list[str]:
     """Return words of the command line as text.
 
-    Bytes that are not UTF-8 come from the shell as halves of surrogate pairs.
+    Bytes that are not UTF-8 arrive from the shell as lone surrogates.
     """
     return [os.fsencode(word).decode("utf-8", "replace") for word in words]
 
@@ -108,7 +108,7 @@ class Lines:
     """The text of each line of standard input.
 
     Args:
-        stream: the input; one without a file, as of a test, never waits.
+        stream: the input; one without a file descriptor, as in a test, never waits.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -128,7 +128,7 @@ class Lines:
                 raise DataError(message, path="stdin", line=number) from None
 
     def wait(self) -> bool:
-        """Say whether the next line is yet to come; reads what has come by now."""
+        """Return whether the next line has yet to arrive; reads what has arrived."""
         while not self._whole and self._file is not None:
             if not select.select([self._file], [], [], 0)[0]:
                 return True
@@ -145,7 +145,7 @@ class Lines:
                 self._read(self._file)
 
     def _read(self, file: int) -> None:
-        """Read what is there, or wait for the next of it."""
+        """Read the bytes that have arrived, or wait for some."""
         data = os.read(file, _BYTES_AT_ONCE)
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._whole.extend(lines)
@@ -155,7 +155,7 @@ class Lines:
 
 
 def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
-    """Yield the row of each line of a place: its texts have tabs between."""
+    """Yield one row per line; its texts are separated by tabs."""
     count = len(task.roles)
     for number, text in enumerate(texts, 1):
         parts = text.split("\t")
@@ -166,10 +166,12 @@ def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
         elif len(parts) == count:
             yield tuple(parts)
         else:
-            words = "two texts with a tab" if count == 2 else f"{count} texts with tabs"
-            more = " at least" if _ends_in_list(task) else ""
+            least = "at least " if _ends_in_list(task) else ""
+            words = "two texts separated by a tab"
+            if count > 2:
+                words = f"{count} texts separated by tabs"
             raise DataError(
-                f"must hold {words} between{more}; holds {len(parts)}",
+                f"must hold {least}{words}; holds {len(parts)}",
                 path=place,
                 line=number,
             )
@@ -181,9 +183,10 @@ def batches(
     """Yield lists of texts.
 
     Args:
-        texts: what they hold.
-        size: most of a list.
-        wait: says whether the next text is yet to come: a list is not kept for it.
+        texts: the texts.
+        size: maximum length of a list.
+        wait: returns whether the next text has yet to arrive; a list does not wait for
+            it.
     """
     batch: list[Any] = []
     for text in texts:

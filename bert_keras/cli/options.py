@@ -1,7 +1,7 @@
 """Options on the command line and in the documentation, from their declarations.
 
-`add_options` makes an argument of argparse from each field of a config, `config_of`
-makes the config from what was parsed. `python -m bert_keras.cli.options` prints
+`add_options` adds an argparse argument for each field of a config; `config_of` builds
+the config from the parsed arguments. `python -m bert_keras.cli.options` prints
 `docs/options.md`.
 """
 
@@ -10,32 +10,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import functools
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, nearest
 from bert_keras.settings import INT32, Option, default_of, options_of
 
 _Config = TypeVar("_Config")
 _Container = argparse._ActionsContainer  # a parser or a group of one
-_MOST_SHOWN = 300  # characters of what argparse says
+_MOST_SHOWN = 300  # characters of a message of argparse
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print in several lines."""
+    """Raises a ConfigError where argparse would print several lines and exit."""
 
     def error(self, message: str) -> NoReturn:
-        if len(message) > _MOST_SHOWN:  # of thousands of digits
+        if len(message) > _MOST_SHOWN:  # a number of thousands of digits
             message = f"{message[:_MOST_SHOWN]}…"
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
     def check_options(self, words: list[str]) -> None:
-        """Raise ConfigError for the first word that looks like an option and is none.
+        """Raise ConfigError for the first unknown option.
 
-        argparse would first complain that a required option is missing whose name has
-        a typo.
+        For a typo in a required option, argparse would only report the option as
+        missing.
         """
         known = list(self._option_string_actions)
         for word in words:
@@ -47,14 +46,8 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name}{nearest(name, known)}")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the known word that is nearest, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
-
-
 def path(text: str) -> str:
-    """Return a path that is not empty: Python takes that as the current folder."""
+    """Return a path unless it is empty, which Python takes as the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("must be a path; received ''")
     return text
@@ -70,7 +63,7 @@ def add_options(parser: _Container, config: type) -> None:
 
 
 def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
-    """Return the config that a command line gives.
+    """Build a config from a parsed command line.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -83,7 +76,7 @@ def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
 
 
 def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
-    """Add an option that is no field of a config, with changes of its declaration."""
+    """Add an option that is not a field of a config; `changes` adapt it."""
     declared = dataclasses.replace(declared, **changes)
     _add(parser, declared, default=declared.default, checked=True)
 
@@ -91,7 +84,7 @@ def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
 def add_path(
     parser: _Container, name: str, metavar: str, help: str, *, required: bool = False
 ) -> None:
-    """Add an option that is a path; it is `None` where it is not given."""
+    """Add an option that is a path; `None` if it is not given."""
     given: dict[str, Any] = {"required": True} if required else {}
     flag = f"--{name.replace('_', '-')}"
     parser.add_argument(flag, metavar=metavar, type=path, help=help, **given)
@@ -119,7 +112,7 @@ def add_word(
     *,
     unset: str = "",
 ) -> None:
-    """Add an option that is one of some words."""
+    """Add an option whose value is one of `words`."""
     declared = Option(default, help, name=name, words=tuple(words), unset=unset)
     add_option(parser, declared)
 
@@ -127,23 +120,32 @@ def add_word(
 def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -> None:
     given: dict[str, Any] = {"default": default, "help": help_line(declared)}
     if declared.kind is bool:
-        given["action"] = "store_true"
+        given["action"] = "store_false" if declared.default else "store_true"
+        given["dest"] = declared.name
     else:
         metavar = f"{{{','.join(declared.words)}}}" if declared.words else None
         given["metavar"] = metavar or declared.unit.upper() or "N"
         given["type"] = functools.partial(_value, declared, checked)
         given["nargs"] = "+" if declared.is_list else None
-    parser.add_argument(flag_of(declared), **given)
+    action = parser.add_argument(flag_of(declared), **given)
+    if declared.words:
+        offer(action, declared.words)
+
+
+def offer(action: argparse.Action, words: Iterable[str]) -> None:
+    """Let the completion of shells offer the words for an argument."""
+    action.completer = lambda **_: list(words)  # type: ignore[attr-defined]
 
 
 def flag_of(declared: Option) -> str:
-    """Return the option as it is typed."""
-    return f"--{declared.name.replace('_', '-')}"
+    """Return the name of an option; `--no-…` for a switch that is on by default."""
+    no = "no-" if declared.kind is bool and declared.default else ""
+    return f"--{no}{declared.name.replace('_', '-')}"
 
 
 def help_line(declared: Option) -> str:
-    """Return the help of an option with its default; `%` as argparse wants it."""
-    told = [declared.help]
+    """Return the help of an option with its default; `%` is escaped for argparse."""
+    told = [_switched(declared)]
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
         none = "default: auto, which is " if is_number else "default: "
@@ -151,13 +153,19 @@ def help_line(declared: Option) -> str:
     return "; ".join(told).replace("%", "%%")
 
 
+def _switched(declared: Option) -> str:
+    """Return the help of an option, negated for a switch that is on by default."""
+    is_on = declared.kind is bool and declared.default
+    return f"do not {declared.help}" if is_on else declared.help
+
+
 def _value(declared: Option, checked: bool, text: str) -> Any:
-    """Return the value that is typed; argparse puts the option before the error.
+    """Return the value of an option; argparse puts its name before the error.
 
     Args:
         declared: the option.
         checked: whether the limits of numbers are checked here, or by the config.
-        text: what is typed.
+        text: the value as typed.
     """
     if declared.kind is str and not declared.words:
         return path(text)
@@ -190,7 +198,9 @@ def options_table(config: type) -> str:
         elif declared.unit not in ("", "n") and not words:
             value += f" ({declared.unit})"
         default = default_of(declared, none="").removeprefix("default: ")
-        cells = (f"`{flag_of(declared)}`", value, default, declared.help)
+        if declared.kind is bool:
+            default = "no"
+        cells = (f"`{flag_of(declared)}`", value, default, _switched(declared))
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)
 

@@ -10,10 +10,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from bert_keras.data.parquet import is_parquet, read_table
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 
 Row = tuple[int, dict[str, Any]]  # number, from 1, and cells by column
@@ -31,10 +32,11 @@ class MemoryRows:
 
     Args:
         columns: name to N cells: text, `None`, lists or dicts.
+        path: the Parquet file that holds them, if any; for errors.
     """
 
     columns: dict[str, list[Any]]
-    path: ClassVar[str] = "rows in memory"
+    path: str = "rows in memory"
 
     def rows(self) -> list[Row]:
         """Return number and cells of each row."""
@@ -53,10 +55,31 @@ def is_path(data: Any) -> bool:
 def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
     """Return the path of a file as a string, or the rows of a table in memory.
 
+    A Parquet file is a table in memory, too.
+
     Raises:
         ConfigError: `data` is something else; `name` is the argument, for errors.
     """
-    return os.fspath(data) if is_path(data) else rows_in_memory(data, name=name)
+    if not is_path(data):
+        return rows_in_memory(data, name=name)
+    path = os.fspath(data)
+    if not is_parquet(path):
+        return path
+    return rows_of_file(path, read_table(path))
+
+
+def rows_of_file(path: str, table: Any) -> MemoryRows:
+    """Return the rows of a file that was read into a table.
+
+    Raises:
+        DataError: a cell cannot be read, or two columns have one name.
+    """
+    try:
+        return MemoryRows(rows_in_memory(table).columns, path)
+    except DataError as error:
+        message = str(error).removeprefix(str(error.path))
+        message = message.removeprefix(f":{error.line}").removeprefix(": ")
+        raise DataError(message, path=path, line=error.line) from None
 
 
 def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:

@@ -6,7 +6,7 @@ be compressed; see `files.streams`. Its ending determines the format:
 * `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
   the GLUE files (CoLA and MRPC hold unbalanced quotes).
 * `.csv`: RFC 4180; a quoted cell may hold commas, quotes and line breaks.
-* `.jsonl`, `.ndjson`, `.json`: one JSON object a line.
+* `.jsonl`, `.ndjson`, `.json`: one JSON object per line.
 * any other ending: JSONL if the first line begins with `{`, else TSV if it holds a tab,
   else CSV if it holds a comma, else TSV (a file of one column).
 
@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.streams import COMPRESSED, lines_of, text_of
+from bert_keras.settings import HEADER
 
 FORMATS = {
     ".tsv": "tsv",
@@ -146,10 +147,10 @@ def json_rows(
         DataError: a line is not a JSON object.
     """
     if first_line == 1 and text.lstrip().startswith("["):
-        raise DataError("must hold one JSON object a line, not an array", path=path)
+        raise DataError("must hold one JSON object per line, not an array", path=path)
     if first_line == 1 and is_one_object(text):
         raise DataError(
-            "must hold one JSON object a line, each a row; it is a single object, as "
+            "must hold one JSON object per line, each a row; it is a single object, as "
             "SQuAD's files are",
             path=path,
         )
@@ -244,7 +245,6 @@ def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
     return DataError(message, path=path, line=first_line)
 
 
-HEADER = ("auto", "yes", "no")
 # A first row with one of these in a column selected by number is probably a header.
 _HEADER_WORDS = frozenset(
     "text text_a text_b text_pair sentence sentence1 sentence2 question "

@@ -12,7 +12,7 @@ import functools
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from bert_keras.data.memory import (
     is_column,
     is_path,
     rows_in_memory,
+    rows_of_file,
     source_of,
 )
+from bert_keras.data.parquet import is_parquet, stream_tables
 from bert_keras.data.rows import (
     bad_lines,
     csv_rows,
@@ -137,9 +139,10 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
     columns. Numbers become text, as in a file.
 
     Args:
-        data: a path of TSV, CSV, JSONL, CoNLL or SQuAD's JSON; a DataFrame, an Arrow
-            table, a dict of lists, a list of dicts, a `datasets.Dataset`, or a finite
-            `tf.data.Dataset` (see `rows_in_memory`). `None`: `roles` are the cells.
+        data: a path of TSV, CSV, JSONL, Parquet, CoNLL or SQuAD's JSON; a DataFrame,
+            an Arrow table, a dict of lists, a list of dicts, a `datasets.Dataset`, or a
+            finite `tf.data.Dataset` (see `rows_in_memory`). `None`: `roles` are the
+            cells.
         header: of a file, as in `read_columns`.
         **roles: role to the name of its column; in TSV and CSV also its number. If
             none is given, each column has the role of its name.
@@ -158,7 +161,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
     chosen = {role: each for role, each in roles.items() if each is not None}
     if isinstance(data, Columns):
         return data.select(chosen) if chosen else data
-    if is_path(data):
+    if is_path(data) and not is_parquet(os.fspath(data)):
         return _of_file(os.fspath(data), chosen, header)
     if data is None:
         for role, cells in chosen.items():
@@ -167,7 +170,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
                 raise ConfigError(message)
         found = rows_in_memory({role: list(cells) for role, cells in chosen.items()})
     else:
-        found = rows_in_memory(data)
+        found = cast(MemoryRows, source_of(data))  # other files are above
     lines = list(range(1, len(next(iter(found.columns.values()))) + 1))
     columns = Columns(found.path, found.columns, lines)
     if data is not None and chosen:
@@ -255,7 +258,7 @@ def read_columns(
     empty: Sequence[str] = (),
     header: str = "auto",
 ) -> Columns:
-    """Return the selected columns of a TSV, CSV or JSONL file as lists of strings.
+    """Return the selected columns of a file of rows as lists of strings.
 
     A column is selected by its name or, in TSV and CSV, by its number from 0. A string
     of digits, as the command line gives, is a column number unless the file has a
@@ -264,7 +267,7 @@ def read_columns(
 
     Args:
         path: the file; its ending determines the format (see `rows`). Or a table in
-            memory, as in `as_columns`, which is read like JSONL.
+            memory, as in `as_columns`, which is read like JSONL, as is Parquet.
         columns: role, such as `text` or `label`, to the column; a role of `None` is
             left out.
         optional: roles whose column may be missing; they then have no entry. In JSONL
@@ -317,6 +320,9 @@ def stream_columns(
     """
     place = os.fspath(path)
     wanted = wanted_columns(columns, (), header)
+    if is_parquet(place):
+        yield from _stream_parquet(place, wanted, rows_at_once)
+        return
     lines = stream_lines(place)
     first = next(lines)
     kind = format_of(place, first)
@@ -400,6 +406,21 @@ def _width_problem(row: list[str], width: int, kind: str) -> str:
     return f"has {columns} where the first row has {width} (read as {kind.upper()})"
 
 
+def _stream_parquet(
+    path: str, wanted: dict[str, str | int], rows_at_once: int
+) -> Iterator[Columns]:
+    count = 0
+    for table in stream_tables(path, rows_at_once):
+        rows = rows_of_file(path, table).rows()
+        numbered = [(count + number, row) for number, row in rows]
+        yield _select_keys(path, numbered, wanted, ())
+        count += len(rows)
+
+
+def _kind(path: str) -> str:
+    return "Parquet file" if is_parquet(path) else "JSONL file"
+
+
 def _select_keys(
     path: str,
     rows: list[tuple[int, dict[str, Any]]],
@@ -413,7 +434,7 @@ def _select_keys(
     missing = []
     for role, key in wanted.items():
         if not isinstance(key, str):
-            what = "of a JSONL file" if path != MemoryRows.path else "in memory"
+            what = "in memory" if path == MemoryRows.path else f"of a {_kind(path)}"
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]
@@ -430,7 +451,9 @@ def _select_keys(
     if missing:
         keys = existing(list(rows[0][1]), named=True)
         message = f"has no key {', '.join(missing)}; its first line has {keys}"
-        if path == MemoryRows.path:
+        if is_parquet(path):
+            message = f"has no column {', '.join(missing)}; it has {keys}"
+        elif path == MemoryRows.path:
             message = f"have no column {', '.join(missing)}; they have {keys}"
         raise DataError(message, path=path)
     if problems:

@@ -158,6 +158,7 @@ CONFIG = "config.json"  # required for a folder to be a model
 FILES = frozenset(
     (
         CONFIG,
+        "README.md",
         "model.safetensors",
         "report.html",
         "scores.json",

@@ -92,16 +92,25 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
 def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the inputs of a model from a batch, with defaults for omitted ones.
 
-    Omitted inputs are `None`: one text a row. In a functional model under construction
-    Keras requires tensors, so equivalent ones are computed.
+    Omitted inputs are `None`, which means one text per row. In a functional model under
+    construction Keras requires tensors, so equivalent ones are computed.
 
     Args:
         inputs: a batch dict; other entries are for a task's answers.
         names: the model's inputs.
+
+    Raises:
+        ConfigError: an input that every model needs is left out.
     """
+    left_out = [name for name in REQUIRED_INPUTS if name not in inputs]
+    if left_out:
+        raise ConfigError(
+            f"a batch must hold {_listed(REQUIRED_INPUTS)}; without "
+            f"{_listed(left_out)}, received {_listed(list(inputs)) or 'no entries'}"
+        )
     inputs = {name: inputs[name] for name in names if name in inputs}
     missing = [name for name in PACKED_INPUTS if name in names and name not in inputs]
-    if not missing or "padding_mask" not in inputs:
+    if not missing:
         return inputs
     filled: dict[str, Any] = dict.fromkeys(missing)
     mask = inputs["padding_mask"]
@@ -116,6 +125,10 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
         }
         filled = {name: computed[name] for name in missing}
     return {**inputs, **filled}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def seed_behind(config: BertConfig, seed: int) -> int:
@@ -354,7 +367,7 @@ class BertEncoder(Quantizable, keras.Model):
         encoder = cls.from_checkpoint(checkpoint, **settings)
         encoder.source = str(path)
         if encoder.pooler is not None and not has_pooler(checkpoint):
-            say(f"{path}: the checkpoint has no pooler: it starts at random")
+            say(f"{path}: the checkpoint has no pooler: it is initialized randomly")
         return encoder
 
     @classmethod

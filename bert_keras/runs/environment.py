@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from pathlib import Path
 
@@ -48,6 +47,7 @@ _PACKAGES = (
 def environment() -> dict[str, str]:
     """Return the versions of the computing packages, and the machine."""
     import importlib.metadata  # takes 15 ms, which `--help` does not need
+    import platform
 
     facts = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -77,6 +77,8 @@ def computes_bfloat16() -> bool:
 
 
 def _processor() -> str:
+    import platform
+
     return _cpuinfo("model name") or platform.processor() or "unknown"
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -66,22 +65,27 @@ TASKS = {
 }
 
 
+def check_task_name(name: str) -> None:
+    """Raise ConfigError unless a name is one of `TASKS` or has a colon."""
+    if name not in TASKS and ":" not in name:
+        raise ConfigError(
+            f"`task` must be one of {', '.join(TASKS)}, or module:Class of your own; "
+            f"received {name!r}{nearest(name, TASKS)}"
+        )
+
+
 def find_task(name: str) -> type[Task]:
     """Return the class of a task.
 
     Args:
-        name: a name of `TASKS`, or `module:Class` of a user's own.
+        name: a name of `TASKS`, or `module:Class` of a custom task.
 
     Raises:
         ConfigError: there is no such task.
     """
+    check_task_name(name)
     place = TASKS[name][0] if name in TASKS else name
     module, _, attribute = place.partition(":")
-    if not attribute:
-        raise ConfigError(
-            f"`task` must be one of {', '.join(TASKS)}, or module:Class of your own; "
-            f"received {name!r}"
-        )
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
@@ -111,6 +115,8 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
     Raises:
         ConfigError: the task has no such setting.
     """
+    import json  # `--help` does not need it
+
     known = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
     found = {}
     for setting in settings:
@@ -118,7 +124,7 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
         if not equals or name not in known:
             raise ConfigError(
                 f"`--set` must be NAME=VALUE with a setting of {task.name} "
-                f"({', '.join(known)}); received {setting!r}"
+                f"({', '.join(known)}); received {setting!r}{nearest(name, known)}"
             )
         try:
             found[name] = json.loads(value)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import LAYOUTS, TRUNCATIONS
+from bert_keras.text.normalization import as_strings
 from bert_keras.text.packing import (
     first_pieces,
     join,
@@ -31,7 +32,7 @@ class Preprocessor:
         tokenizer: the WordPiece tokenizer.
         max_length: maximum tokens of a text or pair, specials included.
         truncation: how a pair is truncated, see `truncate_pair`.
-        layout: `packed` (several texts a row) or `padded` (one text a row).
+        layout: `packed` (several texts per row) or `padded` (one text per row).
         length_multiple: row lengths are rounded up to a multiple of this, for compilers
             that need few distinct lengths.
 
@@ -115,9 +116,10 @@ class Preprocessor:
     def _pieces(self, texts: Any) -> tuple[Any, Any]:
         several = isinstance(texts, tuple | list)
         if not several or all(isinstance(text, str | bytes) for text in texts):
-            return self.tokenizer(texts), None  # a list of strings is not a pair
+            # A list of strings is not a pair, and one string is not a batch.
+            return self.tokenizer(as_strings(texts)), None
         first, second = texts
-        return self.tokenizer(first), self.tokenizer(second)
+        return self.tokenizer(as_strings(first)), self.tokenizer(as_strings(second))
 
     def settings(self) -> dict[str, Any]:
         """Return all settings except the tokenizer, as plain values."""

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow_text.core.pybinds import (
@@ -21,6 +22,7 @@ from tensorflow_text.core.pybinds import (
 )
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
+from bert_keras.settings import check_whole_number
 from bert_keras.text import characters
 from bert_keras.text import tokenizer_files as files
 from bert_keras.text.normalization import (
@@ -69,6 +71,12 @@ class WordPieceTokenizer(tf.Module):
         ... )
         >>> tokenizer(["UNwantéd", ""]).to_list()
         [[4, 5, 6], []]
+        >>> tokenizer.tokenize("UNwantéd")
+        ['un', '##want', '##ed']
+        >>> tokenizer.decode([2, 4, 5, 6, 3])
+        'unwanted'
+        >>> len(tokenizer), tokenizer.token_to_id("##ed")
+        (7, 6)
     """
 
     def __init__(
@@ -102,6 +110,7 @@ class WordPieceTokenizer(tf.Module):
         self.special_tokens_in_text = special_tokens_in_text
         self.max_word_characters = max_word_characters
         ids = {token: i for i, token in enumerate(self.vocabulary)}
+        self._id_of = _Untracked(ids)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in REQUIRED_TOKENS
         )
@@ -143,32 +152,56 @@ class WordPieceTokenizer(tf.Module):
         """The number of tokens."""
         return len(self.vocabulary)
 
-    @tf.autograph.experimental.do_not_convert  # makes tracing ten times faster
-    def __call__(self, texts: Any) -> tf.RaggedTensor:
-        """Return the ids of `texts`, string [B] or a list of str: int32 [B, None].
+    def __len__(self) -> int:
+        return len(self.vocabulary)
 
-        Bytes that are not UTF-8 are dropped.
+    def __repr__(self) -> str:
+        case = "uncased" if self.lowercase else "cased"
+        return (
+            f"<WordPieceTokenizer: {len(self):,} tokens, {case}, special tokens in "
+            f"texts: {self.special_tokens_in_text}>"
+        )
+
+    @tf.autograph.experimental.do_not_convert  # makes tracing ten times faster
+    def __call__(self, texts: Any) -> Any:
+        """Return the ids of texts, without special tokens.
+
+        Args:
+            texts: string [B] or a list of str, or one string. Bytes that are not UTF-8
+                are dropped.
+
+        Returns:
+            ragged int32 [B, None]; for one string, int32 [None].
+
+        Raises:
+            ConfigError: `texts` has another type or shape.
         """
+        if is_single(texts):
+            return self(as_batch(texts))[0]
         with tf.device("CPU:0"):  # int32 would be copied between CPU and GPU
             return self._tokenize(as_strings(texts), self._plain_ids, self._ids)
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(
         self, texts: Any, *, unit: str = "bytes"
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids and where each piece stands in the original text.
+    ) -> tuple[Any, Any, Any]:
+        """Return the ids and the position of each piece in the original text.
 
         Args:
-            texts: string [B] or a list of str.
+            texts: string [B] or a list of str, or one string.
             unit: `bytes` of the UTF-8 text, or `characters` as Python counts them
                 (each byte sequence that is not UTF-8 counts as in
                 `bytes.decode("utf-8", "replace")`).
 
         Returns:
-            ids, starts and ends (exclusive), each int32 [B, None].
+            ids, starts and ends (exclusive), each ragged int32 [B, None]; for one
+            string, int32 [None].
         """
         if unit not in ("bytes", "characters"):
             raise ConfigError(f"`unit` must be bytes or characters; received {unit!r}")
+        if is_single(texts):
+            found = self.tokenize_with_offsets(as_batch(texts), unit=unit)
+            return found[0][0], found[1][0], found[2][0]
         with tf.device("CPU:0"):
             cells = self._tokenize(
                 as_strings(texts),
@@ -181,6 +214,59 @@ class WordPieceTokenizer(tf.Module):
             cells.with_values(starts),
             cells.with_values(ends),
         )
+
+    def tokenize(self, texts: Any) -> list[Any]:
+        """Return the pieces of one text as strings, or a list of them for each text.
+
+        Unlike a call, which returns ids, it does not run in a graph.
+        """
+        if is_single(texts):
+            return self.tokenize([texts])[0]
+        rows = self(texts).to_list()
+        return [[self.vocabulary[i] for i in row] for row in rows]
+
+    def decode(self, ids: Any, *, skip_special_tokens: bool = True) -> Any:
+        """Return the text of ids, as the `tokenizers` library does.
+
+        Pieces are joined to words, with spaces between words. The result is in general
+        not the original text: the tokenizer drops spaces, case and accents.
+
+        Args:
+            ids: integers of one text [N], or of several, [B, N] or one list each.
+            skip_special_tokens: leave out `[CLS]`, `[SEP]`, `[PAD]`, `[MASK]` and
+                `[UNK]`.
+
+        Returns:
+            a string, or a list with one for each text.
+
+        Raises:
+            ConfigError: an id is not in the vocabulary.
+        """
+        rows = _as_lists(ids)
+        if rows and all(isinstance(row, list) for row in rows):
+            return [
+                self.decode(row, skip_special_tokens=skip_special_tokens)
+                for row in rows
+            ]
+        tokens = [self.id_to_token(i) for i in rows]
+        if skip_special_tokens:
+            tokens = [token for token in tokens if token not in SPECIAL_TOKENS]
+        return "".join(
+            _tidied(token, first=number == 0) for number, token in enumerate(tokens)
+        )
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of a token, or `None` if the vocabulary lacks it."""
+        return self._id_of.value.get(token)
+
+    def id_to_token(self, id: int) -> str:
+        """Return the token of an id.
+
+        Raises:
+            ConfigError: the id is not in the vocabulary.
+        """
+        check_whole_number("id", id, least=0, most=len(self) - 1)
+        return self.vocabulary[id]
 
     def ids_to_tokens(self, ids: Any) -> Any:
         """Return the tokens of `ids`, integers of any (ragged) shape, as strings."""
@@ -294,6 +380,41 @@ class WordPieceTokenizer(tf.Module):
         return tf.RaggedTensor.from_row_splits(
             tf.stack([ids.values, start, end], axis=1), row_splits, validate=False
         )
+
+
+def is_single(texts: Any) -> bool:
+    """Return whether `texts` is one string rather than a list or tensor of them."""
+    if isinstance(texts, str | bytes):
+        return True
+    return tf.is_tensor(texts) and texts.dtype == tf.string and texts.shape.rank == 0
+
+
+def as_batch(text: Any) -> Any:
+    """Return one string as a batch of one."""
+    return [text] if isinstance(text, str | bytes) else tf.expand_dims(text, 0)
+
+
+def _as_lists(ids: Any) -> list[Any]:
+    """Return ids of lists, arrays or (ragged) tensors as lists of int."""
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.to_list()
+    if isinstance(ids, list | tuple):
+        parts = [_as_lists(i) if np.ndim(i) else i for i in ids]
+        return [int(i) if isinstance(i, np.integer) else i for i in parts]
+    return np.atleast_1d(np.asarray(ids)).tolist()
+
+
+# No space before these in decoded text.
+_JOINED = re.compile(r"^ (?=[.?!,]|n't|'m|'s|'ve|'re)")
+
+
+def _tidied(token: str, *, first: bool) -> str:
+    """Return a token as it continues a text."""
+    if first:
+        return token
+    if token.startswith("##"):
+        return token[2:]
+    return _JOINED.sub("", f" {token}")
 
 
 class _Untracked:

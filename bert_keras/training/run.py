@@ -25,6 +25,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.json_file import json_text
+from bert_keras.inference.model_card import write_card
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.report import write_report
@@ -41,7 +42,10 @@ from bert_keras.training.updates import new_optimizer
 
 FINISHED = ".finished.json"  # suffix of the notes about finished runs
 # Settings that may differ when a run resumes: the weights do not depend on them.
-_FREE = ("save_every", "keep", "tensorboard", "on_nonfinite", "restarts", "strategy")
+_FREE = (
+    *("save_every", "keep", "on_nonfinite", "restarts", "strategy"),
+    *("tensorboard", "card"),
+)
 
 
 def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
@@ -73,8 +77,8 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
             difference = what_differs(found, wanted)
             if holds and difference and resume == "auto":
                 raise ConfigError(
-                    f"{path}: holds an unfinished run with another {difference}: give "
-                    "the same to go on, or `--resume never` to start anew"
+                    f"{path}: holds an unfinished run with another {difference}: use "
+                    "the same to resume it, or `--resume never` to start over"
                 )
             if difference or resume == "never":
                 remove_run(old)
@@ -246,7 +250,7 @@ def finish_run(
     if loop.devices.is_chief:
         with replaced_folder(output) as folder:
             write_model(model, folder)
-            write_results(folder, f"{task.name}: {output.name}", report)
+            write_results(folder, output.name, report)
     model.compile(
         new_optimizer(config, steps=loop.rows.steps),
         loss=task.loss(),
@@ -262,11 +266,20 @@ def _told(failed: Divergence | None) -> dict[str, str]:
     return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
 
 
-def write_results(folder: Path, title: str, report: dict[str, Any]) -> None:
-    """Write `scores.json` and `report.html` into an existing model folder."""
+def write_results(folder: Path, name: str, report: dict[str, Any]) -> None:
+    """Write scores, report and, unless left out, card into an existing model folder.
+
+    Args:
+        folder: holds a model.
+        name: name of the model.
+        report: the arguments of `write_report`.
+    """
     scores = json_text(report["scores"], ensure_ascii=True, indent=2)
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
+    title = f"{report['settings']['task']}: {name}"
     write_report(folder / "report.html", title=title, **report)
+    if report["settings"].get("card", True):
+        write_card(folder, name=name, report=report)
 
 
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:

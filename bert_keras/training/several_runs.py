@@ -50,7 +50,7 @@ from bert_keras.training.run import (
 
 # Arguments of `train` whose data is read once for all runs.
 _OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
-_RESULTS = ("report.html", "scores.json")
+_RESULTS = ("report.html", "scores.json", "README.md")
 
 
 def train_seeds(
@@ -202,8 +202,7 @@ class _Runs:
         with replaced_folder(self.output) as folder:
             ignored = shutil.ignore_patterns(*_RESULTS)
             shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
-            name = f"{report['settings']['task']}: {self.output.name}"
-            write_results(folder, name, report)
+            write_results(folder, self.output.name, report)
         remove_run(self._run)
         model = load_model(self.output, task=type(self.task))
         return TrainResult(

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
 
-from bert_keras.cli import arguments
-from bert_keras.cli import main as cli
-from bert_keras.cli.arguments import named_tests
+from bert_keras.cli import tasks as tasks_verb
 from bert_keras.cli.given_texts import Lines, batches
 from bert_keras.cli.main import main
 from bert_keras.cli.options import config_of
+from bert_keras.cli.parser import parser
+from bert_keras.cli.training import named_tests
 from bert_keras.errors import ConfigError
 from bert_keras.inference import predictor as inference
 from bert_keras.inference.model_folder import save_model
@@ -162,7 +162,7 @@ def test_every_setting_of_training_has_an_option() -> None:
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    options = vars(arguments.parser().parse_args([*words, "--rematerialize"]))
+    options = vars(parser().parse_args([*words, "--rematerialize"]))
     assert {name: options[name] for name in given} == given
     assert options["rematerialize"] is True
     names = set(TrainConfig.__dataclass_fields__)
@@ -257,7 +257,7 @@ def test_predict_pairs_with_a_tab_on_the_command_line(
 
 def test_predict_a_tab_too_many(fail: Fail, pair_folder: Path) -> None:
     line = fail("predict", pair_folder, "a\tb", "a\tb\tc")
-    assert "TEXT:2: must hold two texts with a tab between; holds 3" in line
+    assert "TEXT:2: must hold two texts separated by a tab; holds 3" in line
 
 
 def test_what_is_piped_is_taken_as_it_comes() -> None:
@@ -568,7 +568,7 @@ def test_too_little_memory(
     def exhausted(options: object) -> None:
         raise error("OOM when allocating\na tensor")
 
-    monkeypatch.setitem(cli._VERBS, "tasks", exhausted)
+    monkeypatch.setitem(tasks_verb.VERBS, "tasks", (tasks_verb.add_tasks, exhausted))
     assert "not enough memory" in fail("tasks")
 
 
@@ -576,7 +576,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(options: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setitem(cli._VERBS, "tasks", broken)
+    monkeypatch.setitem(tasks_verb.VERBS, "tasks", (tasks_verb.add_tasks, broken))
     with pytest.raises(RuntimeError):
         main(["tasks"])
 
@@ -621,7 +621,7 @@ def test_a_reader_that_has_seen_enough(unbuffered: str) -> None:
 def test_a_caller_keeps_its_standard_output() -> None:
     script = """
 import sys
-from bert_keras.cli import main as cli
+from bert_keras.cli import main as cli, tasks
 
 def full(options):
     raise OSError(28, "No space left on device", "a/file")
@@ -630,7 +630,7 @@ def pipe(options):
     raise BrokenPipeError(32, "Broken pipe")  # of something else than our output
 
 for verb in (full, pipe):
-    cli._VERBS["tasks"] = verb
+    tasks.VERBS["tasks"] = (tasks.add_tasks, verb)
     assert cli.main(["tasks"]) == 2
     print("here still")
 """
@@ -833,9 +833,9 @@ def test_pretraining_from_a_corpus(
 
 
 def test_every_setting_of_pretraining_has_an_option() -> None:
-    parser = arguments.parser()
+    whole = parser(["pretrain"])
     words = ["pretrain", "--data", "d", "--output", "o", "--size", "tiny"]
-    assert config_of(parser.parse_args(words), PretrainConfig) == PretrainConfig()
+    assert config_of(whole.parse_args(words), PretrainConfig) == PretrainConfig()
     given = {
         "steps": 10,
         "batch_size": 8,
@@ -864,6 +864,6 @@ def test_every_setting_of_pretraining_has_an_option() -> None:
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
-    config = config_of(parser.parse_args(words), PretrainConfig)
+    config = config_of(whole.parse_args(words), PretrainConfig)
     others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
     assert dataclasses.asdict(config) == {**given, **others}

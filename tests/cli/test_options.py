@@ -9,10 +9,11 @@ import re
 import pytest
 from conftest import ROOT
 
-from bert_keras.cli import arguments
+from bert_keras.cli import parser
 from bert_keras.cli.options import (
     add_options,
     config_of,
+    flag_of,
     nearest,
     options_page,
     options_table,
@@ -114,12 +115,12 @@ def test_help_and_table_list_every_field(
 ) -> None:
     config = VERBS[verb]
     with pytest.raises(SystemExit):
-        arguments.parse([verb, "--help"])
+        parser.parse([verb, "--help"])
     shown = " ".join(capsys.readouterr().out.split()).split("settings of the ")[1]
     rows = options_table(config).splitlines()[2:]
     assert len(rows) == len(dataclasses.fields(config))
     for field, row in zip(dataclasses.fields(config), rows, strict=True):
-        flag = f"--{field.name.replace('_', '-')}"
+        flag = flag_of(options_of(config)[field.name])
         start = shown.index(f" {flag}")
         part = re.split(r" --[a-z]", shown[start + 3 :])[0]
         assert row.startswith(f"| `{flag}` |") and row.count("|") == 5
@@ -152,3 +153,17 @@ def test_the_page_of_the_documentation_is_as_it_is_written() -> None:
 def test_the_nearest_word() -> None:
     assert nearest("--epoch", ["--epochs", "--seed"]) == "; did you mean --epochs?"
     assert nearest("zzz", ["train"]) == ""
+
+
+def test_a_switch_that_is_on_by_default_is_turned_off() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        card: bool = option(True, "write a card")
+
+    parser = argparse.ArgumentParser()
+    add_options(parser, Config)
+    assert config_of(parser.parse_args([]), Config).card is True
+    assert config_of(parser.parse_args(["--no-card"]), Config).card is False
+    assert "| `--no-card` | a switch | no | do not write a card |" in (
+        options_table(Config)
+    )

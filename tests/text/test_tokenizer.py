@@ -221,7 +221,7 @@ def fuzz(count: int, *, seed: int) -> list[str]:
 def in_context(codes) -> list[str]:
     """Return each character alone, in a word, between spaces and after an accent.
 
-    From U+3000 on sixteen in one text: nothing there makes a text take another way.
+    From U+3000 on, sixteen in one text: no character there changes the code path.
     """
     forms = [
         (chr(c), f"a{chr(c)}b", f"a {chr(c)} b", f"é{chr(c)}B.")
@@ -538,7 +538,7 @@ def test_published_cases():
 
 @needs_data
 def test_tf_text_cases():
-    """The cases of tf-text's tests, but for the options which BERT does not have:
+    """The cases of tf-text's tests, except for options that BERT does not have:
     unused tokens kept whole, NFD that keeps the accents."""
     path = DATA / "golden_tokenization" / "tf_text_cases.json"
     golden = json.loads(path.read_text("utf-8"))
@@ -621,7 +621,7 @@ def test_settings_out_of_range(settings, message):
         WordPieceTokenizer(**settings)
 
 
-@pytest.mark.parametrize("texts", ["a string", [["nested"]], [1, 2], tf.constant("a")])
+@pytest.mark.parametrize("texts", [None, [["nested"]], [1, 2], tf.constant([["a"]])])
 def test_texts_must_be_a_list_of_strings(texts):
     with pytest.raises(ConfigError, match="`texts` must be"):
         WordPieceTokenizer(SPECIAL)(texts)
@@ -768,7 +768,7 @@ def test_one_custom_op_in_the_graph():
     ops = {"UnicodeDecode", "ResourceGather", "Cumsum", *CUSTOM_OPS}
     places = {node.device for node in nodes if node.op in ops}
     assert len(places) == 1 and "CPU:0" in places.pop()
-    assert graph_def.ByteSize() < 400_000  # the models are no constants
+    assert graph_def.ByteSize() < 400_000  # the models are not constants
 
 
 SERVE = """
@@ -817,6 +817,71 @@ def test_tf_data_and_ids_to_tokens():
     assert received == tokenizer(["un", "é", "run", "x y"]).to_list()
     tokens = tokenizer.ids_to_tokens(tf.constant([[0, 1], [2, 3]]))
     assert tokens.numpy().tolist() == [[b"[PAD]", b"[UNK]"], [b"[CLS]", b"[SEP]"]]
+
+
+@pytest.mark.parametrize("text", ["runningun", "é世", ""])
+def test_one_string_is_the_row_of_a_batch(text):
+    tokenizer = small()
+    expected = tokenizer([text]).to_list()[0]
+    assert tokenizer(text).numpy().tolist() == expected
+    assert tokenizer(tf.constant(text)).numpy().tolist() == expected
+    one = tokenizer.tokenize_with_offsets(text, unit="characters")
+    several = tokenizer.tokenize_with_offsets([text], unit="characters")
+    assert [a.numpy().tolist() for a in one] == [b.to_list()[0] for b in several]
+    dataset = tf.data.Dataset.from_tensors(text).map(tokenizer)
+    assert next(iter(dataset)).numpy().tolist() == expected
+
+
+def test_pieces_of_texts():
+    tokenizer = small()
+    assert tokenizer.tokenize("Running, UNwanted 世一") == (
+        ["run", "##ning", ",", "un", "##want", "##ed", "世", "一"]
+    )
+    assert tokenizer.tokenize(["run", "", "\u2603"]) == [["run"], [], ["[UNK]"]]
+
+
+def test_tokens_and_ids():
+    tokenizer = small()
+    assert len(tokenizer) == len(SMALL) == tokenizer.vocab_size
+    assert [tokenizer.token_to_id(token) for token in SMALL] == list(range(len(SMALL)))
+    assert tokenizer.token_to_id("no such token") is None
+    assert tokenizer.id_to_token(4) == "[MASK]"
+    for wrong in (-1, len(SMALL), "4"):
+        with pytest.raises(ConfigError, match="`id` must be a whole number from 0 to"):
+            tokenizer.id_to_token(wrong)
+
+
+def test_decoding_equals_the_reference():
+    tokenizer = WordPieceTokenizer(
+        [*SPECIAL, *"abcdt.,?!'-", "##b", "##.", "##'", "do", "not", "n't", "'s", "##"]
+    )
+    decoder = tokenizers.decoders.WordPiece(cleanup=True)
+    rng = random.Random(0)
+    rows = [rng.choices(range(len(tokenizer)), k=12) for _ in range(500)]
+    for row in rows:
+        tokens = [tokenizer.id_to_token(i) for i in row]
+        found = tokenizer.decode(row, skip_special_tokens=False)
+        assert found == decoder.decode(tokens), tokens
+        plain = [token for token in tokens if token not in SPECIAL]
+        assert tokenizer.decode(row) == decoder.decode(plain), tokens
+
+
+def test_decoding_of_lists_arrays_and_tensors():
+    tokenizer = small()
+    ids = tokenizer(["running un", "a."])
+    assert tokenizer.decode(ids) == ["running un", "a."]
+    assert tokenizer.decode(ids.to_list()) == ["running un", "a."]
+    assert tokenizer.decode(ids.to_tensor(tokenizer.pad_id)) == ["running un", "a."]
+    assert tokenizer.decode(ids[1].numpy()) == "a."
+    assert tokenizer.decode(list(ids[1].numpy())) == "a."
+    assert tokenizer.decode([]) == ""
+    with pytest.raises(ConfigError, match="`id` must be.*received 9999"):
+        tokenizer.decode([5, 9999])
+
+
+def test_repr_describes_the_tokenizer():
+    expected = "<WordPieceTokenizer: 5 tokens, cased, special tokens in texts: literal>"
+    assert repr(WordPieceTokenizer(SPECIAL, lowercase=False)) == expected
 
 
 def test_the_vocabulary_is_not_tracked():

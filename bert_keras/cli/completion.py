@@ -1,0 +1,52 @@
+"""Completion in bash, zsh and fish: the verb `completion`, by argcomplete.
+
+The script that the verb prints calls `bert-keras` with `_ARGCOMPLETE` set, and
+`complete` answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from bert_keras.errors import ConfigError
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "shell",
+        choices=SHELLS,
+        metavar="SHELL",
+        help='bash, zsh or fish; `eval "$(bert-keras completion bash)"` in ~/.bashrc, '
+        "the same for zsh, or `bert-keras completion fish | source`",
+    )
+
+
+def run_completion(options: argparse.Namespace) -> None:
+    print(_argcomplete().shellcode(["bert-keras"], shell=options.shell))
+
+
+def complete() -> None:
+    """Print what can follow the words of `COMP_LINE`, and end the process."""
+    from bert_keras.cli.parser import VERBS, parser
+
+    argcomplete = _argcomplete()
+    words = os.environ.get("COMP_LINE", "").split()
+    typed = parser([word for word in words if word in VERBS][:1])
+    argcomplete.autocomplete(typed, always_complete_options="long")
+
+
+def _argcomplete() -> Any:
+    try:
+        import argcomplete
+    except ImportError:
+        raise ConfigError(
+            "`completion` needs argcomplete: pip install 'bert_keras[completion]'"
+        ) from None
+    return argcomplete
+
+
+VERBS = {"completion": (add_completion, run_completion)}

@@ -1,0 +1,142 @@
+"""The verbs `export`, `convert` and `info`: models as files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.cli.arguments import (
+    MODEL,
+    ROWS,
+    add_json,
+    add_own_task,
+    score_table,
+    with_settings,
+)
+from bert_keras.cli.options import add_option, add_path, path
+from bert_keras.errors import ConfigError
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.progress import say
+from bert_keras.settings import PRECISION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bert_keras.tasks.task_model import TaskModel
+
+_EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=path, help=MODEL)
+    parser.add_argument(
+        "output", metavar="OUTPUT", type=path, help="folder for versions 1, 2 …"
+    )
+    add_option(parser, PRECISION, help=_EXPORT_PRECISION)
+    add_path(parser, "dev", "FILE", f"{ROWS} to score in float32 and in --precision")
+    add_own_task(parser)
+
+
+def run_export(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.files.atomic import check_output_place
+    from bert_keras.inference.export import export_model
+    from bert_keras.inference.model_folder import load_model
+
+    places = {"model": options.model}
+    check_output_place("output", options.output, places, around=True)
+    model = load_model(options.model, task=options.task, dtype=options.precision)
+    with_settings(model, options)
+    folder = export_model(model, options.output)
+    if options.precision != "float32":
+        _compare_to_float32(folder, model, options)
+    print(folder)
+
+
+def _compare_to_float32(
+    folder: Path, model: TaskModel, options: argparse.Namespace
+) -> None:
+    """Report the size of a 16-bit export and, with --dev, its scores."""
+    from bert_keras.inference.predictor import Predictor, load
+    from bert_keras.training.finetune import evaluate
+
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    weights = 4 * model.count_params()
+    say(
+        f"{options.precision}: {size / 1e6:,.1f} MB; the weights alone take "
+        f"{weights / 1e6:,.1f} MB in float32"
+    )
+    if options.dev is None:
+        return
+    exact = load(options.model, task=options.task)
+    with_settings(exact.model, options)
+    for name, predictor in (
+        (options.precision, Predictor(model)),
+        ("float32", exact),
+    ):
+        say(f"{name}, {options.dev}:")
+        say(score_table(evaluate(predictor, options.dev)))
+
+
+def add_convert(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("source", metavar="FROM", type=path, help=f"checkpoint, {MODEL}")
+    add("target", metavar="TO", type=path, help="folder to write")
+    add(
+        "--to",
+        metavar="FORMAT",
+        default="huggingface",
+        help="google, huggingface, keras-hub, model-garden or tf-hub; default: "
+        "huggingface",
+    )
+
+
+def run_convert(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.convert import convert
+
+    for note in convert(options.source, options.target, to=options.to):
+        print(note, file=sys.stderr)
+    print(options.target)
+
+
+def add_info(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", type=path, nargs="?")
+    parser.add_argument(
+        "--machine",
+        action="store_true",
+        help="describe this machine instead: versions, cores, processor features",
+    )
+    add_json(parser)
+
+
+def run_info(options: argparse.Namespace) -> None:
+    from bert_keras.files.json_file import json_text
+    from bert_keras.runs.environment import environment, processor_features
+
+    if options.machine == (options.path is not None):
+        raise ConfigError("`info` takes either a PATH or --machine")
+    if options.machine:
+        features = {
+            name: "yes" if there else "no"
+            for name, there in processor_features().items()
+        }
+        facts: dict[str, Any] = {**environment(), **features}
+    else:
+        from bert_keras.inference.info import describe
+
+        facts = describe(options.path)
+    if options.json:
+        print(json_text(facts, ensure_ascii=True))
+        return
+    width = max(len(key) for key in facts)
+    for key, value in facts.items():
+        print(f"{key:<{width}}  {value}")
+
+
+VERBS = {
+    "export": (add_export, run_export),
+    "convert": (add_convert, run_convert),
+    "info": (add_info, run_info),
+}

@@ -1,0 +1,347 @@
+"""The verbs `vocab`, `pretraining-data` and `pretrain`: a new BERT from a corpus."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.cli.arguments import add_settings, score_table
+from bert_keras.cli.options import (
+    add_count,
+    add_options,
+    add_path,
+    add_word,
+    config_of,
+    path,
+)
+from bert_keras.config import PRESETS, BertConfig
+from bert_keras.errors import ConfigError
+from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.progress import say
+from bert_keras.settings import CORPUS_FORMS
+
+if TYPE_CHECKING:
+    from bert_keras.corpus.documents import CorpusReport
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+# The entries of the manifest of pretraining data that are printed.
+_COUNTED = (
+    "documents",
+    "sentences",
+    "tokens",
+    "instances",
+    "real_token_share",
+    "unknown_token_share",
+    "not_next_share",
+)
+
+
+def add_vocab(parser: argparse.ArgumentParser) -> None:
+    _add_corpus(parser)
+    add_path(parser, "output", "DIR", "folder for vocab.txt", required=True)
+    add_count(
+        parser, "size", 30_522, "number of tokens in the vocabulary", unit="tokens"
+    )
+    parser.add_argument("--cased", action="store_true", help="keep case and accents")
+    add_count(
+        parser,
+        "min_count",
+        None,
+        "minimum count, in the corpus, of a character or of a pair of pieces",
+        unset="2, or 1 per ten million characters",
+    )
+    parser.add_argument(
+        "--reserved",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="an additional token to include; may be repeated",
+    )
+    add_count(
+        parser,
+        "max_words",
+        2_000_000,
+        "maximum number of distinct words kept in memory",
+        unit="words",
+    )
+    add_word(
+        parser,
+        "learner",
+        "merges",
+        "merges takes seconds and gives exactly --size tokens; tf-text is the trainer "
+        "of TensorFlow Text: takes minutes and usually gives a few percent fewer",
+        ("merges", "tf-text"),
+    )
+
+
+def run_vocab(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
+    from bert_keras.files.atomic import check_output_place
+    from bert_keras.runs.progress import every_few_seconds, say
+
+    documents, to_sentences, report = _corpus(options)
+    place = os.path.join(options.output, "vocab.txt")
+    check_output_place("output", place, {"corpus": options.corpus})
+    told = every_few_seconds(documents, lambda: report.lines()[0])
+    vocabulary = learn_vocabulary(
+        told,
+        to_sentences=to_sentences,
+        folder=options.output,
+        size=options.size,
+        lowercase=not options.cased,
+        min_count=options.min_count,
+        reserved=options.reserved,
+        max_words=options.max_words,
+        learner=options.learner,
+        say=say,
+    )
+    for line in report.lines():
+        say(line)
+    write_vocabulary(options.output, vocabulary, lowercase=not options.cased)
+    print(options.output)
+
+
+def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
+    _add_corpus(parser)
+    add_path(
+        parser,
+        "vocab",
+        "DIR",
+        "folder with vocab.txt, from `bert-keras vocab` or from any BERT",
+        required=True,
+    )
+    add_path(
+        parser,
+        "output",
+        "DIR",
+        "folder for the shards; an interrupted run resumes there",
+        required=True,
+    )
+    add_count(parser, "workers", 1, "number of processes")
+    parser.add_argument(
+        "--beam",
+        metavar="FLAGS",
+        help="run on Apache Beam with its own flags in one argument, such as "
+        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
+    )
+    group = parser.add_argument_group("settings of the data")
+    add_options(group, PretrainingDataConfig)
+
+
+def run_pretraining_data(options: argparse.Namespace) -> None:
+    config = config_of(options, PretrainingDataConfig)
+    load_tensorflow()
+    from bert_keras.files.atomic import check_output_place
+    from bert_keras.pretraining.data import write_pretraining_data
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    check_output_place("output", options.output, {"vocab": options.vocab})
+    tokenizer = WordPieceTokenizer.from_folder(options.vocab)
+    for note in tokenizer.notes:
+        say(note)
+    if options.beam is not None:
+        manifest, report = _on_beam(options, tokenizer, config)
+    else:
+        documents, to_sentences, report = _corpus(options)
+        manifest = write_pretraining_data(
+            documents,
+            options.output,
+            to_sentences=to_sentences,
+            tokenizer=tokenizer,
+            config=config,
+            workers=options.workers,
+            say=say,
+        )
+    for line in report.lines():
+        say(line)
+    print(score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
+    print(options.output)
+
+
+def _on_beam(
+    options: argparse.Namespace,
+    tokenizer: WordPieceTokenizer,
+    config: PretrainingDataConfig,
+) -> tuple[dict[str, Any], CorpusReport]:
+    """Write the data with Apache Beam; return the manifest and the corpus report."""
+    from bert_keras.corpus.documents import CorpusReport
+    from bert_keras.pretraining.beam import run_beam_pretraining_data
+
+    if options.workers != 1:
+        raise ConfigError(
+            "`--workers` is for one machine: Beam has its own flags, such as "
+            f"--direct_num_workers; received {options.workers} with --beam"
+        )
+    report = CorpusReport()
+    manifest = run_beam_pretraining_data(
+        options.corpus,
+        options.output,
+        tokenizer=tokenizer,
+        config=config,
+        form=options.form,
+        text_field=options.text_field,
+        errors=options.errors,
+        language=options.language,
+        pipeline_args=shlex.split(options.beam),
+        report=report,
+    )
+    return manifest, report
+
+
+def add_pretrain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data",
+        action="append",
+        required=True,
+        metavar="DIR",
+        type=path,
+        help="folder written by `pretraining-data`; repeat it for several phases, such "
+        "as rows of 512 tokens after rows of 128",
+    )
+    add_path(
+        parser,
+        "output",
+        "RUN",
+        "folder of the run; an interrupted run resumes there",
+        required=True,
+    )
+    start = parser.add_mutually_exclusive_group(required=True)
+    start.add_argument(
+        "--size",
+        metavar="SIZE",
+        help=f"a new model: {', '.join(PRESETS)}, or L/H/A such as 4/256/4",
+    )
+    add_path(
+        start,
+        "encoder",
+        "PATH_OR_NAME",
+        "continue from this checkpoint, including its heads",
+    )
+    add_path(parser, "vocab", "DIR", "folder with vocab.txt, for a new model")
+    add_settings(
+        parser,
+        "a key of bert_config.json for a new model, such as hidden_dropout_prob=0",
+    )
+    add_path(parser, "held_out", "DIR", "data to score during training")
+    add_options(parser.add_argument_group("settings of the training"), PretrainConfig)
+
+
+def run_pretrain(options: argparse.Namespace) -> None:
+    config = config_of(options, PretrainConfig)
+    load_tensorflow()
+    from bert_keras.pretraining.pretrain import pretrain
+    from bert_keras.text.tokenizer_files import read_folder
+
+    encoder = options.encoder
+    if encoder is None:
+        if options.vocab is None:
+            raise ConfigError("`--vocab` must be given for a new model; received none")
+        # No tokenizer: it runs ops, and a multi-worker strategy must exist before any.
+        vocabulary = read_folder(options.vocab)[0]["vocabulary"]
+        encoder = model_sizes(options, len(vocabulary))
+    elif options.settings:
+        raise ConfigError(
+            f"`--set` is for a new model; received {options.settings[0]} with --encoder"
+        )
+    result = pretrain(
+        encoder,
+        options.data,
+        options.output,
+        vocab=options.vocab,
+        held_out=options.held_out,
+        config=config,
+        command=options.command_line,
+    )
+    if result.scores:
+        print("held out:")
+        print(score_table(result.scores))
+    print(f"model folder: {result.folder}")
+    print(f"report:       {result.folder.with_name('report.html')}")
+
+
+def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
+    """Return the config of the new model that a command line requests.
+
+    Raises:
+        ConfigError: the size or a key is unknown.
+    """
+    settings: dict[str, Any] = {}
+    for given in options.settings:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise ConfigError(f"`--set` must be NAME=VALUE; received {given!r}")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value  # a plain string
+    sizes = BertConfig.from_preset(options.size, vocab_size=vocab_size)
+    return BertConfig.from_dict({**sizes.to_dict(), **settings}, ignore=())
+
+
+def _add_corpus(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "corpus",
+        nargs="+",
+        metavar="CORPUS",
+        type=path,
+        help="files, folders or globs, compressed or not, local or such as s3://…",
+    )
+    add_word(
+        parser,
+        "form",
+        "auto",
+        "format of the files; auto recognizes it from their first lines",
+        ("auto", *CORPUS_FORMS),
+    )
+    parser.add_argument(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="JSONL field that holds the text; default: text",
+    )
+    add_word(
+        parser,
+        "errors",
+        "strict",
+        "reject bytes that are not UTF-8, or replace them",
+        ("strict", "replace"),
+    )
+    parser.add_argument(
+        "--language",
+        default="en",
+        metavar="CODE",
+        help="language for sentence splitting, such as en or zh; default: en",
+    )
+
+
+def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
+    """Return the documents, the function that splits one, and the corpus report."""
+    from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_of
+    from bert_keras.files.atomic import check_output_place
+
+    # A vocabulary or shards inside the corpus would be read as text by the next run.
+    places = {"corpus": options.corpus}
+    check_output_place("output", options.output, places, around=True, inside=True)
+    report = CorpusReport()
+    documents = raw_documents(
+        options.corpus,
+        form=options.form,
+        text_field=options.text_field,
+        errors=options.errors,
+        report=report,
+    )
+    to_sentences = functools.partial(sentences_of, language=options.language)
+    return documents, to_sentences, report
+
+
+VERBS = {
+    "vocab": (add_vocab, run_vocab),
+    "pretraining-data": (add_pretraining_data, run_pretraining_data),
+    "pretrain": (add_pretrain, run_pretrain),
+}

@@ -1,0 +1,185 @@
+"""The verbs `train` and `evaluate`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from typing import Any
+
+from bert_keras.cli.arguments import (
+    ASKED,
+    ROWS,
+    add_columns,
+    add_inference,
+    add_json,
+    add_settings,
+    chosen_columns,
+    score_table,
+    tell_of_bfloat16,
+    with_settings,
+)
+from bert_keras.cli.options import (
+    add_count,
+    add_options,
+    add_path,
+    add_word,
+    config_of,
+    offer,
+    path,
+)
+from bert_keras.errors import ConfigError
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.settings import GRIDS, RESUME
+from bert_keras.tasks import TASKS, find_task, parse_settings
+from bert_keras.training.config import TrainConfig
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    task = add("task", metavar="TASK", help="see `bert-keras tasks`; or module:Class")
+    offer(task, TASKS)
+    add_path(
+        parser,
+        "encoder",
+        "PATH_OR_NAME",
+        "pretrained model: folder, Google checkpoint or hf://owner/name",
+        required=True,
+    )
+    add_path(parser, "train", "FILE", f"{ROWS} of training rows", required=True)
+    add_path(parser, "dev", "FILE", "rows on which the best epoch is chosen")
+    add(
+        "--test",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        type=path,
+        help="rows to score once at the end; may be repeated",
+    )
+    add_path(parser, "output", "DIR", "the model folder to write", required=True)
+    add_columns(parser)
+    add_settings(parser, "a setting of the task, such as class_weights=balanced")
+    add_word(
+        parser,
+        "resume",
+        "auto",
+        "auto: resume an interrupted run with the same settings and rows; never: "
+        "delete it",
+        RESUME,
+    )
+    several = parser.add_mutually_exclusive_group()
+    add_count(
+        several,
+        "seeds",
+        1,
+        "train with N seeds, keep the best model on dev, report mean and standard "
+        "deviation",
+    )
+    add_word(
+        several,
+        "search",
+        None,
+        "train at each point of a grid; paper: 18 combinations of batch size, learning "
+        "rate and epochs",
+        GRIDS,
+    )
+    add_options(parser.add_argument_group("settings of the training"), TrainConfig)
+
+
+def run_train(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.training import finetune as training
+    from bert_keras.training import several_runs
+
+    task = find_task(options.task)
+    config = config_of(options, TrainConfig)
+    train: Any = training.train
+    if options.seeds > 1:
+        train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
+    elif options.search:
+        check_free(options)
+        train = functools.partial(several_runs.search_settings, grid=options.search)
+    result = train(
+        task,
+        encoder=options.encoder,
+        train=options.train,
+        dev=options.dev,
+        test=dict(named_tests(options.test)),
+        columns=chosen_columns(options),
+        header=options.header,
+        output=options.output,
+        config=config,
+        task_settings=parse_settings(task, options.settings),
+        command=options.command_line,
+        resume=options.resume,
+    )
+    for name, scores in result.scores.items():
+        print(f"{name}:")
+        print(score_table(scores))
+    print(f"model folder: {result.folder}")
+    print(f"report:       {result.folder / 'report.html'}")
+    tell_of_bfloat16(options, "trains 1.2 times as many examples per second")
+
+
+def check_free(options: argparse.Namespace) -> None:
+    """Raise ConfigError if an option is given that the search chooses."""
+    given = vars(options)
+    for name in GRIDS[options.search]:
+        if name in given:
+            raise ConfigError(
+                f"`--search {options.search}` chooses {name}: leave out "
+                f"--{name.replace('_', '-')} {given[name]}"
+            )
+
+
+def named_tests(given: list[str]) -> list[tuple[str, str]]:
+    """Return the name and path of each test file; a single file is named `test`.
+
+    A file is given as NAME=FILE, or as FILE and named after the file.
+    """
+    found: dict[str, str] = {}
+    for item in given:
+        name, equals, path = item.partition("=")
+        if not equals or os.path.exists(item):
+            stem = os.path.basename(item).split(".")[0]
+            name, path = ("test" if len(given) == 1 else stem), item
+        if not name or not path or name in found:
+            raise ConfigError(
+                f"`--test` must be FILE, or NAME=FILE with a unique name; "
+                f"received {item!r}"
+            )
+        found[name] = path
+    return list(found.items())
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=path, help=ASKED)
+    parser.add_argument("file", metavar="FILE", type=path, help=ROWS)
+    add_json(parser)
+    add_columns(parser)
+    add_inference(parser)
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.files.json_file import json_text
+    from bert_keras.inference.predictor import load
+    from bert_keras.training.finetune import evaluate
+
+    predictor = load(options.model, task=options.task, precision=options.precision)
+    with_settings(predictor.model, options)
+    scores = evaluate(
+        predictor,
+        options.file,
+        columns=chosen_columns(options),
+        header=options.header,
+        batch_size=options.batch_size,
+        max_batch_tokens=options.max_batch_tokens,
+    )
+    print(json_text(scores) if options.json else score_table(scores))
+
+
+VERBS = {
+    "train": (add_train, run_train),
+    "evaluate": (add_evaluate, run_evaluate),
+}

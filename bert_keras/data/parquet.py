@@ -1,0 +1,67 @@
+"""Rows of Parquet files, with pyarrow; they are read like rows in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from bert_keras.errors import ConfigError, DataError, NoRowsError, reason_of
+from bert_keras.files.filesystems import is_remote, opened
+
+ENDING = ".parquet"
+_INSTALL = "pip install 'bert_keras[parquet]'"
+
+
+def is_parquet(path: str) -> bool:
+    """Return whether a path is that of a Parquet file, by its ending."""
+    return path.lower().endswith(ENDING)
+
+
+def read_table(path: str) -> Any:
+    """Return the rows of a Parquet file as an Arrow table.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+        DataError: the file is missing, broken or has no rows.
+    """
+    with _parquet(path) as parquet, _stored(path) as file:
+        table = parquet.read_table(file)
+    if not table.num_rows:
+        raise NoRowsError("has no rows", path=path)
+    return table
+
+
+def stream_tables(path: str, rows_at_once: int) -> Iterator[Any]:
+    """Yield the rows of a Parquet file in parts, as Arrow tables; as `read_table`."""
+    arrow = None
+    with _parquet(path) as parquet, _stored(path) as file:
+        for batch in parquet.ParquetFile(file).iter_batches(rows_at_once):
+            arrow = arrow or importlib.import_module("pyarrow")
+            yield arrow.Table.from_batches([batch])
+    if arrow is None:
+        raise NoRowsError("has no rows", path=path)
+
+
+@contextlib.contextmanager
+def _stored(path: str) -> Iterator[Any]:
+    """Yield the file; one on another file system is read into memory."""
+    with opened(path) as file:
+        yield io.BytesIO(file.read()) if is_remote(path) else file
+
+
+@contextlib.contextmanager
+def _parquet(path: str) -> Iterator[Any]:
+    """Yield pyarrow.parquet; turn its errors into those of a user's file."""
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+        arrow_error = importlib.import_module("pyarrow").ArrowException
+    except ImportError:
+        raise ConfigError(f"{path}: Parquet needs a package: {_INSTALL}") from None
+    try:
+        yield parquet
+    except (arrow_error, OSError) as error:
+        message = f"cannot be read: {reason_of(error)}"
+        raise DataError(message, path=path) from None

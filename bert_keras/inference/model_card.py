@@ -1,0 +1,369 @@
+"""The model card of a folder: `README.md` in the form of the Hugging Face Hub.
+
+A card has a block of metadata, from which the hub shows task and scores, and a text for
+people: how to load the model, its training data, its scores and its limits. It is built
+from the files of the folder and, after training, from the content of the report.
+
+Source: Mitchell et al. 2019, "Model Cards for Model Reporting" (arXiv:1810.03993).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints.checkpoint import KEY
+from bert_keras.config import BertConfig
+from bert_keras.files.json_file import read_json
+from bert_keras.scoring.intervals import wilson_interval
+from bert_keras.tasks import TASKS
+
+CARD = "README.md"
+_HUB = "hf://"
+_MOST_CLASSES = 50  # that a card lists
+
+# Task to the hub's name of it, and to what `predict` takes.
+_PIPELINES = {
+    "classification": "text-classification",
+    "embedding": "sentence-similarity",
+    "feature-tagging": "token-classification",
+    "masked-lm": "fill-mask",
+    "multi-label": "text-classification",
+    "multiple-choice": "multiple-choice",
+    "next-sentence": "text-classification",
+    "question-answering": "question-answering",
+    "regression": "text-classification",
+    "summarization": "summarization",
+    "token-classification": "token-classification",
+}
+_PAIR = '("A man sleeps.", "Somebody rests.")'
+_INPUTS = {
+    "embedding": '"How do I reset my password?"',
+    "feature-tagging": '"Anna Weber lives in Vienna."',
+    "masked-lm": '"The cat sat on the [MASK]."',
+    "multiple-choice": '("She opened her umbrella because", ["it rained.", "it ran."])',
+    "next-sentence": _PAIR,
+    "question-answering": '("When was it built?", "The tower was built in 1889.")',
+    "summarization": '"A long document. It has many sentences."',
+    "token-classification": '"Anna Weber lives in Vienna."',
+}
+# Scores that are a share of the rows, with the share of one row.
+_SHARES = {
+    "classification": {"accuracy": 1},
+    "multi-label": {"exact_match": 1},
+    "multiple-choice": {"accuracy": 1},
+    "next-sentence": {"accuracy": 1},
+    "question-answering": {"exact": 100},
+}
+_SETTINGS = (
+    "epochs",
+    "best_epoch",
+    "batch_size",
+    "learning_rate",
+    "optimizer",
+    "weight_decay",
+    "warmup_share",
+    "seed",
+    "precision",
+    "freeze_layers",
+    "lora_rank",
+    "training_seconds",
+)
+_VERSIONS = ("python", "bert_keras", "tensorflow", "keras")
+
+
+def write_card(
+    folder: str | os.PathLike[str],
+    *,
+    name: str,
+    report: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the card of a model folder that has its config and tokenizer already.
+
+    Args:
+        folder: the model folder.
+        name: name of the model.
+        report: `TrainResult.report`; without it, the card has no data and no scores.
+    """
+    text = model_card(folder, name=name, report=report)
+    (Path(folder) / CARD).write_text(text, encoding="utf-8")
+
+
+def model_card(
+    folder: str | os.PathLike[str],
+    *,
+    name: str,
+    report: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the text of a card; arguments as for `write_card`."""
+    card = _Card(Path(folder), name, report or {})
+    parts = [
+        f"---\n{card.metadata()}\n---",
+        f"# {_plain(name)}",
+        *card.introduction(),
+        *card.usage(),
+        *card.model(),
+        *card.data(),
+        *card.scores(),
+        *card.training(),
+        *card.limits(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+class _Card:
+    """The parts of a card."""
+
+    def __init__(self, folder: Path, name: str, report: Mapping[str, Any]) -> None:
+        config = read_json(folder / "config.json")
+        tokenizer = folder / "tokenizer_config.json"
+        self.name = name
+        self.report = report
+        self.config = BertConfig.from_dict(config)
+        self.lowercase = read_json(tokenizer).get("do_lower_case", True)
+        self.labels = [str(label) for label in config.get("id2label", {}).values()]
+        self.architecture = str(config["architectures"][0])
+        own = config.get(KEY, {})
+        self.settings: Mapping[str, Any] = own.get("settings", {})
+        self.max_length = own.get("preprocessing", {}).get("max_length")
+        self.task = str(own.get("task", "masked-lm"))
+        self.has_sentence_files = (folder / "modules.json").is_file()
+        encoder = str(report.get("settings", {}).get("encoder", ""))
+        self.is_on_hub = encoder.startswith(_HUB)
+        # Of a local path only the last part: a card is published.
+        self.encoder = encoder.removeprefix(_HUB)
+        if not self.is_on_hub:
+            self.encoder = (
+                os.path.basename(os.path.normpath(encoder)) if encoder else ""
+            )
+
+    def metadata(self) -> str:
+        """Return the block that the hub reads, as YAML."""
+        from huggingface_hub import EvalResult, ModelCardData
+
+        pipeline = _PIPELINES.get(self.task)
+        results = [
+            EvalResult(
+                task_type=pipeline or "other",
+                dataset_type=split,
+                dataset_name=split,
+                metric_type=key,
+                metric_value=value,
+            )
+            for split, scores in self._splits().items()
+            for key, value in _numbers(scores)
+        ]
+        return ModelCardData(
+            base_model=self.encoder if self.is_on_hub else None,
+            eval_results=results or None,
+            library_name="bert_keras",
+            model_name=self.name,
+            pipeline_tag=pipeline,
+            tags=["bert", "keras", self.task.replace(":", "-")],
+        ).to_yaml()
+
+    def introduction(self) -> Iterable[str]:
+        what = TASKS[self.task][1] if self.task in TASKS else "a task of its own"
+        source = f", fine-tuned from {_code(self.encoder)}" if self.encoder else ""
+        yield f"A BERT model for {_code(self.task)}{source}: {what}."
+
+    def usage(self) -> Iterable[str]:
+        text = _INPUTS.get(self.task, '"A text."')
+        if self.settings.get("pairs"):
+            text = _PAIR
+        own = "" if self.task in TASKS else f', task="{self.task}"'
+        yield "## How to use it"
+        yield "`FOLDER` is this folder, or `hf://owner/name` on the hub."
+        yield _python(
+            "import bert_keras\n\n"
+            f'predictor = bert_keras.load("FOLDER"{own})\n'
+            f"predictor.predict([{text}])"
+        )
+        if self.has_sentence_files:
+            yield "In sentence-transformers:"
+            yield _python(
+                "from sentence_transformers import SentenceTransformer\n\n"
+                'model = SentenceTransformer("FOLDER")\n'
+                f"model.encode([{text}])"
+            )
+            return
+        yield "In transformers:"
+        yield _python(
+            f"from transformers import AutoTokenizer, {self.architecture}\n\n"
+            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
+            f'model = {self.architecture}.from_pretrained("FOLDER")'
+        )
+        if self.architecture == "BertModel":
+            yield (
+                "transformers reads the encoder only: it has no class for this head, "
+                "which bert_keras reads."
+            )
+
+    def model(self) -> Iterable[str]:
+        config = self.config
+        case = "uncased" if self.lowercase else "cased"
+        sizes = (
+            f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+            f"{config.num_attention_heads} attention heads"
+        )
+        rows = [
+            ("encoder", f"{sizes}, {config.parameter_count():,} parameters"),
+            ("vocabulary", f"{config.vocab_size:,} tokens, {case}"),
+        ]
+        if self.max_length:
+            rows.append(("longest input", f"{self.max_length} tokens"))
+        if self.labels and self.task != "regression":
+            rows.append(("classes", _several(map(_code, self.labels))))
+        yield "## Model"
+        yield _table(("", ""), rows)
+
+    def data(self) -> Iterable[str]:
+        data: Mapping[str, Any] = self.report.get("data", {})
+        if not data:
+            return
+        yield "## Data"
+        yield _table(
+            ("set", "rows", "mean tokens", "longest", "truncated"),
+            [
+                (
+                    _plain(name),
+                    f"{facts['rows']:,}",
+                    f"{facts['mean_tokens']:,}",
+                    f"{facts['longest_tokens']:,}",
+                    f"{facts['truncated']:,}",
+                )
+                for name, facts in data.items()
+            ],
+        )
+        classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
+        if classes:
+            counts = [f"{_code(name)} {count:,}" for name, count in classes.items()]
+            yield f"Training rows of each class: {_several(counts)}."
+
+    def scores(self) -> Iterable[str]:
+        splits = self._splits()
+        if not splits:
+            return
+        best = self.report["best_score"]
+        rows = []
+        for key in dict.fromkeys(
+            k for each in splits.values() for k, _ in _numbers(each)
+        ):
+            told = [self._told(name, each, key) for name, each in splits.items()]
+            rows.append((f"**{key}**" if key == best else key, *told))
+        yield "## Scores"
+        yield _table(("score", *map(_plain, splits)), rows)
+        notes = [f"**{best}** on dev chose the epoch."]
+        if self._runs():
+            notes.append(
+                f"± is the standard deviation of {len(self._runs()['per_run'])} runs; "
+                "this model is the best of them on dev."
+            )
+        if any("(" in cell for row in rows for cell in row[1:]):
+            notes.append("In parentheses: the 95% interval for so many rows (Wilson).")
+        yield " ".join(notes)
+
+    def training(self) -> Iterable[str]:
+        settings: Mapping[str, Any] = self.report.get("settings", {})
+        environment: Mapping[str, Any] = self.report.get("environment", {})
+        rows = [
+            (key, str(settings[key]))
+            for key in _SETTINGS
+            if settings.get(key) not in (None, 0)
+        ]
+        rows += [(key, environment[key]) for key in _VERSIONS if key in environment]
+        if rows:
+            yield "## Training"
+            yield _table(("setting", "value"), rows)
+
+    def limits(self) -> Iterable[str]:
+        lines = []
+        if self.max_length and self.task not in ("question-answering", "summarization"):
+            lines.append(f"Longer inputs are truncated to {self.max_length} tokens.")
+        if self.lowercase:
+            lines.append("Text is lower-cased and accents are dropped.")
+        if self.labels and self.task in ("classification", "multi-label"):
+            lines.append("It knows only the classes above.")
+        if self.settings.get("calibration") == "none":
+            lines.append(
+                "Its probabilities are not calibrated: a score of 0.9 need not be "
+                "right nine times out of ten."
+            )
+        if self._splits():
+            lines.append("The scores hold for texts like those of the data above.")
+        else:
+            lines.append("Its scores are not known.")
+        lines.append(
+            "A pretrained encoder has learned the biases of its texts. Test the model "
+            "on the people and texts that it is meant for."
+        )
+        lines.append(
+            "This card names no licence: those of the encoder and of the data apply."
+        )
+        yield "## Limits"
+        yield "\n".join(f"- {line}" for line in lines)
+
+    def _splits(self) -> dict[str, Mapping[str, Any]]:
+        scores: Mapping[str, Any] = self.report.get("scores", {})
+        return {k: v for k, v in scores.items() if k not in ("runs", "diverged")}
+
+    def _runs(self) -> Mapping[str, Any]:
+        return self.report.get("scores", {}).get("runs", {})
+
+    def _told(self, split: str, scores: Mapping[str, Any], key: str) -> str:
+        """Return a score with its interval, or with its deviation over several runs."""
+        value = scores.get(key)
+        if value is None:
+            return ""
+        told = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+        deviation = self._runs().get("standard_deviation", {}).get(split, {}).get(key)
+        if deviation is not None:
+            mean = self._runs()["mean"][split][key]
+            return f"{told}; of all runs {mean:.4g} ± {deviation:.2g}"
+        count = self.report.get("data", {}).get(split, {}).get("rows")
+        whole = _SHARES.get(self.task, {}).get(key)
+        if whole and count:
+            low, high = wilson_interval(min(value / whole, 1.0), count)
+            told += f" ({low * whole:.3g} to {high * whole:.3g})"
+        return told
+
+
+def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the scores that are single numbers."""
+    return [
+        (key, value)
+        for key, value in scores.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and key != "num_examples"  # the table of the data has it
+    ]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _several(items: Iterable[str]) -> str:
+    """Return items with commas between, or the first and the number of the others."""
+    listed = list(items)
+    more = len(listed) - _MOST_CLASSES
+    text = ", ".join(listed[:_MOST_CLASSES])
+    return f"{text} and {more:,} more" if more > 0 else text
+
+
+def _python(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def _plain(text: str) -> str:
+    """Return text that has no meaning in Markdown."""
+    text = " ".join(text.split())
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in text)
+
+
+def _code(text: str) -> str:
+    """Return text as code in a table."""
+    return f"`{' '.join(text.split()).replace('`', '´').replace('|', '¦')}`"

@@ -1,0 +1,42 @@
+"""Confidence intervals of scores.
+
+Source: Wilson 1927, "Probable inference, the law of succession, and statistical
+inference" (the score interval, which never leaves 0 to 1).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from bert_keras.errors import BertKerasError
+
+
+def wilson_interval(
+    share: float, count: int, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Return the interval of a share, such as an accuracy, that was measured on rows.
+
+    Args:
+        share: from 0 to 1.
+        count: number of rows.
+        confidence: how often such intervals hold the true share.
+
+    Raises:
+        BertKerasError: a value is out of its range.
+
+    Example:
+        >>> low, high = wilson_interval(0.9, 100)
+        >>> round(low, 3), round(high, 3)
+        (0.826, 0.945)
+    """
+    if not 0 <= share <= 1 or count < 1 or not 0 < confidence < 1:
+        raise BertKerasError(
+            "a share must be from 0 to 1, of at least one row, with a confidence "
+            f"between 0 and 1; received {share}, {count} and {confidence}"
+        )
+    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    scale = 1 + z * z / count
+    middle = (share + z * z / (2 * count)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    return max(0.0, middle - half), min(1.0, middle + half)

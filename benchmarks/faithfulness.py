@@ -157,7 +157,8 @@ def measure(name: str, predictor: Predictor, options: argparse.Namespace) -> Non
             steps = np.array([each.steps[0] for each in found])
             note += (
                 f"; gap: median {np.median(gaps):.2%}, largest {gaps.max():.2%}, "
-                f"{np.mean(steps == 50):.0%} with 50 points, most {steps.max()}"
+                f"{np.mean(steps == steps.min()):.0%} with {steps.min()} points, "
+                f"most {steps.max()}"
             )
         show(method, changes(predictor, found, ranks, options.share), note)
 

@@ -85,7 +85,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         None,
         "points of integrated gradients, or orders of words of shapley",
         unit="steps",
-        unset="50 points, doubled up to 800 while the sum is off by more than 1%; or "
+        unset="16 points, doubled up to 1,024 while the sum is off by more than 1%; or "
         "24 orders",
     )
     add_word(

@@ -1,7 +1,7 @@
 """Why a model answers as it does: attributions, attention, and a map of texts.
 
-Read `words`, `targets`, `attribution`, `explainer`, in that order; `attention` and
-`embedding_map` stand alone. The pages' templates are among those of `report`.
+Read `words`, `items`, `targets`, `attribution`, `explainer`, in that order; `attention`
+and `embedding_map` stand alone. The pages' templates are among those of `report`.
 """
 
 from __future__ import annotations

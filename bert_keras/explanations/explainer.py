@@ -18,12 +18,13 @@ from bert_keras.data.items import as_items
 from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Method
+from bert_keras.explanations.items import Item, Target
 from bert_keras.explanations.pages import (
     explanation_parts,
     explanations_page,
     write_file,
 )
-from bert_keras.explanations.targets import Item, Target, targets_of
+from bert_keras.explanations.targets import targets_of
 from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load
@@ -191,7 +192,7 @@ def explain(
             default all others together.
         baseline: what stands in the place of words: `pad` or `mask`.
         steps: points of integrated gradients, or orders of words for `shapley`. `None`:
-            50 points, doubled up to 800 while the gap exceeds 1%; or 24 orders.
+            16 points, doubled up to 1,024 while the gap exceeds 1%; or 24 orders.
         seed: of the orders for `shapley`.
         batch_size: most rows computed at once.
 

@@ -109,7 +109,7 @@ def test_a_kink_takes_more_steps() -> None:
     few = METHODS["integrated-gradients"](steps=10)(sharp)
     assert few.gap is not None and few.gap > 0.01 and few.steps == 10
     more = METHODS["integrated-gradients"]()(sharp)
-    assert more.gap is not None and more.gap <= 0.01 and more.steps > 50
+    assert more.gap is not None and more.gap <= 0.01 and more.steps > 16
 
 
 @pytest.mark.parametrize("name", ATTRIBUTIONS)

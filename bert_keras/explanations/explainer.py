@@ -280,6 +280,8 @@ def answers_of(
     predictor: Predictor, items: Sequence[tuple[Any, ...]], batch_size: int
 ) -> list[dict[str, Any]]:
     """Return the answer to each item; for pairs of embeddings their similarity."""
+    if not items:
+        return []
     if not isinstance(predictor.model.task, Embedding):
         given = [item[0] if len(item) == 1 else item for item in items]
         return predictor.predict(given, batch_size=batch_size)

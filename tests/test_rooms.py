@@ -38,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "tasks": {"generation", "runs", *_BELOW_TASKS},
     "inference": _BELOW_INFERENCE,
     "serving": {"inference", *_BELOW_INFERENCE},
+    "explanations": {"inference", "report", *_BELOW_INFERENCE},
     "training": _BELOW_TRAINING,
     "pretraining": {"corpus", "training", *_BELOW_TRAINING},
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -36,6 +36,29 @@ def undrawn() -> Iterator[None]:
         yield
     finally:
         _UNDRAWN.reset(token)
+
+
+_WORD_VECTORS = contextvars.ContextVar[Callable[[Any], Any] | None](
+    "word_vectors", default=None
+)
+
+
+@contextlib.contextmanager
+def word_vectors(change: Callable[[Any], Any]) -> Iterator[None]:
+    """Pass the word embeddings of every call inside through a function.
+
+    Explanations move them between a text and a baseline. Other threads are not
+    affected, and the word embeddings that a head is tied to stay as they are.
+
+    Args:
+        change: takes and returns float [B, T, H], the word embeddings of the tokens,
+            before position and segment embeddings are added.
+    """
+    token = _WORD_VECTORS.set(change)
+    try:
+        yield
+    finally:
+        _WORD_VECTORS.reset(token)
 
 
 class _Undrawn(keras.initializers.TruncatedNormal):
@@ -188,6 +211,9 @@ class Embeddings(keras.layers.Layer):
         if table_only:
             return ops.cast(self.word_embeddings, self.compute_dtype)
         x = ops.take(self.word_embeddings, token_ids, axis=0)
+        change = _WORD_VECTORS.get()
+        if change is not None:
+            x = change(x)
         x = x + ops.take(self.token_type_embeddings, segment_ids, axis=0)
         if position_ids is None:
             x = x + self.position_embeddings[: ops.shape(token_ids)[1]]

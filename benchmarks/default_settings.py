@@ -39,7 +39,6 @@ BY_DEFAULT = "default"
 
 # For each data set the settings that users would try manually.
 SMALL = {
-    "3 epochs, 5e-5, batch 32": TrainConfig(epochs=3, batch_size=32),
     "6 epochs, 2e-4, batch 16": TrainConfig(
         epochs=6, batch_size=16, learning_rate=2e-4
     ),
@@ -48,7 +47,7 @@ SMALL = {
     ),
 }
 LARGE = {
-    "3 epochs, 5e-5, batch 32": TrainConfig(epochs=3, batch_size=32),
+    "3 epochs, 5e-5, batch 16": TrainConfig(epochs=3, batch_size=16),
     "4 epochs, 1e-4, batch 32": TrainConfig(
         epochs=4, batch_size=32, learning_rate=1e-4
     ),

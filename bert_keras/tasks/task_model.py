@@ -376,14 +376,33 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         preprocessor = preprocessor or self.preprocessor
         if replica_count(self) > 1:  # Keras splits batches by rows
             preprocessor = preprocessor.replace(layout="padded")
+        if tf.executing_eagerly():
+            return self._examples(x, y, sample_weight, preprocessor)
+        settings = repr((self.task, preprocessor.settings()))
+        return self._traced(x, y, sample_weight, preprocessor, settings)
+
+    @tf.function(autograph=False)
+    def _traced(
+        self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor, settings: str
+    ) -> Any:
+        """Call `_examples` in a graph that further calls of `fit` share.
+
+        Otherwise each call would trace the text handling anew. `settings` are those of
+        task and preprocessor; other settings lead to another graph.
+        """
+        return self._examples(x, y, weights, preprocessor)
+
+    def _examples(
+        self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor
+    ) -> Any:
         if isinstance(x, dict):
             if y is not None:
                 y = self.task.encode_targets(y)
         elif y is None:
             x = self.task.features(preprocessor, x)
         else:
-            x, y, sample_weight = self.task.examples(preprocessor, x, y, sample_weight)
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+            x, y, weights = self.task.examples(preprocessor, x, y, weights)
+        return keras.utils.pack_x_y_sample_weight(x, y, weights)
 
     def answer(
         self, texts: Any, *, preprocessor: Preprocessor | None = None

@@ -319,6 +319,19 @@ def test_datasets_of_dicts(make_model: Callable[..., Any]) -> None:
     model.fit(made, validation_data=made, verbose=0)
 
 
+def test_calls_of_fit_share_the_graph_of_the_text_handling(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(Classification(CLASSES))
+    counts = []
+    for max_length in (None, None, 4, 4):
+        if max_length:
+            model.preprocessor.max_length = max_length
+        model.fit(TEXTS, LABELS, verbose=0)
+        counts.append(model._traced.experimental_get_tracing_count())
+    assert counts == [1, 1, 2, 2]
+
+
 def test_batches_of_strings(make_model: Callable[..., Any]) -> None:
     model = make_model(Classification(CLASSES))
     model.compile()

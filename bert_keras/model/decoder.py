@@ -44,9 +44,7 @@ class CrossAttention(Attention):
     Returns `LN(x + Dropout(Attention(x)))`, [Q, H].
     """
 
-    def call(
-        self, x: Any, memory: Any, bias: Any, *, seeds: Any, count: Any
-    ) -> Any:
+    def call(self, x: Any, memory: Any, bias: Any, *, seeds: Any, count: Any) -> Any:
         context, _ = self.attend(x, memory, bias, seeds[0], count=count)
         return self.add_context(x, context, seeds[1])
 
@@ -84,7 +82,9 @@ class DecoderBlock(keras.layers.Layer):
         seeds += self.cross_attention.draw_seeds(2, training)
         drops = seeds[0] is not None and seeds[3] is not None
 
-        def forward(x: Any, bias: Any, memory: Any, memory_bias: Any, *drawn: Any) -> Any:
+        def forward(
+            x: Any, bias: Any, memory: Any, memory_bias: Any, *drawn: Any
+        ) -> Any:
             x = ops.cast(x, self.compute_dtype)
             return self._forward(
                 EveryToken(x, bias),
@@ -115,7 +115,7 @@ class DecoderBlock(keras.layers.Layer):
                 x, memory, memory_bias, seeds=seeds[3:], count=shared
             )
 
-        return self.block.forward(
+        return self.block.transform(
             wanted, past, seeds[:3], training=training, between=between
         )[0]
 
@@ -256,9 +256,10 @@ class BertDecoder(Quantizable, keras.Model):
     ) -> None:
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         memory_size = memory_size or config.hidden_size
-        if shared is not None and shared.config.replace(
-            is_decoder=config.is_decoder
-        ) != config:
+        if (
+            shared is not None
+            and shared.config.replace(is_decoder=config.is_decoder) != config
+        ):
             raise ConfigError("`shared` must be an encoder of the decoder's `config`")
         inputs = {
             **target_inputs(),

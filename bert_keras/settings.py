@@ -21,7 +21,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_keras.errors import ConfigError, received
+from bert_keras.errors import ConfigError, received, shown
 
 _Config = TypeVar("_Config")
 
@@ -416,7 +416,7 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
     if not parts or len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
         raise ConfigError(
             f"`layers` must be {', '.join(NAMED_LAYERS)}, {ALL} or different whole "
-            f"numbers such as 1,2,3; received {value!r}"
+            f"numbers such as 1,2,3; received {shown(value)}"
         )
     return tuple(numbers)
 

@@ -44,7 +44,7 @@ _MODEL = "model folder or hf://owner/name"
 _ASKED = f"{_MODEL}, or an exported SavedModel"
 _EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
 _ROWS = "TSV, CSV or JSONL file"
-_ROLES = ("text", "text_pair", "label")  # those with an option of their own
+_ROLES = ("text", "text_pair", "label", "source", "target")  # with an own option
 _WHERE = "name, or number from 0, of the column"
 
 
@@ -123,7 +123,22 @@ def _train(parser: argparse.ArgumentParser) -> None:
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     _add_columns(parser)
+    _add_target_file(parser)
+    add_path(parser, "dev_target_file", "FILE", "the same for --dev")
     _add_settings(parser, "a setting of the task, such as class_weights=balanced")
+    parser.add_argument(
+        "--decoder",
+        metavar="DECODER",
+        help="of tasks that write: encoder (a copy of its weights), shared, a new one "
+        "of layers/hidden/heads such as 3/384/6, or a pretrained model; default: "
+        "encoder",
+    )
+    add_path(
+        parser,
+        "target_vocab",
+        "DIR",
+        "folder with vocab.txt for the texts to write; default: that of the encoder",
+    )
     add_word(
         parser,
         "resume",
@@ -156,6 +171,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=path, help=_ROWS)
     _add_json(parser)
     _add_columns(parser)
+    _add_target_file(parser)
     _add_inference(parser)
 
 
@@ -430,8 +446,10 @@ def _add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None
         metavar="COLUMN",
         help=f"{_WHERE} of the second text; default: text_pair, if there is one",
     )
+    add("--source", metavar="COLUMN", help=f"{_WHERE} of the text to rewrite")
     if label:
         add("--label", metavar="COLUMN", help=f"{_WHERE} of the class; default: label")
+        add("--target", metavar="COLUMN", help=f"{_WHERE} of the text to be written")
     add(
         "--column",
         action="append",
@@ -440,6 +458,15 @@ def _add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None
         help="the column of another role of the task; may be repeated",
     )
     _add_header(parser)
+
+
+def _add_target_file(parser: argparse.ArgumentParser) -> None:
+    add_path(
+        parser,
+        "target_file",
+        "FILE",
+        "the targets, one a line, of a file that holds one source a line",
+    )
 
 
 def _add_text_column(

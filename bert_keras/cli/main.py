@@ -155,14 +155,17 @@ def _train(options: argparse.Namespace) -> None:
     result = train(
         task,
         encoder=options.encoder,
-        train=options.train,
-        dev=options.dev,
+        train=_pairs(options.train, options.target_file),
+        dev=_pairs(options.dev, options.dev_target_file),
         test=dict(named_tests(options.test)),
         columns=chosen_columns(options),
         header=options.header,
         output=options.output,
         config=config,
-        task_settings=parse_settings(task, options.settings),
+        task_settings={
+            **parse_settings(task, options.settings),
+            **_decoder_settings(task, options),
+        },
         command=options.command_line,
         resume=options.resume,
     )
@@ -174,6 +177,34 @@ def _train(options: argparse.Namespace) -> None:
     _tell_of_bfloat16(options, "trains 1.2 times as many examples a second")
 
 
+def _pairs(source: str | None, target: str | None) -> Any:
+    """Return a file of rows, or with that of the targets its pairs of lines."""
+    if target is None:
+        return source
+    if source is None:
+        raise ConfigError("`--dev-target-file` needs `--dev`; received none")
+    from bert_keras.data.parallel import read_parallel
+
+    return read_parallel(source, target)
+
+
+def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a task with a decoder that have options of their own.
+
+    Raises:
+        ConfigError: the task has no decoder.
+    """
+    given = {"decoder": options.decoder, "target_vocab": options.target_vocab}
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        if not hasattr(task, name):
+            raise ConfigError(
+                f"`--{name.replace('_', '-')}` is for tasks that write; "
+                f"received {value} for {task.name}"
+            )
+    return found
+
+
 def _evaluate(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.inference.predictor import load
@@ -183,7 +214,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     _with_settings(predictor.model, options)
     scores = evaluate(
         predictor,
-        options.file,
+        _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
         header=options.header,
         batch_size=options.batch_size,
@@ -213,7 +244,9 @@ def _predict(options: argparse.Namespace) -> None:
         )
         for (name, item), answer in zip(batch, answers, strict=True):
             texts = (item,) if len(names) == 1 else item
-            asked: dict[str, Any] = dict(zip(names, texts, strict=True))
+            # A text that is answered by a `text` has the name of its role.
+            shown = task.roles if set(names) & set(answer) else names
+            asked: dict[str, Any] = dict(zip(shown, texts, strict=True))
             if name is not None:  # that the file gives to the row: it stands for both
                 asked = {"id": name}
             row = {**asked, **answer}

@@ -209,4 +209,6 @@ def _on_encoder(
     for scope in task.pretrained_scopes:
         if not assign_scope(model, checkpoint, scope):
             tell(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+    for line in task.start(model, checkpoint):
+        tell(line)
     return model

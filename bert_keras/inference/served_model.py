@@ -141,6 +141,8 @@ class ServedModel:
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return what the task's `score` takes for texts, in graph."""
+        if self._task.scores_answers:
+            return self.answer(texts)
         if not self._task.answers_ids:
             return self._task.respond(texts, preprocessor, self, scored=True)
         task = copy.copy(self._task)
@@ -229,7 +231,7 @@ def _described(
         )
     task_class = _class_of(path, said["task"], given)
     try:
-        task = task_class(**said["settings"])
+        task = task_class.from_config(said["settings"])
         tokenizer = WordPieceTokenizer.from_folder(extra)
         preprocessor = Preprocessor(tokenizer, **said["preprocessing"])
     except (TypeError, ValueError) as error:  # of other names or values

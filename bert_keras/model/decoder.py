@@ -240,6 +240,14 @@ class BertDecoder(Quantizable, keras.Model):
 
     Raises:
         ConfigError: `shared` has other sizes.
+
+    Example:
+        >>> decoder = BertDecoder(BertConfig.from_preset("tiny"))
+        >>> started = decoder.start(np.ones((1, 4, 128)), np.ones((1, 4)))
+        >>> logits, past = decoder.step(
+        ...     np.array([101]), 0, decoder.no_past(1), started)
+        >>> tuple(logits.shape)
+        (1, 30522)
     """
 
     def __init__(

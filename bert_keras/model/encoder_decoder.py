@@ -20,6 +20,7 @@ from bert_keras.model.encoder import (
     Quantizable,
     batch_inputs,
     complete,
+    seed_behind,
 )
 from bert_keras.model.layers import undrawn
 
@@ -89,7 +90,8 @@ class BertEncoderDecoder(Quantizable, keras.Model):
             shared=encoder if shared else None,
             tied=tied,
             rematerialize=rematerialize,
-            seed=seed,
+            # The encoder may have the same seed.
+            seed=None if seed is None else seed_behind(encoder.config, seed) + 1,
             dtype=encoder.dtype_policy,
         )
         super().__init__(inputs, logits_of(encoder, decoder, inputs), name=name)

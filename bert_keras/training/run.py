@@ -225,7 +225,7 @@ def finish_run(
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
         "max_length": model.preprocessor.max_length,
-        **{k: v for k, v in task.settings().items() if k != "classes"},
+        **{k: v for k, v in task.settings().items() if _is_shown(k, v)},
         "best_epoch": loop.best.epoch,
         "best_epoch_dev_loss": loop.best.loss,
         **({"training": loop.ending} if loop.ending else {}),
@@ -248,11 +248,16 @@ def finish_run(
             write_model(model, folder)
             write_results(folder, f"{task.name}: {output.name}", report)
     model.compile(
-        new_optimizer(config, steps=loop.rows.steps),
+        new_optimizer(config, steps=loop.rows.steps, model=model),
         loss=task.loss(),
         metrics=task.metrics(),
     )
     return TrainResult(output, model, of_data, loop.history, report)
+
+
+def _is_shown(name: str, value: Any) -> bool:
+    """Return whether the report tells a setting: not classes or a vocabulary."""
+    return name != "classes" and not isinstance(value, dict)
 
 
 def _told(failed: Divergence | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.training import finetune as training
 from bert_keras.training import run as finetuning_result
 from bert_keras.training.config import TrainConfig
@@ -162,16 +163,44 @@ def test_of_epochs_that_tie_the_one_of_the_lowest_loss_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("rows", "batch_size", "epochs"),
-    [(12, 16, 20), (392, 16, 12), (1000, 32, 10), (3668, 32, 3), (10**6, 32, 3)],
+    ("task", "hidden_size", "rate"),
+    [
+        (Classification(("a", "b")), 768, 5e-5),
+        (Classification(("a", "b")), 384, 1e-4),
+        (Classification(("a", "b")), 1024, 3.75e-5),
+        (Classification(("a", "b")), 128, 3e-4),
+        (FeatureTagging(("O", "B-x", "I-x")), 768, 1e-3),
+    ],
 )
-def test_small_data_gets_more_updates(rows: int, batch_size: int, epochs: int) -> None:
+def test_narrow_encoders_learn_at_a_higher_rate(
+    task: Any, hidden_size: int, rate: float
+) -> None:
+    assert TrainConfig().settled(task, 100).learning_rate is None
+    found = TrainConfig().settled(task, 100, hidden_size).learning_rate
+    assert found == pytest.approx(rate)
+    given = TrainConfig(learning_rate=2e-5).settled(task, 100, hidden_size)
+    assert given.learning_rate == 2e-5
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "epochs", "patience"),
+    [
+        (12, 16, 20, 10),
+        (392, 16, 16, 8),
+        (1000, 32, 13, 7),
+        (3668, 32, 4, 3),
+        (10**6, 32, 3, 3),
+    ],
+)
+def test_small_data_gets_more_updates(
+    rows: int, batch_size: int, epochs: int, patience: int
+) -> None:
     config = TrainConfig().settled(Classification, rows)
-    assert (config.batch_size, config.epochs, config.patience) == (
-        *(batch_size, epochs),
-        3,
-    )
-    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 7
+    assert config.batch_size == batch_size
+    assert (config.epochs, config.patience) == (epochs, patience)
+    config = TrainConfig(batch_size=batch_size).settled(Classification, rows)
+    assert config.patience == patience
+    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 9
     # The negatives of a pair are the other rows of its batch.
     assert TrainConfig().settled(Embedding, 12).batch_size == 32
     given = TrainConfig(epochs=7).settled(Classification, rows)

@@ -16,6 +16,7 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import (
+    MASKED,
     Dense,
     EveryToken,
     FirstOfTexts,
@@ -27,6 +28,7 @@ from bert_keras.model.layers import (
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
 _MOST_DROPPED = 65_534
+ATTENTIONS = ("written", "fused")
 
 
 def check_rate(name: str, rate: Any) -> None:
@@ -37,6 +39,20 @@ def check_rate(name: str, rate: Any) -> None:
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not is_number or not 0 <= rate < 1:
         raise ConfigError(f"`{name}` must be in [0, 1); received {rate!r}")
+
+
+def check_attention(attention: Any) -> None:
+    """Raise ConfigError unless a way to compute attention exists on this backend."""
+    if attention not in ATTENTIONS:
+        raise ConfigError(
+            f"`attention` must be one of {', '.join(ATTENTIONS)}; "
+            f"received {attention!r}"
+        )
+    if attention == "fused" and keras.config.backend() == "tensorflow":
+        raise ConfigError(
+            "`attention` must be 'written' on TensorFlow, which has no fused one; "
+            "received 'fused'"
+        )
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Any:
@@ -129,10 +145,14 @@ class Attention(keras.layers.Layer):
         dropout_rate: rate on the output, in [0, 1).
         attention_dropout_rate: rate on the attention probabilities, in [0, 1).
         layer_norm_eps, initializer_range: as in `BertConfig`.
+        attention: `written` computes scores, softmax and context one after the other;
+            `fused` calls `keras.ops.dot_product_attention`, on a GPU with JAX cuDNN's
+            flash attention, which needs 16-bit floats. It returns no probabilities
+            and cannot drop them.
         seed: seed of initializers and dropout.
 
     Raises:
-        ConfigError: a dropout rate is out of its range.
+        ConfigError: a dropout rate is out of its range, or `fused` cannot be computed.
     """
 
     def __init__(
@@ -144,6 +164,7 @@ class Attention(keras.layers.Layer):
         attention_dropout_rate: float = 0.1,
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
+        attention: str = "written",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -151,6 +172,8 @@ class Attention(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         check_rate("dropout_rate", dropout_rate)
         check_rate("attention_dropout_rate", attention_dropout_rate)
+        check_attention(attention)
+        self.attention = attention
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
@@ -233,6 +256,40 @@ class Attention(keras.layers.Layer):
         context = ops.transpose(ops.matmul(dropped, v), (0, 2, 1, 3))
         return ops.reshape(context, (-1, self.hidden_size)), probabilities
 
+    def attend_fused(
+        self, x: Any, past: tuple[Any, Any], bias: Any, *, count: Any, training: Any
+    ) -> tuple[Any, Any]:
+        """Return the context [Q, H], and no probabilities: [Q / q, N, 0, T].
+
+        Arguments as of `attend`.
+
+        Raises:
+            ConfigError: probabilities must be dropped in training.
+        """
+        if training and self.attention_dropout_rate > 0:
+            raise ConfigError(
+                "`attention` must be 'written' to drop attention probabilities: set "
+                "`attention_probs_dropout_prob` to 0; received 'fused' and a rate of "
+                f"{self.attention_dropout_rate}"
+            )
+        width = self.hidden_size // self.num_heads
+        k, v = past
+        q = ops.reshape(self.query(x), (-1, count, self.num_heads, width))
+        length = shape_of(k)[3]
+        allowed = ops.broadcast_to(
+            bias > 0.5 * MASKED, (shape_of(k)[0], 1, count, length)
+        )
+        context = ops.dot_product_attention(
+            q,
+            ops.transpose(k, (0, 3, 1, 2)),
+            ops.transpose(v, (0, 2, 1, 3)),
+            mask=allowed,
+            scale=1.0 / math.sqrt(width),
+            flash_attention=_has_cudnn() or None,
+        )
+        none = ops.zeros((shape_of(k)[0], self.num_heads, 0, length), x.dtype)
+        return ops.reshape(context, (-1, self.hidden_size)), none
+
     def add_context(self, x: Any, context: Any, seed: Any) -> Any:
         """Return `LN(x + Dropout(W context))`, [Q, H]."""
         y = dropout(self.attention_output(context), self.dropout_rate, seed)
@@ -247,8 +304,18 @@ class Attention(keras.layers.Layer):
             "attention_dropout_rate": self.attention_dropout_rate,
             "layer_norm_eps": self.layer_norm_eps,
             "initializer_range": self.initializer_range,
+            "attention": self.attention,
             "seed": self.seed,
         }
+
+
+def _has_cudnn() -> bool:
+    """Return whether JAX runs on a GPU."""
+    if keras.config.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu"
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -266,6 +333,8 @@ class Block(Attention):
         layer_norm_eps, initializer_range: as in `BertConfig`.
         rematerialize: `True` computes the block again in the backward pass instead of
             keeping its activations: less memory, about a third more time.
+        attention: as of `Attention`; `fused` is for outputs of all tokens, and leaves
+            the probabilities empty, [B, N, 0, T].
         seed: seed of initializers and dropout.
 
     Raises:
@@ -332,13 +401,13 @@ class Block(Attention):
             else:
                 wanted = EveryToken(x, bias)
             past = self.keys_and_values(x)
-            return self.forward(wanted, past, drawn or seeds, training=training)
+            return self.transform(wanted, past, drawn or seeds, training=training)
 
         if self.rematerialize and training:
             forward = keras.remat(forward)
         return forward(x, bias, *drawn)
 
-    def forward(
+    def transform(
         self,
         wanted: EveryToken,
         past: tuple[Any, Any],
@@ -360,9 +429,14 @@ class Block(Attention):
         if training and activate is _gelu:
             activate = _gelu_for_training
         k, v = (wanted.of_row(part) for part in past)
-        context, probabilities = self.attend(
-            wanted.x, (k, v), wanted.bias, seeds[0], count=wanted.count
-        )
+        if self.attention == "fused" and type(wanted) is EveryToken:
+            context, probabilities = self.attend_fused(
+                wanted.x, (k, v), wanted.bias, count=wanted.count, training=training
+            )
+        else:
+            context, probabilities = self.attend(
+                wanted.x, (k, v), wanted.bias, seeds[0], count=wanted.count
+            )
         x = self.add_context(wanted.x, context, seeds[1])
         if between is not None:
             x = between(x)
@@ -387,6 +461,8 @@ class Block(Attention):
         elif columns is not None:
             queries = columns.shape[1]
             shape = (rows, queries, hidden)
+        elif self.attention == "fused":
+            queries = 0
         probabilities = (rows, self.num_heads, queries, x.shape[1])
         return (
             keras.KerasTensor(shape, dtype=self.compute_dtype),

@@ -115,7 +115,7 @@ class DecoderBlock(keras.layers.Layer):
                 x, memory, memory_bias, seeds=seeds[3:], count=shared
             )
 
-        return self.block.forward(
+        return self.block.transform(
             wanted, past, seeds[:3], training=training, between=between
         )[0]
 

@@ -174,6 +174,8 @@ class BertEncoder(Quantizable, keras.Model):
         pooler: whether the model has the pooler.
         outputs: extra outputs: `hidden_states`, `attentions`.
         rematerialize: recompute each block in the backward pass to save memory.
+        attention: `written`, or `fused` by the backend's own operation (JAX: cuDNN's
+            on a GPU; torch), see `Block`.
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
@@ -181,7 +183,8 @@ class BertEncoder(Quantizable, keras.Model):
         source: origin of the weights, usually a folder; `None` if they are random.
 
     Raises:
-        ConfigError: `outputs` has another value.
+        ConfigError: `outputs` or `attention` has another value, or fused attention is
+            asked for its probabilities.
 
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
@@ -199,10 +202,16 @@ class BertEncoder(Quantizable, keras.Model):
         pooler: bool = True,
         outputs: tuple[str, ...] = (),
         rematerialize: bool = False,
+        attention: str = "written",
         seed: int | None = None,
         dtype: Any = None,
         name: str = "bert",
     ) -> None:
+        if attention == "fused" and "attentions" in outputs:
+            raise ConfigError(
+                "`attention` must be 'written' for the output `attentions`; "
+                "received 'fused'"
+            )
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         inputs = batch_inputs(cls_positions=pooler)
         # Layers are built inside these scopes, which gives weights Google's names.
@@ -239,6 +248,7 @@ class BertEncoder(Quantizable, keras.Model):
                         layer_norm_eps=config.layer_norm_eps,
                         initializer_range=config.initializer_range,
                         rematerialize=rematerialize,
+                        attention=attention,
                         # Eight apart: a block derives several seeds from its own.
                         seed=None if seed is None else seed + 8 * (index + 1),
                         dtype=dtype,
@@ -280,6 +290,7 @@ class BertEncoder(Quantizable, keras.Model):
             "pooler": pooler,
             "outputs": tuple(outputs),
             "rematerialize": rematerialize,
+            "attention": attention,
             "seed": seed,
             "dtype": keras.dtype_policies.serialize(dtype),
         }

@@ -1,13 +1,14 @@
-"""Prediction and latency: bert_keras and its SavedModel beside transformers, OpenVINO.
+"""Prediction speed and latency, compared with transformers and OpenVINO.
 
     python benchmarks/inference_speed.py [--work sms …] [--rounds 5] [--json FILE]
 
-Needs `pip install -e '.[engines]'`; a side whose packages are absent is left out. Each
-side is a process that keeps its model; they are asked in turn, so that a machine whose
-speed drifts treats all alike, and what counts is the ratio within a round. Text in,
-label out, tokenizing included. transformers sorts its texts by length and pads to the
-longest of a batch; OpenVINO is given the same batches and has two requests in flight.
-The model of BERT-base's size has random weights.
+Needs `pip install -e '.[engines]'`; a side with missing packages is left out. The sides
+are bert_keras, its SavedModel, transformers and OpenVINO. Each keeps its model in its
+own process. They run alternately, so that a drift of the machine's speed affects all of
+them; the reported number is the ratio within one round. Input is text and output is a
+label, tokenization included. transformers sorts its texts by length and pads to the
+longest of a batch; OpenVINO gets the same batches and has two requests in flight. The
+BERT-base model has random weights.
 
     sms           MiniLM, SMS messages, batches of 32
     paragraphs    BERT-base, SQuAD's paragraphs, batches of 16
@@ -34,7 +35,7 @@ from typing import Any
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CLASSES = ("no", "yes")
 SHORT = "see you at six tomorrow then, call me when you are free"
-# Model, texts, batch size, longest text in tokens.
+# Model, texts, batch size, maximum length in tokens.
 WORKS: dict[str, tuple[str, int, int, int]] = {
     "sms": ("minilm", 384, 32, 128),
     "paragraphs": ("base", 32, 16, 384),
@@ -55,7 +56,7 @@ Answer = Callable[[list[str]], Any]
 
 
 def texts_of(work: str) -> list[str]:
-    """Return the texts of a work, the same in each process."""
+    """Return the texts of a workload, the same in each process."""
     count = WORKS[work][1]
     if work == "one-short":
         return [SHORT]
@@ -107,9 +108,9 @@ def bert_keras_side(folder: Path, precision: str, work: str) -> Answer:
 
 
 def saved_model_side(folder: Path, precision: str, work: str) -> Answer:
-    """Return a function that asks a SavedModel in TensorFlow with its op libraries.
+    """Return a function that runs a SavedModel in TensorFlow with its op libraries.
 
-    Several texts go through `predict`, which sorts them; one goes to the graph itself.
+    Several texts go through `predict`, which sorts them; one goes to the graph.
     """
     model, _, batch, _ = WORKS[work]
     path = folder / f"{model}-{precision}"
@@ -203,7 +204,7 @@ def run_side(side: str, precision: str, work: str, folder: Path) -> None:
     """Load a side, then time it once for each line of standard input."""
     texts = texts_of(work)
     answer: Answer = globals()[f"{side}_side"](folder, precision, work)
-    if work == "one-long":  # cut by all sides at 128 tokens, which leaves no choice
+    if work == "one-long":  # truncated by all sides to exactly 128 tokens
         texts = [" ".join(texts[0].split()[:95])]
     for _ in range(2):
         answer(texts)
@@ -252,7 +253,7 @@ def measure(work: str, folder: Path, rounds: int) -> dict[str, list[float]]:
 
 
 def table(work: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
-    """Print and return the speed of each side, and ours as a ratio to it."""
+    """Print and return the speed of each side, and the ratio of our speed to it."""
     count = WORKS[work][1]
     results: dict[str, Any] = {}
     for name, spent in seconds.items():
@@ -279,8 +280,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", nargs="+", choices=tuple(WORKS), default=list(WORKS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="file for all figures")
-    parser.add_argument("--models", type=Path, help="folder to keep the models in")
+    parser.add_argument("--json", type=Path, help="JSON file for all results")
+    parser.add_argument(
+        "--models", type=Path, help="folder in which the models are kept"
+    )
     parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -301,7 +304,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.models or Path(temporary)
         if not (folder / "base-bfloat16").exists():
-            # In a process of its own, whose memory is free again.
+            # In its own process, so that its memory is freed.
             command = [sys.executable, __file__, "--write", str(folder)]
             subprocess.run(command, check=True)
         results = {

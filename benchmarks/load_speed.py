@@ -45,7 +45,7 @@ torch.zeros(1)
 }
 MEASURE = """
 import json, sys, time
-def peak():  # of this program alone: `getrusage` counts what started it, too
+def peak():  # of this program only: `getrusage` also counts its parent
     with open("/proc/self/status") as file:
         (line,) = (line for line in file if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024

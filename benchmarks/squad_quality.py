@@ -182,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--limit", type=int, help="most questions of each split")
+    parser.add_argument("--limit", type=int, help="maximum questions of each split")
     seeded_runs.add_arguments(parser)
     options = parser.parse_args()
     if not options.data.is_file():

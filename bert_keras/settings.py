@@ -21,7 +21,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_keras.errors import ConfigError, received
+from bert_keras.errors import ConfigError, received, shown
 
 _Config = TypeVar("_Config")
 
@@ -50,7 +50,7 @@ SERVER_IMAGE = "tensorflow/serving:2.20.0"
 SERVER_STORAGE = "pvc://models"
 
 INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32
-LARGEST = 2**63 - 1  # of an int64, in which counts and seeds end up
+LARGEST = 2**63 - 1  # of an int64, the dtype of counts and seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Option:
     """The declaration of an option.
 
     Args:
-        default: its value if none is given.
+        default: the value if none is given.
         help: what it does, in one sentence without the full stop.
         unit: what a number counts, such as `tokens`; for a path, what it refers to.
-        words: the allowed values of an option that takes a word.
+        words: the allowed values of an option that takes one of several words.
         least, most: the smallest and the largest number allowed.
         above, below: exclusive limits of a number.
         unset: description of the value that replaces `None`.
-        name, kind, may_be_none, is_list: from the field, see `options_of`; `kind` is
+        name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
 
@@ -418,7 +418,7 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
     if not parts or len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
         raise ConfigError(
             f"`layers` must be {', '.join(NAMED_LAYERS)}, {ALL} or different whole "
-            f"numbers such as 1,2,3; received {value!r}"
+            f"numbers such as 1,2,3; received {shown(value)}"
         )
     return tuple(numbers)
 

@@ -1,4 +1,4 @@
-"""What many tests stand on: a tiny vocabulary, encoder, trained model and its data."""
+"""Shared fixtures: a tiny vocabulary, encoder, trained model and its data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROWS = [
 
 
 class Clock:
-    """Stands for `time`; only what is done takes time."""
+    """Replaces `time`; only explicit actions take time."""
 
     now = 100.0
 
@@ -115,7 +115,7 @@ def write_encoder(folder: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tiny encoder that the models of these tests stand on."""
+    """Return the tiny encoder that the models of these tests use."""
     return write_encoder(tmp_path_factory.mktemp("tiny") / "encoder")
 
 
@@ -186,7 +186,7 @@ def spam_folder(spam_run: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def spam_model(spam_folder: Path) -> Any:
-    """Return the model of `spam_folder`; tests leave it as it is."""
+    """Return the model of `spam_folder`; tests do not change it."""
     from bert_keras.inference.model_folder import load_model
 
     return load_model(spam_folder)
@@ -194,7 +194,7 @@ def spam_model(spam_folder: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def spam_export(spam_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the first version of `spam_folder`'s SavedModel; it stays as it is."""
+    """Return the first version of `spam_folder`'s SavedModel; it is never changed."""
     from bert_keras.inference.export import export_model
 
     return export_model(spam_model, tmp_path_factory.mktemp("served") / "spam")
@@ -215,7 +215,7 @@ def pair_folder(
 
 @pytest.fixture(scope="session")
 def pair_model(pair_folder: Path) -> Any:
-    """Return the model of `pair_folder`; tests leave it as it is."""
+    """Return the model of `pair_folder`; tests do not change it."""
     from bert_keras.inference.model_folder import load_model
 
     return load_model(pair_folder)
@@ -228,7 +228,7 @@ def spam_file(tmp_path: Path) -> Path:
 
 
 def is_noise(path: str) -> bool:
-    """Say whether a weight's gradient is 0 but for rounding.
+    """Return whether a weight's gradient is 0 except for rounding.
 
     That of a key's bias is: it adds the same to all scores of a softmax. Adam makes
     steps of the rounding, so two runs that are equal otherwise differ there.
@@ -261,7 +261,7 @@ def assert_near(found: Any, wanted: Any) -> None:
 
 
 def refused(action: Callable[[], object], *parts: str) -> str:
-    """Check that a mistake is told in one line that holds `parts`; returns the line."""
+    """Check that an error is one line that holds `parts`; return the line."""
     with pytest.raises(BertKerasError) as caught:
         action()
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""Fine-tuning in a process of its own, on one device or on two logical CPUs.
+"""Fine-tuning in a separate process, on one device or on two logical CPUs.
 
     python finetuning_cases.py FOLDER OUTPUT STRATEGY CASE…
 
@@ -41,7 +41,7 @@ def results(folder: Path, output: Path, devices: Any, name: str) -> dict[str, An
 def classes(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """Train on parts of batches, the last of one row, and on one that is no number.
 
-    On several replicas it is stopped in the second epoch, and goes on.
+    On several replicas it is stopped in the second epoch, and resumes.
     """
     from conftest import ROWS
 

@@ -1,4 +1,4 @@
-"""Keras's `fit` in a process of its own, on one device or on two logical CPUs.
+"""Keras's `fit` in a separate process, on one device or on two logical CPUs.
 
     python fit_cases.py FOLDER OUTPUT STRATEGY
 

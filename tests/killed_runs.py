@@ -1,7 +1,7 @@
 """Kills a fine-tuning run again and again: `python killed_runs.py FOLDER KILLS`.
 
 This process imports TensorFlow, which takes long, and starts none of its threads; so
-that each try is a fork, which begins at once. A try is killed with SIGKILL some updates
+that each try is a fork, which starts at once. A try is killed with SIGKILL some updates
 after the last one, at no particular moment. Prints what became of them as JSON.
 """
 
@@ -29,7 +29,7 @@ BATCH = 4
 
 
 def run(folder: Path, output: str, epochs: int) -> None:
-    """Train into a folder, or go on there; dropout is on, each update is saved."""
+    """Train into a folder, or resume there; dropout is on, each update is saved."""
     texts, labels = zip(*ROWS, strict=True)
     rows = as_columns(text=texts, label=labels)
     bert_keras.training.finetune.train(
@@ -55,7 +55,7 @@ def dropping(folder: Path) -> None:
 
 
 def forked(function, *arguments) -> int:
-    """Run a function in a process of its own; return its id."""
+    """Run a function in a separate process; return its id."""
     child = os.fork()
     if child:
         return child
@@ -69,7 +69,7 @@ def forked(function, *arguments) -> int:
 
 
 def step_of(run_folder: Path) -> int:
-    """Return the step of the newest checkpoint, 0 where there is none."""
+    """Return the step of the newest checkpoint, 0 if there is none."""
     names = [path.name for path in (run_folder / "checkpoints").glob("step-*")]
     return max((int(name.removeprefix("step-")) for name in names), default=0)
 
@@ -94,9 +94,9 @@ def main(folder: Path, kills: int) -> None:
     epochs = -(-steps // (len(ROWS) // BATCH))
     child = forked(dropping, folder)
     os.waitpid(child, 0)
-    # Told, since a fork with threads may stand still.
+    # Reported, since a fork with threads may hang.
     print(json.dumps({"threads": threading.active_count(), "epochs": epochs}))
-    whole = forked(run, folder, "whole", epochs)  # beside, on a core of its own
+    whole = forked(run, folder, "whole", epochs)  # in parallel, on its own core
     chance, found = random.Random(SEED), []
     for _ in range(kills):
         found.append(killed(folder, epochs, chance))

@@ -1,4 +1,4 @@
-"""Runs of `TrainStep` in a process of its own, on one device or on several.
+"""Runs of `TrainStep` in a separate process, on one device or on several.
 
     python replica_cases.py FOLDER OUTPUT STRATEGY CASE…
 

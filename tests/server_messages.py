@@ -54,7 +54,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
 
 
 def parsed(name: str, text: str) -> Any:
-    """Return the message of a text proto; raises where a field does not exist."""
+    """Return the message of a text proto; raise if a field does not exist."""
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(_file())

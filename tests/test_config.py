@@ -117,7 +117,7 @@ def test_replace_checks_again():
         config.replace(hiden_size=8)
 
 
-def test_unknown_keys_raise_or_stand_on_a_list():
+def test_unknown_keys_raise_or_are_on_a_list():
     values = {"hidden_size": 768, "model_type": "bert", "hiden": 1}
     with pytest.raises(ConfigError, match="unknown keys hiden, model_type"):
         BertConfig.from_dict(values, ignore=())

@@ -28,7 +28,7 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "saved_models/*.md")
     for path in ROOT.glob(pattern)
 )
-# What moved stands in the changelog; the migration page names the options of others,
+# The changelog names what has moved; the migration page names the options of others,
 # and test_migration checks ours.
 LASTING = [page for page in PAGES if page.name != "CHANGELOG.md"]
 OURS = [

@@ -1,4 +1,4 @@
-"""The examples run as they stand, on a tiny encoder."""
+"""The examples run unchanged on a tiny encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bert_keras.training.config import TrainConfig
 
 @pytest.fixture(scope="module")
 def long_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a tiny encoder that takes texts as long as the examples'."""
+    """Return a tiny encoder for texts as long as those of the examples."""
     folder = tmp_path_factory.mktemp("long") / "encoder"
     return write_encoder(folder, max_position_embeddings=128)
 

@@ -1,7 +1,7 @@
 """Numbers that others computed: tests/goldens/encoder.npz, and axlearn's seven cases.
 
 Ours are made by `tests/goldens/make_encoder_golden.py`. axlearn's, made with Hugging
-Face transformers too, lie beside the repository in `shared/data/axlearn_golden`; where
+Face transformers too, are next to the repository in `shared/data/axlearn_golden`; where
 they do not, those tests are skipped.
 """
 
@@ -199,7 +199,7 @@ def axlearn_encoder(case, *, pooler):
 
 
 def axlearn_batch(case):
-    """Return a batch dict of int32 [B, 20]; choices are rows of their own."""
+    """Return a batch dict of int32 [B, 20]; choices are separate rows."""
     inputs = part(AXLEARN, f"{case}/inputs")
     ids = inputs["input_ids"].reshape(-1, 20).astype("int32")
     segments = inputs.get("token_type_ids", np.zeros_like(ids)).reshape(-1, 20)

@@ -1,4 +1,4 @@
-"""The migration page: its code runs as it stands, and its options are there."""
+"""The migration page: its code runs unchanged, and its options exist."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_every_block_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert names["encoder"].config == read_checkpoint(place / "encoder").config  # type: ignore[attr-defined]
 
 
-def test_each_class_stands_there_with_its_old_side() -> None:
+def test_each_class_is_shown_with_its_counterpart() -> None:
     old = "".join(block for kind, block in BLOCKS if kind == "text")
     for name in CLASSES:
         assert f"| `TFBert{name}` |" in PAGE
         assert f"TFBert{name}." in old or f"TFBert{name}(" in old
 
 
-def test_the_options_are_there() -> None:
+def test_the_options_exist() -> None:
     """A page of tables goes stale in silence: each option must be one of a verb."""
     verbs = next(a for a in parser()._actions if a.dest == "verb").choices
     known = {o for verb in verbs.values() for o in verb._option_string_actions}
@@ -98,5 +98,5 @@ def test_the_options_are_there() -> None:
     assert said <= {*fields, "epochs"}
 
 
-def test_the_readme_leads_there() -> None:
+def test_the_readme_links_to_it() -> None:
     assert "(docs/migration.md)" in (ROOT / "README.md").read_text(encoding="utf-8")

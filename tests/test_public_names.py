@@ -47,7 +47,7 @@ def typed_names(package: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_type_checkers_see_what_is_there(package: str) -> None:
+def test_type_checkers_see_the_public_names(package: str) -> None:
     module = importlib.import_module(package)
     assert typed_names(package) == module._PLACES
     for name in module._PLACES:
@@ -60,7 +60,7 @@ def test_there_are_few_names_at_the_top() -> None:
     assert len(bert_keras.__all__) <= 40
 
 
-def test_an_unknown_name_is_refused() -> None:
+def test_an_unknown_name_is_rejected() -> None:
     with pytest.raises(AttributeError, match="bert_keras.training.*no attribute"):
         _ = importlib.import_module("bert_keras.training").NoSuchName
 

@@ -1,4 +1,4 @@
-"""The README's tour runs as it stands, on a tiny encoder, and names all there is."""
+"""The README's tour runs unchanged on a tiny encoder, and names every verb."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOUR = re.findall(r"<!-- tour -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
 
 @pytest.fixture(scope="module")
 def long_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a tiny encoder that takes texts as long as the tour's."""
+    """Return a tiny encoder for texts as long as those of the tour."""
     folder = tmp_path_factory.mktemp("long") / "encoder"
     return write_encoder(folder, max_position_embeddings=128)
 

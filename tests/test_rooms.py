@@ -60,7 +60,7 @@ LIGHT = (
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield each module that a file imports, and whether a function imports it.
 
-    What stands under `if TYPE_CHECKING` does not run, so it does not count.
+    Code under `if TYPE_CHECKING` does not run, so it does not count.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -87,13 +87,13 @@ def test_every_module_is_in_a_room() -> None:
     assert {room_of(name) for name in MODULES if "." in name} == set(ROOMS)
 
 
-def test_rooms_make_no_circle() -> None:
+def test_rooms_have_no_import_cycle() -> None:
     order = tuple(graphlib.TopologicalSorter(ROOMS).static_order())
     assert set(order) == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_what_it_may(room: str) -> None:
+def test_a_room_imports_only_allowed_rooms(room: str) -> None:
     wrong = []
     for name, path in MODULES.items():
         if room_of(name) != room:
@@ -111,19 +111,19 @@ def test_a_room_imports_what_it_may(room: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GROUND - {"__main__"}))
-def test_the_ground_imports_no_room(name: str) -> None:
+def test_the_foundations_import_no_room(name: str) -> None:
     found = [module for module, called in imports(MODULES[name]) if not called]
     rooms = {room_of(m.partition(".")[2]) for m in found if m.startswith("bert_keras.")}
     assert not rooms & set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_says_what_lives_there(room: str) -> None:
+def test_a_room_has_a_docstring(room: str) -> None:
     source = MODULES[f"{room}.__init__"].read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(source))
 
 
-def test_no_public_name_is_a_module() -> None:
+def test_public_names_are_not_modules() -> None:
     # Importing the module would put it in the place of the name.
     from bert_keras import _PLACES
 
@@ -138,7 +138,7 @@ def reading_path() -> dict[str, int]:
 
 
 def places_of(module: str) -> Iterator[str]:
-    """Yield the modules that an imported name may stand for, most exact first."""
+    """Yield the modules that an imported name may mean, the most specific first."""
     name = module.partition(".")[2]
     yield name
     package, _, word = name.rpartition(".")
@@ -168,7 +168,7 @@ def test_the_reading_path_does_not_turn_back() -> None:
     assert not back
 
 
-def test_the_reading_path_tells_how_long_it_is() -> None:
+def test_the_reading_path_has_the_right_lengths() -> None:
     told = reading_path()
     for name, lines in told.items():
         found = len(MODULES[name].read_text("utf-8").splitlines())

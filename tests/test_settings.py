@@ -1,4 +1,4 @@
-"""Options: allowed values, what is told of others, and the choice of layers."""
+"""Options: allowed values, errors for others, and the choice of layers."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
         )
     if steps[0][1]:
         raise CheckpointError(
-            f"{folder / MODULES}: the encoder must lie in the folder itself; lies in "
+            f"{folder / MODULES}: the encoder must be in the folder itself; it is in "
             f"{one_line(steps[0][1])}"
         )
     found: dict[str, Any] = {

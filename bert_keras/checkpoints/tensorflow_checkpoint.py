@@ -1,7 +1,7 @@
 """A TensorFlow checkpoint on disk: its index, its values, its graph of objects.
 
 `read_index` returns the variables by name, `Variable` reads one, `read_graph` returns
-the Python objects that a checkpoint of TensorFlow 2 stores beside its values.
+the Python objects that a checkpoint of TensorFlow 2 stores with its values.
 
 TensorFlow's own reader is not used: a wrong entry in the index, with a valid checksum,
 ends the process instead of raising. Here nothing in a file is trusted: sizes are

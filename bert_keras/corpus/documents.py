@@ -217,7 +217,7 @@ def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
 
 
 def _extracted_paragraphs(text: str) -> list[str]:
-    """Return the paragraphs, one a line; some versions escape characters as in HTML."""
+    """Return the paragraphs, one per line; some versions escape HTML characters."""
     for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
         text = text.replace(entity, character)
     lines = (line.strip() for line in text.split("\n"))
@@ -330,7 +330,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
     if re.match(r'\{\s*("|\})', start):
         return "jsonl"
     if re.match(r'\[\s*[{"\]]', start):
-        raise DataError("must hold one JSON object a line, not an array", path=path)
+        raise DataError("must hold one JSON object per line, not an array", path=path)
     lines = [line for line in head.split("\n")[:_LINES_SEEN] if line.strip()]
     ends = sum(1 for line in lines if _SENTENCE_END.search(line))
     inner = sum(1 for line in lines if _INNER_END.search(line))

@@ -6,7 +6,7 @@ be compressed; see `files.streams`. Its ending determines the format:
 * `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
   the GLUE files (CoLA and MRPC hold unbalanced quotes).
 * `.csv`: RFC 4180; a quoted cell may hold commas, quotes and line breaks.
-* `.jsonl`, `.ndjson`, `.json`: one JSON object a line.
+* `.jsonl`, `.ndjson`, `.json`: one JSON object per line.
 * any other ending: JSONL if the first line begins with `{`, else TSV if it holds a tab,
   else CSV if it holds a comma, else TSV (a file of one column).
 
@@ -147,10 +147,10 @@ def json_rows(
         DataError: a line is not a JSON object.
     """
     if first_line == 1 and text.lstrip().startswith("["):
-        raise DataError("must hold one JSON object a line, not an array", path=path)
+        raise DataError("must hold one JSON object per line, not an array", path=path)
     if first_line == 1 and is_one_object(text):
         raise DataError(
-            "must hold one JSON object a line, each a row; it is a single object, as "
+            "must hold one JSON object per line, each a row; it is a single object, as "
             "SQuAD's files are",
             path=path,
         )

@@ -36,11 +36,11 @@ def read_squad(
     columns: Mapping[str, str | int | None] | None = None,
     with_answers: bool = True,
 ) -> Columns:
-    """Return the questions of a SQuAD file, one a row, in their order.
+    """Return the questions of a SQuAD file, one per row, in their order.
 
     Args:
         path: the file, possibly gzipped. Or a table in memory, as `as_columns` takes
-            it, with one question a row; its `answers` are those of a file,
+            it, with one question per row; its `answers` are those of a file,
             `(text, start)` pairs, or lists of texts and starts, as in `datasets`.
         columns: of a table: role (`id`, `question`, `context`, `answers`) to column.
         with_answers: whether to read `answers`, which each question must then have.

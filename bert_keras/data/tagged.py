@@ -1,6 +1,6 @@
 """Sentences with a tag for each word: CoNLL files, and JSONL of texts with spans.
 
-* CoNLL: one word a line, 2 to 4 cells separated by tabs or spaces, the word first and
+* CoNLL: one word per line, 2 to 4 cells separated by tabs or spaces, the word first and
   its tag last, a blank line between sentences; `-DOCSTART-` lines are skipped. Tags are
   BIO, IOB1 or BIOES (or BILOU); all are converted to BIO.
 * JSONL: `text`, and `spans` or `entities`, a list of `{"start", "end", "label"}` in

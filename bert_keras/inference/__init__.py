@@ -1,7 +1,7 @@
 """A trained model in use: its folder, predictions, export, embeddings, search.
 
 Read `model_folder`, `predictor`, `export`, in that order. `convert` writes checkpoints
-of other formats: it needs models and tokenizers, so it does not stand in `checkpoints`.
+of other formats; it is not in `checkpoints` because it needs models and tokenizers.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ _PLACES = {
     "write_features": "features",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # else type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

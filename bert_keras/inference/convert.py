@@ -1,11 +1,11 @@
 """Models of other tools: `convert`, and `from_keras_hub` and `to_keras_hub` in memory.
 
-`convert` turns a checkpoint of any readable origin into a folder of another. What comes
-in is found by looking at the files; `FORMATS` holds what goes out, a line each: how it
-is written, and which files such a folder has.
+`convert` writes a checkpoint of any readable format as a folder of another format. The
+source format is detected from the files. `FORMATS` lists the target formats: the
+function that writes each, and the files of such a folder.
 
-A model of KerasHub in memory goes by way of a preset folder that is gone afterwards, so
-that one way of naming and reading weights serves folders and models alike.
+A KerasHub model in memory is converted through a temporary preset folder, so that one
+mapping of weight names serves folders and models alike.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-# Of a config.json: what is no size, and means something to a reader of ours.
+# Keys of a config.json, other than sizes, that our readers use.
 _KEPT = (
     "id2label",
     "label2id",
@@ -77,7 +77,7 @@ def _with_vocabulary(
         [Path, Mapping[str, np.ndarray], dict[str, Any]], Sequence[str] | None
     ],
 ) -> _Write:
-    """Return a writer of weights and config that writes the tokenizer's files, too."""
+    """Return a writer of weights and config that also writes the tokenizer's files."""
 
     def written(
         folder: Path,
@@ -93,11 +93,11 @@ def _with_vocabulary(
 
 
 class Format(NamedTuple):
-    """How a folder of one format is written, and what may stand in such a folder.
+    """How a folder of one format is written, and which files it may hold.
 
     `write(folder, arrays, config, tokenizer)` fills a new folder and returns notes, if
-    any; `config` is the whole of a Hugging Face `config.json`. A folder that stands at
-    the target is replaced only if it holds `files` alone, and `needed` among them.
+    any; `config` is a complete Hugging Face `config.json`. An existing target folder is
+    replaced only if it holds no files other than `files`, and `needed` among them.
     """
 
     write: _Write
@@ -122,25 +122,26 @@ def convert(
     *,
     to: str = "huggingface",
 ) -> list[str]:
-    """Write a checkpoint, encoder and heads, as a folder of a format.
+    """Write a checkpoint, encoder and heads, as a folder of another format.
 
-    Weights keep every bit, in whatever format they come; float16, bfloat16 and float64
-    become float32. What the format cannot say is told, or refused where the answers
-    would be others.
+    Weights of float32 keep every bit; float16, bfloat16 and float64 become float32.
+    What the target format cannot express is reported in a note, or rejected
+    if the model's answers would change.
 
     Args:
         source: what `read_checkpoint` reads: a folder, a checkpoint, `hf://owner/name`.
-        target: the folder to write; one of the same format that stood there is
-            replaced when all is written.
+        target: the folder to write; an existing one of the same format is replaced
+            once everything is written.
         to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
 
     Returns:
-        Lines that tell what was chosen on the way.
+        Notes on choices made during the conversion.
 
     Raises:
-        CheckpointError: the source is broken or no BERT, the format has no such weight
-            or computation, or the target is taken.
-        ConfigError: `to` is no format, or a size in the source is out of its range.
+        CheckpointError: the source is broken or not a BERT model, the format lacks a
+            weight or computation, or the target holds something else.
+        ConfigError: `to` is not a known format, or a size in the source is out of
+            range.
     """
     if to not in FORMATS:
         raise ConfigError(f"`to` must be one of {', '.join(FORMATS)}; received {to!r}")
@@ -148,7 +149,7 @@ def convert(
     checkpoint = read_checkpoint(source)
     if checkpoint.unrecognized:
         raise CheckpointError(
-            f"{checkpoint.path}: holds weights that have no name in BERT: "
+            f"{checkpoint.path}: holds weights that are not part of BERT: "
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
     check_encoder(checkpoint)
@@ -169,9 +170,9 @@ def convert(
 
 
 def _convert_pooling(checkpoint: Checkpoint, folder: Path | None) -> list[str]:
-    """Write how tokens become a text's vector, where the source says so.
+    """Write how tokens are pooled into a text's vector, if the source specifies it.
 
-    An encoder whose further steps are not computed here is converted without them.
+    An encoder whose later steps are not supported here is converted without them.
 
     Args:
         checkpoint: the source.
@@ -189,7 +190,7 @@ def _convert_pooling(checkpoint: Checkpoint, folder: Path | None) -> list[str]:
         return []
     if folder is None:
         vectors = f"{said['pooling']}{', of length 1' if said['normalize'] else ''}"
-        return [f"left out: how tokens become a text's vector ({vectors})"]
+        return [f"left out: how tokens are pooled into a text's vector ({vectors})"]
     sizes = checkpoint.config
     longest = {"max_length": sizes.max_position_embeddings}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **{**longest, **said})
@@ -200,12 +201,12 @@ _TASKS = (keras_hub.models.BertMaskedLM, keras_hub.models.BertTextClassifier)
 
 
 def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
-    """Return our model with the weights of one of KerasHub.
+    """Return our model with the weights of a KerasHub model.
 
     Args:
         model: a `BertBackbone`, which becomes a `BertEncoder`, or a `BertMaskedLM` or
             `BertTextClassifier` with its preprocessor, which becomes a `TaskModel`.
-            Classes have no names there: here they are LABEL_0, LABEL_1 …
+            KerasHub does not name classes: here they are LABEL_0, LABEL_1 …
         dtype: dtype policy, as in `BertEncoder`.
 
     Raises:
@@ -225,8 +226,8 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
         )
     if isinstance(model, _TASKS) and model.preprocessor is None:
         raise CheckpointError(
-            "`model` must have a preprocessor, whose vocabulary reads the texts; "
-            f"received a {type(model).__name__} without"
+            "`model` must have a preprocessor, which holds the vocabulary; "
+            f"received a {type(model).__name__} without one"
         )
     with _folder() as folder:
         model.save_to_preset(str(folder))
@@ -238,7 +239,7 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
 
 
 def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
-    """Return KerasHub's model with the weights of ours.
+    """Return a KerasHub model with the weights of ours.
 
     Args:
         model: an encoder, which becomes a `BertBackbone`; or a model of the tasks

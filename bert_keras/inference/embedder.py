@@ -26,30 +26,30 @@ def load_embedder(
     kind: type[Embedding] = Embedding,
     **changes: Any,
 ) -> Predictor:
-    """Return the predictor of a text's vector.
+    """Return a predictor of text vectors.
 
-    What is not given is as the folder says: a model folder of the task `embedding` and
-    a folder of sentence-transformers hold layers, pooling, normalization and the
-    longest text. Any other encoder gives the mean over the tokens of the last layer,
-    with the length that it has.
+    Settings that are not given come from the folder: a model folder of the task
+    `embedding` and a folder of sentence-transformers hold layers, pooling,
+    normalization and maximum length. Any other encoder returns the mean over the tokens
+    of the last layer, not normalized.
 
     Args:
         source: a model folder of any task, an encoder (Hugging Face folder, Google
-            checkpoint, `hf://owner/name`), or a predictor that was loaded.
-        max_length: longer texts are cut, in tokens.
+            checkpoint, `hf://owner/name`), or a loaded predictor.
+        max_length: in tokens; longer texts are truncated.
         precision: as in `load`.
-        kind: the class of the task, `Embedding` or one with other answers.
-        **changes: `layers`, `combine`, `pooling`, `normalize`, as of `Embedding`.
+        kind: the class of the task, `Embedding` or a subclass with other answers.
+        **changes: `layers`, `combine`, `pooling`, `normalize`, as in `Embedding`.
 
     Raises:
         CheckpointError: there is no encoder, or it is broken.
-        ConfigError: a setting is out of its range.
+        ConfigError: a setting is out of range.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if isinstance(source, Predictor):
         if given or max_length or not isinstance(source.model.task, kind):
             raise ConfigError(
-                "`source` must be a folder where settings are given, or a predictor of "
+                "`source` must be a folder if settings are given, or a predictor of "
                 f"the task {kind.name}; received a predictor of "
                 f"{source.model.task.name}"
             )
@@ -79,7 +79,7 @@ def embed(
     """Return the vectors of texts, float32 [N, D].
 
     Args:
-        source: as in `load_embedder`; load once and pass the predictor to ask often.
+        source: as in `load_embedder`; for many calls, load and pass a predictor.
         texts: N strings, see `text_items.as_items`.
         batch_size: texts computed at once.
         **settings: those of `load_embedder`, such as `layers="last-four"`.
@@ -98,7 +98,7 @@ def embed(
 
 
 def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the settings that a folder says; of another task's, the plain ones."""
+    """Return the settings that a folder holds; for other tasks the defaults."""
     ours = checkpoint.own_entry
     if ours and ours.get("task") != Embedding.name:
         return Embedding.from_model_config({}).settings()
@@ -106,10 +106,10 @@ def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
-    """Raise if layers are to be weighted and nobody learned their weights."""
+    """Raise if a weighted combination of layers has no learned weights."""
     if task.combine != "weighted" or "layer_mix/scores" in checkpoint.shapes:
         return
     raise ConfigError(
-        f"`combine` weighted needs weights that were learned, {place} holds none: "
-        "train embedding with --set combine=weighted, or take sum or concat"
+        f"`combine` weighted needs learned weights, {place} holds none: "
+        "train embedding with --set combine=weighted, or use sum or concat"
     )

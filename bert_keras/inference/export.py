@@ -1,8 +1,8 @@
 """Export a trained model as a SavedModel: strings in, answers out.
 
 The graph holds core TensorFlow ops and three of tensorflow-text that every TF Serving
-since 2.14 knows; anything else is refused, since one unknown op keeps a server from
-loading the whole model.
+since 2.14 includes; any other op is rejected, since a server does not load a model with
+an unknown op.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from bert_keras.tasks.task_model import TaskModel, one_or_all
 TEXT_OPS = frozenset(
     ("NormalizeUTF8", "RegexSplitWithOffsets", "FastWordpieceTokenizeWithOffsets")
 )
-# Core by name, but they call a Python function, which no server has.
+# Core by name, but they call a Python function, which a server cannot run.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 EXTRA = "assets.extra"
-# A folder with one of these holds a model, not the versions of one.
+# A folder with one of these files is a model, not a folder of versions.
 _OF_A_MODEL = ("config.json", "model.safetensors", "saved_model.pb")
-ANSWERS = "answers.json"  # in EXTRA: of which task the answers are
+ANSWERS = "answers.json"  # in EXTRA: the task of the answers
 FORMAT = 1
 _FILES = frozenset(  # of a SavedModel of ours
     (
@@ -68,17 +68,18 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     and `text_b`, string [B], and gives the task's answers; the task's
     `signatures` take other forms, such as lists of words; `ids` takes the model's
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
-    gives the same, or `logits` where answers need the texts. `assets.extra` holds
+    gives the same, or `logits` if the answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
     for people and for `load`; the graph does not read them. A server reads the warm-up
-    requests in it, and the batching parameters beside the graph; see `warmup`.
+    requests in it, and the batching parameters next to the graph; see `warmup`.
 
-    A model in float32 has its weights as variables. One that was loaded in a mixed
-    precision has them as constants of 16 bits, half the size, see `FrozenModel`.
+    A float32 model stores its weights as variables. A model loaded in a mixed precision
+    stores them as 16-bit constants, half the size, see `FrozenModel`.
 
     Args:
         model: a task model with its preprocessor, in the precision of the export.
-        output: folder of the versions; made if absent. The new one appears whole.
+        output: folder of the versions, created if missing. A new version appears only
+            when it is complete.
 
     Raises:
         BertKerasError: Keras runs on another backend than TensorFlow, or the graph
@@ -118,7 +119,7 @@ def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
 
     Raises:
         BertKerasError: as `export_model` does.
-        CheckpointError: the folder holds something else than a SavedModel.
+        CheckpointError: the folder holds something other than a SavedModel.
     """
     _check_backend()
     with replaced_folder(folder, files=_FILES, needed="saved_model.pb") as new:
@@ -129,7 +130,7 @@ def _check_backend() -> None:
     if keras.config.backend() != "tensorflow":
         raise BertKerasError(
             "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
-            f"{keras.config.backend()}; save the model folder and export that"
+            f"{keras.config.backend()}; save a model folder and export that"
         )
 
 
@@ -141,7 +142,7 @@ def versions(output: str | os.PathLike[str]) -> list[int]:
 
 
 def _publish(new: Path, target: Path) -> Path:
-    """Give the finished version the next free number."""
+    """Rename the finished version to the next free number."""
     number = max(versions(target), default=0) + 1
     while True:
         place = target / str(number)
@@ -151,7 +152,7 @@ def _publish(new: Path, target: Path) -> Path:
         except OSError:
             if not place.exists():
                 raise
-            number += 1  # another export took this number meanwhile
+            number += 1  # another export has taken this number meanwhile
 
 
 def _write(model: TaskModel, folder: Path) -> None:
@@ -180,10 +181,10 @@ def _write(model: TaskModel, folder: Path) -> None:
 def _write_for_servers(
     model: TaskModel, endpoints: Mapping[str, Any], folder: Path
 ) -> None:
-    """Write warm-up requests that the graph has answered, and batching parameters.
+    """Write batching parameters, and warm-up requests after the graph has run them.
 
     Raises:
-        BertKerasError: the graph refuses a request; a server would not load the model.
+        BertKerasError: the graph fails on a request; a server would not load the model.
     """
     signatures = model.task.signatures()
     words = whole_words(model.preprocessor.tokenizer.vocabulary)
@@ -194,8 +195,9 @@ def _write_for_servers(
             endpoints[name](*inputs.values())
         except (tf.errors.OpError, ValueError) as error:
             raise BertKerasError(
-                f"the signature `{name}` must answer any texts, since a server asks it "
-                f"for a warm-up; it refuses {shown(_plain(inputs))}: {reason_of(error)}"
+                f"the signature `{name}` must accept any texts, since a server sends "
+                f"warm-up requests; it rejects {shown(_plain(inputs))}: "
+                f"{reason_of(error)}"
             ) from None
     write_warmup(folder / EXTRA / WARMUP, requests)
     write_batching(folder / BATCHING, signatures)
@@ -209,8 +211,8 @@ def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
 def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -> None:
     """Write the SavedModel of some tf.functions, and the variables that they use.
 
-    As Keras's `ExportArchive`, which traces each of them twice: that takes twice as
-    long. Lookup tables of the model's layers are written, too.
+    Keras's `ExportArchive` does the same but traces each function twice, which takes
+    twice as long. Lookup tables of the model's layers are also written.
     """
     graphs = {name: each.get_concrete_function() for name, each in functions.items()}
     saved = tf.Module()
@@ -231,7 +233,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     task = model.task
     asked = FrozenModel(model) if gains_by_freezing(model) else model
     names = [name for name in task.inputs() if name not in PACKED_INPUTS]
-    # One text a row has its own rank: as the Keras inputs, but for the batch.
+    # With one text per row, these inputs have the shapes of the Keras inputs.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]
 
@@ -280,7 +282,7 @@ def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
 
 
 def _is_core(name: str) -> bool:
-    """Say if an op is TensorFlow's own: those of add-ons have no raw op."""
+    """Return whether an op is built into TensorFlow: add-on ops have no raw op."""
     if name in _PYTHON_OPS:
         return False
     return hasattr(tf.raw_ops, name) or name in ("_Arg", "_Retval")

@@ -1,12 +1,12 @@
 """The frozen encoder as a source of features: `write_features` for a file of texts.
 
-The file is made beside its place and moved there when it is whole. Parquet is streamed
-and holds one row a text with `line`, `text` and `embedding`, or `tokens`, `starts`,
-`ends` and `embeddings`, lists of one length. npz, for what fits in memory, holds arrays
-that `numpy.load` reads: `embeddings` float32 [N, D] and `lines` int64 [N], or of tokens
-`embeddings` float32 [M, D], `tokens` string [M], `starts` and `ends` int32 [M],
-`row_splits` int64 [N + 1] (the tokens of text i stand at row_splits[i] up to
-row_splits[i + 1]) and `lines`.
+The file is written under a temporary name and renamed when complete. Parquet is
+streamed: one row per text with `line`, `text` and `embedding`, or, for tokens,
+`tokens`, `starts`, `ends` and `embeddings`, lists of equal length. npz, for data that
+fits in memory, holds arrays for `numpy.load`: `embeddings` float32 [N, D] and `lines`
+int64 [N]; for tokens `embeddings` float32 [M, D], `tokens` string [M], `starts` and
+`ends` int32 [M], `row_splits` int64 [N + 1] (the tokens of text i are at row_splits[i]
+to row_splits[i + 1] - 1) and `lines`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3.
 """
@@ -48,7 +48,7 @@ class TextTokens(NamedTuple):
     Attributes:
         counts: int [N], tokens of each text.
         tokens: strings [M].
-        starts, ends: int32 [M], where they stand in their text, in characters.
+        starts, ends: int32 [M], their offsets in the text, in characters.
     """
 
     counts: np.ndarray
@@ -58,7 +58,7 @@ class TextTokens(NamedTuple):
 
 
 class Writer(Protocol):
-    """Takes the features of some texts at a time, in order."""
+    """Writes features in parts, in the order of the texts."""
 
     def add(
         self,
@@ -69,21 +69,21 @@ class Writer(Protocol):
     ) -> None:
         """Add vectors of N texts, float32 [N, D], or of their M tokens, [M, D].
 
-        `lines` int [N] are those of the texts in their file.
+        `lines` int [N] are the line numbers of the texts in their file.
         """
 
     def close(self, *, whole: bool) -> None:
-        """Finish the file, or leave it as it is."""
+        """Finish the file, or abandon it if it is not whole."""
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file of features if it can be written.
 
     Raises:
-        ConfigError: its ending is unknown, or the package that writes it is missing.
+        ConfigError: its extension is unknown, or the package that writes it is missing.
         DataError: it cannot be written.
     """
-    target = Path(os.path.realpath(path))  # what a link points to, not the link
+    target = Path(os.path.realpath(path))  # the target of a link, not the link
     if target.suffix not in ENDINGS:
         raise ConfigError(
             f"`output` must end with {' or '.join(ENDINGS)}; received {os.fspath(path)}"
@@ -99,11 +99,11 @@ def check_output(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
-    """Give the writer of a new file; it takes its place when all went well.
+    """Yield the writer of a new file, which appears at `path` only on success.
 
     Raises:
-        ConfigError: see `check_output`; features for npz do not fit in memory.
-        DataError: see `check_output`; the disk refuses.
+        ConfigError: see `check_output`; or the features for npz do not fit in memory.
+        DataError: see `check_output`; or writing fails.
     """
     target = check_output(path)
     make: Callable[[Path], Writer] = _Npz if target.suffix == ".npz" else _Parquet
@@ -122,7 +122,7 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
 
 
 class _Npz:
-    """Arrays that are kept in memory until all are there: their lengths come first."""
+    """Keeps all arrays in memory: npz stores their lengths first."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "whole"
@@ -157,19 +157,19 @@ class _Npz:
             return
         names = list(self._parts)
         arrays = {name: np.concatenate(self._parts.pop(name)) for name in names}
-        if "row_splits" in arrays:  # until here the tokens of each text
+        if "row_splits" in arrays:  # so far the token count of each text
             arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
         with open(self._path, "wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _most_bytes() -> int:
-    """Return a third of the machine's memory: arrays are there twice when joined."""
+    """Return a third of the machine's memory: joining holds the arrays twice."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
 
 
 class _Parquet:
-    """Rows of Parquet, a row group each time."""
+    """Writes each part as one row group of Parquet."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "whole"
@@ -222,7 +222,7 @@ def _pyarrow() -> Any:
 
 
 LEVELS = ("text", "token")
-# Batches of texts that are held at once: a token's vector is as long as a text's.
+# Batches of texts held at once: each token has a vector as long as a text's.
 _BATCHES = {"text": 32, "token": 4}
 
 
@@ -230,7 +230,7 @@ _BATCHES = {"text": 32, "token": 4}
 class TokenVectors(Embedding):
     """One vector for each token, `[CLS]` and `[SEP]` included.
 
-    `pooling` plays no part; the arguments are those of `Embedding`.
+    `pooling` is ignored; the arguments are those of `Embedding`.
     """
 
     name = "token-vectors"
@@ -239,7 +239,7 @@ class TokenVectors(Embedding):
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict with `starts` and `ends` of the tokens, in characters.
 
-        Both are 0 for `[CLS]` and `[SEP]`, as the `tokenizers` library has it.
+        Both are 0 for `[CLS]` and `[SEP]`, as in the `tokenizers` library.
         """
         tokenizer = preprocessor.tokenizer
         pieces = tokenizer.tokenize_with_offsets(texts, unit="characters")
@@ -261,7 +261,7 @@ class TokenVectors(Embedding):
         return unit_vectors(vectors) if self.normalize else vectors
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `embeddings` float32 [B, T, D], 0 behind a text's last token, and
+        """Return `embeddings` float32 [B, T, D], 0 after a text's last token, and
         `token_ids`, `starts` and `ends`, int32 [B, T], -1 there.
         """
         cells = {key: unpack(batch[key], batch) for key in ("starts", "ends")}
@@ -283,25 +283,25 @@ def write_features(
     batch_size: int = 32,
     **settings: Any,
 ) -> int:
-    """Write the features of the texts of a file and return how many texts there are.
+    """Write the features of the texts of a file; return the number of texts.
 
-    Texts are read and computed some at a time. Parquet is written as they come, so a
-    file of any size takes the same memory; npz is for vectors that fit in memory. Speed
-    is told on stderr.
+    Texts are streamed. With Parquet, features are also written as they are computed, so
+    memory does not grow with the file; npz is for vectors that fit in memory. The speed
+    is reported on stderr.
 
     Args:
         source: as in `load_embedder`.
         file: TSV, CSV or JSONL with the texts.
-        output: the file to write, `.npz` or `.parquet`; it appears when it is whole.
-        level: `text`, a vector for each text, or `token`, one for each token.
-        column: name, or number from 0, of the column of the texts.
+        output: the file to write, `.npz` or `.parquet`; it appears when complete.
+        level: `text`, one vector per text, or `token`, one per token.
+        column: the column of the texts, by name or by number from 0.
         header: as in `read_columns`.
         batch_size: texts computed at once.
         **settings: those of `load_embedder`: `layers`, `combine`, `pooling`,
             `normalize`, `max_length`, `precision`.
 
     Raises:
-        BertKerasError: something given is wrong; what stood at `output` still does.
+        BertKerasError: an argument is wrong; an existing `output` is unchanged.
     """
     if level not in LEVELS:
         raise ConfigError(
@@ -314,11 +314,11 @@ def write_features(
     parts = stream_columns(
         file, {"text": column}, header=header, rows_at_once=_BATCHES[level] * batch_size
     )
-    first = next(parts)  # a file that cannot be read is told before the model is loaded
+    first = next(parts)  # an unreadable file fails before the model is loaded
     kind: type[Embedding] = Embedding
     if level == "token":
         kind, normalize = TokenVectors, settings.get("normalize")
-        settings["normalize"] = bool(normalize)  # a folder's word is for whole texts
+        settings["normalize"] = bool(normalize)  # a folder's setting is for whole texts
     predictor = load_embedder(source, kind=kind, **settings)
     with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
         for part in itertools.chain([first], parts):
@@ -332,7 +332,7 @@ def _write_part(
     writer: Writer, predictor: Predictor, part: Columns, batch_size: int
 ) -> None:
     """Write the vectors of some texts, or of their tokens."""
-    # As wide as the longest token, so that all parts have one dtype.
+    # As wide as the longest token, so that all parts have the same dtype.
     vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
     done = 0
     for answers in predictor.stream((part["text"],), batch_size=batch_size):

@@ -1,10 +1,10 @@
 """A task model with its weights as constants of its graphs: `FrozenModel`.
 
-A model of a mixed precision keeps float32 weights and casts them at each call. As
+A model in mixed precision keeps float32 weights and casts them at each call. As
 constants they are cast once, and oneDNN keeps them in the layout of its matrix
 products: prediction in bfloat16 on processors takes 10 to 50% less time. In float32
-it would be slower: oneDNN lays the constants out for the batch that comes first, and
-again at each call for batches of other sizes. docs/speed.md has the figures.
+it would be slower: oneDNN lays out the constants for the first batch, and again at each
+call for batches of other sizes. docs/speed.md has the figures.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def gains_by_freezing(model: Any) -> bool:
 
 
 class FrozenModel:
-    """What `Predictor` and `export` ask of a `TaskModel`, with constant weights.
+    """A `TaskModel` with constant weights, for `Predictor` and `export`.
 
-    The weights are those of the moment when it is made. Where a user trains the model
-    further, `is_current` tells that a new `FrozenModel` has to be traced.
+    The weights are captured at construction. If the model is trained further,
+    `is_current` returns false, and a new `FrozenModel` has to be traced.
 
     Args:
         model: a task model with its preprocessor.
@@ -47,7 +47,7 @@ class FrozenModel:
 
     def __init__(self, model: TaskModel) -> None:
         self._model = model
-        # They share memory with the weights until these change.
+        # These share memory with the weights until the weights change.
         self._values = {id(v): v.value.read_value() for v in model.variables}
         self._places = [
             (v.value.handle, v.value.dtype, _address(self._values[id(v)]))
@@ -74,13 +74,13 @@ class FrozenModel:
         return self.task.respond(texts, preprocessor or self.preprocessor, self)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return what the task's `score` takes, as `TaskModel.measure` does."""
+        """Return the inputs of the task's `score`, as `TaskModel.measure` does."""
         return self.task.respond(texts, preprocessor, self, scored=True)
 
     def is_current(self) -> bool:
-        """Return whether the constants are the weights that the model has now."""
-        # TensorFlow writes a new value to other memory while the old one is held. A
-        # raw op takes a third of the time of `variable.value.read_value()`.
+        """Return whether the constants equal the model's current weights."""
+        # TensorFlow writes a new value to other memory while the old one is referenced.
+        # A raw op takes a third of the time of `variable.value.read_value()`.
         read = tf.raw_ops.ReadVariableOp
         return all(
             _address(read(resource=handle, dtype=dtype)) == address
@@ -89,15 +89,15 @@ class FrozenModel:
 
 
 class _Constants(keras.StatelessScope):
-    """A scope in which each weight that is read is a constant of the graph.
+    """A scope in which each weight is read as a constant of the graph.
 
-    It has the dtype in which the layer reads it.
+    The constant has the dtype in which the layer reads the weight.
 
     Args:
         values: the weights by the `id` of their variables.
-        constants: gets a function of each constant, by this `id` and its dtype, so
-            that all graphs of a SavedModel share it; TensorFlow inlines it before it
-            looks for what it can fuse.
+        constants: filled with a function for each constant, by this `id` and its
+            dtype, so that all graphs of a SavedModel share it; TensorFlow inlines it
+            before it fuses ops.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class _Constants(keras.StatelessScope):
         self._is_casting = True
         try:
             with tf.init_scope():
-                value = variable.value  # that of `_values`, cast as the layer wants it
+                value = variable.value  # that of `_values`, cast to the layer's dtype
         finally:
             self._is_casting = False
         key = (place, value.dtype.name)
         if key not in self._constants:
             self._constants[key] = _constant(value.numpy())
-        # A loop's body is a graph of its own.
+        # The body of a loop is a separate graph.
         place_in_graph = (id(tf.compat.v1.get_default_graph()), *key)
         if place_in_graph not in self._in_graph:
             self._in_graph[place_in_graph] = self._constants[key]()
@@ -130,13 +130,13 @@ class _Constants(keras.StatelessScope):
 
 
 def _constant(array: np.ndarray) -> Any:
-    """Return a function of a graph that returns an array."""
+    """Return a graph function that returns an array."""
     with tf.init_scope():
         function = tf.function(lambda: tf.constant(array), autograph=False)
         return function.get_concrete_function()
 
 
 def _address(value: tf.Tensor) -> int:
-    """Return where a tensor of the processor's memory lies."""
+    """Return the memory address of a tensor on the CPU."""
     address: int = np.asarray(value).__array_interface__["data"][0]
     return address

@@ -1,4 +1,4 @@
-"""What a path holds, a model folder, a checkpoint or a SavedModel: `describe`."""
+"""Describe a model folder, a checkpoint or a SavedModel: `describe`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bert_keras.runs.environment import load_tensorflow
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return facts of a model folder, checkpoint or SavedModel, as plain values.
+    """Return facts about a model folder, checkpoint or SavedModel, as plain values.
 
-    Reads names, shapes and settings, no weights; a SavedModel is not run.
+    Reads names, shapes and settings, but no weights; a SavedModel is not run.
 
     Raises:
-        CheckpointError: there is none of these, or it is broken.
+        CheckpointError: the path holds none of these, or it is broken.
     """
     folder = Path(path)
     if (folder / "saved_model.pb").is_file():
@@ -38,7 +38,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _listed(architectures: Any) -> list[Any]:
-    """Return the architectures that a config names, whatever form they have."""
+    """Return the architectures that a config names, whatever their type."""
     if isinstance(architectures, list) and architectures:
         return architectures
     return [architectures or "not said"]
@@ -77,7 +77,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _saved_model(folder: Path) -> dict[str, Any]:
-    """Return the signatures of a SavedModel and what `assets.extra` says."""
+    """Return the signatures of a SavedModel and the facts in `assets.extra`."""
     load_tensorflow()
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
@@ -120,7 +120,7 @@ def _saved_model(folder: Path) -> dict[str, Any]:
 
 
 def _tensor(name: str, info: Any) -> str:
-    """Return `text string [B]` and the like."""
+    """Return the description of a tensor, such as `text string [B]`."""
     from tensorflow.core.framework import types_pb2
 
     dtype = types_pb2.DataType.Name(info.dtype).removeprefix("DT_").lower()

@@ -1,9 +1,9 @@
 """A trained model as a folder: `save_model` and `load_model`.
 
-The layout is Hugging Face's: `config.json` (with our task and preprocessing beside
-their entries), `model.safetensors` under their names, `vocab.txt`,
-`tokenizer_config.json`. A folder holds data, never code: a task of the user's own is
-named by the user, not by the folder.
+The layout is Hugging Face's: `config.json` (with our task and preprocessing next to
+their entries), `model.safetensors` with their names, `vocab.txt`,
+`tokenizer_config.json`. A folder holds data, never code: a custom task is passed by the
+user, not imported from the folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 def save_model(
     model: TaskModel, folder: str | os.PathLike[str], *, card: bool = True
 ) -> Path:
-    """Write a model folder; what stood there is replaced when all is written.
+    """Write a model folder; an existing one is replaced once everything is written.
 
     Args:
         model: a task model with its preprocessor.
@@ -65,12 +65,12 @@ def save_model(
 def write_model(
     model: TaskModel, folder: Path, arrays: Mapping[str, np.ndarray] | None = None
 ) -> None:
-    """Write the files of a model into a folder that is there.
+    """Write the files of a model into an existing folder.
 
     Args:
         model: a task model with its preprocessor.
-        folder: where to.
-        arrays: weights by name, in place of those that the model has by now.
+        folder: the folder.
+        arrays: weights by name, in place of the model's current ones.
     """
     task, preprocessor = model.task, model.preprocessor
     if arrays is None:
@@ -82,7 +82,7 @@ def write_model(
 
 
 def config_of(model: TaskModel) -> dict[str, Any]:
-    """Return the whole of a model's `config.json`."""
+    """Return the complete `config.json` of a model."""
     task, preprocessor = model.task, model.preprocessor
     return {
         "model_type": "bert",
@@ -105,13 +105,13 @@ def load_model(
     task: str | type[Task] | Task | None = None,
     dtype: Any = None,
 ) -> TaskModel:
-    """Return the model of a folder, ours or one of Hugging Face with a task's head.
+    """Load a model from a folder, ours or one of Hugging Face with a task's head.
 
     Args:
-        folder: a model folder, `hf://owner/name` or a checkpoint that was opened.
-        task: name or class of the task; needed for a task of the user's own, since no
-            code is imported because a folder says so. A task itself is put on the
-            folder's encoder, whatever settings the folder holds.
+        folder: a model folder, `hf://owner/name` or an opened checkpoint.
+        task: name or class of the task; needed for a custom task, since no code is
+            imported because a folder names it. A task instance is put on the folder's
+            encoder, whatever settings the folder holds.
         dtype: dtype policy, as in `BertEncoder`.
 
     Raises:
@@ -144,7 +144,7 @@ def load_model(
     check_tied(model, checkpoint)
     passed = _passed_scopes(found) + (() if found.pooler else ("bert/pooler/",))
     scopes = {weight.path.split("/")[0] for weight in model.weights}
-    if scopes == {"bert"}:  # a task without a head passes over those of others
+    if scopes == {"bert"}:  # a task without a head ignores other heads
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
         passed += tuple(f"{scope}/" for scope in sorted(heads))
     assign(model, checkpoint, optional=passed)
@@ -153,7 +153,7 @@ def load_model(
 
 
 def _passed_scopes(task: Task) -> tuple[str, ...]:
-    """Return the scopes of pretraining heads that a task's model has no use for."""
+    """Return the scopes of pretraining heads that a task's model does not use."""
     heads = ("cls/predictions/", "cls/seq_relationship/")
     taken = task.pretrained_scopes
     return tuple(head for head in heads if taken and head not in taken)
@@ -190,7 +190,7 @@ def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
     """Return the task of a folder if it is of a class; `None` if it is of another.
 
     Raises:
-        CheckpointError: what the folder says of the task is broken.
+        CheckpointError: the folder's task or its settings are broken.
     """
     ours = checkpoint.own_entry
     if "settings" in ours:
@@ -202,7 +202,7 @@ def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
 
 
 def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
-    """Raise if settings are of another task; a user's own may have moved."""
+    """Raise if settings are of another task; a custom task may have moved."""
     if held != given and (held in TASKS or given in TASKS):
         raise CheckpointError(
             f"{checkpoint.path}: holds a model of the task {one_line(held)}; "
@@ -211,10 +211,10 @@ def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
-    """Set a model's weights below a scope from a checkpoint; say if it has any.
+    """Assign a model's weights in a scope from a checkpoint; return if it has any.
 
     Raises:
-        MismatchError: the checkpoint has some of the weights, or others.
+        MismatchError: the checkpoint has only some of the weights, or others.
     """
     weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
     found = {k: v for k, v in checkpoint.shapes.items() if k.startswith(scope)}
@@ -227,9 +227,9 @@ def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
 
 
 def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
-    """Raise if a task asks for a wider head than the checkpoint has.
+    """Raise if a task requires a wider head than the checkpoint has.
 
-    Before the head is made: a config that lies of it costs no memory.
+    Checked before the head is built, so that a wrong config allocates no memory.
 
     Raises:
         CheckpointError: `classes` or `units` is far beyond every weight of the head.
@@ -241,7 +241,7 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
         ("classes", len(classes) if isinstance(classes, tuple) else 0),
         ("units", getattr(task, "units", None)),
     ):
-        # A user's task may have an output more, or less, than it has classes.
+        # A custom task may have one output more or less than it has classes.
         if widest and isinstance(asked, int) and asked > widest + 1:
             raise CheckpointError(
                 f"{checkpoint.path}: `{name}` must fit the weights of the head, whose "
@@ -259,7 +259,7 @@ def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
     if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
         raise CheckpointError(
             f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "
-            "is tied to; it has values of its own"
+            "is tied to; the two differ"
         )
 
 
@@ -267,8 +267,8 @@ def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> N
     """Raise unless every token has a row in the embedding table.
 
     Raises:
-        CheckpointError: the vocabulary is larger than the table. A smaller one is fine:
-            tables are padded for speed.
+        CheckpointError: the vocabulary is larger than the table. A smaller one is
+            accepted, since tables are often padded for speed.
     """
     rows = checkpoint.config.vocab_size
     if tokenizer.vocab_size > rows:
@@ -293,8 +293,8 @@ def check_max_length(max_length: int, config: BertConfig) -> None:
 
 
 def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return config.json with what the weights tell of a head where it is silent, and
-    what the files beside it say of sentence embeddings.
+    """Return config.json, completed with head sizes from the weights and sentence
+    embedding settings from the files next to it.
     """
     said = read_sentence_files(checkpoint.path)
     return {
@@ -305,7 +305,7 @@ def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the settings of the preprocessor: ours, or the longest text that fits."""
+    """Return the preprocessor's settings: ours, or the maximum length that fits."""
     said = checkpoint.own_entry.get("preprocessing")
     if said:
         return said
@@ -317,19 +317,19 @@ def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
 def _task_name(
     checkpoint: Checkpoint, ours: dict[str, Any], config: dict[str, Any]
 ) -> str:
-    """Return the name of our task that a folder says or its architecture means."""
+    """Return the task that a folder names, or that its architecture implies."""
     name = ours.get("task")
     if name in TASKS:
         return name
     if name is not None:
         raise CheckpointError(
-            f"{checkpoint.path}: made by the task {shown(name)}, which is none of "
+            f"{checkpoint.path}: made by the task {shown(name)}, which is not one of "
             "ours: pass it as `task`, if you trust that code"
         )
     for ours_name in TASKS:
         if find_task(ours_name).reads(config):
             return ours_name
     raise CheckpointError(
-        f"{checkpoint.path}: holds no task's head (architecture "
+        f"{checkpoint.path}: holds no task head (architecture "
         f"{one_line(config['architectures'][0])}): train one on it first"
     )

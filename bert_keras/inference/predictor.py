@@ -1,4 +1,4 @@
-"""Answers of a trained model: `load(folder).predict(texts)`."""
+"""Predictions of a trained model: `load(folder).predict(texts)`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from bert_keras.settings import PRECISIONS, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
 
-_WINDOW_BATCHES = 32  # so many batches of texts are sorted by length together
+_WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
 
-_Graphs = dict[tuple[int, ...], Any]  # a tf.function by the ranks of its inputs
+_Graphs = dict[tuple[int, ...], Any]  # maps the ranks of the inputs to a tf.function
 
 
 def load(
@@ -42,14 +42,14 @@ def load(
     """Return the predictor of a model folder, or of a SavedModel that `export` wrote.
 
     Args:
-        folder: a model folder or `hf://owner/name`; a SavedModel, or the folder of its
-            versions, of which the newest is taken.
-        task: needed for a task of your own, see `load_model`.
-        precision: `float32`, `mixed_bfloat16` or `mixed_float16`; a SavedModel has that
-            of its export.
+        folder: a model folder or `hf://owner/name`; a SavedModel, or a folder of
+            versions, of which the newest is loaded.
+        task: needed for a custom task, see `load_model`.
+        precision: `float32`, `mixed_bfloat16` or `mixed_float16`; a SavedModel keeps
+            the precision of its export.
 
     Raises:
-        CheckpointError: there is no such model, or it is broken.
+        CheckpointError: the model is missing or broken.
 
     Example:
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
@@ -70,13 +70,13 @@ def load(
         if exported is None:
             raise
         raise CheckpointError(
-            f"{error}; and the SavedModel {exported} is none that can be asked by its "
-            f"task: {EXTRA}/{ANSWERS} is missing: export the model folder again"
+            f"{error}; and the SavedModel {exported} does not name its task: "
+            f"{EXTRA}/{ANSWERS} is missing: export the model folder again"
         ) from None
 
 
 def check_precision(precision: str) -> None:
-    """Raise a ConfigError unless a dtype policy is one of those that are offered."""
+    """Raise a ConfigError unless a dtype policy is supported."""
     if precision not in PRECISIONS:
         raise ConfigError(
             f"`precision` must be one of {', '.join(PRECISIONS)}; "
@@ -85,35 +85,35 @@ def check_precision(precision: str) -> None:
 
 
 class Predictor:
-    """Texts to answers, in batches, with the very graph that `export` writes.
+    """Predicts on texts, in batches, with the same graph that `export` writes.
 
-    A model in 16 bits runs with its weights as constants, see `FrozenModel`; they are
-    taken again when the weights have changed.
+    A 16-bit model runs with its weights as constants, see `FrozenModel`; the constants
+    are updated when the weights have changed.
 
     Args:
-        model: a task model with its preprocessor, or one that was exported.
-        freeze: `False` leaves weights as variables: no new graphs where they change
-            often, as between the epochs of a training.
+        model: a task model with its preprocessor, or an exported one.
+        freeze: `False` keeps weights as variables, which avoids new graphs if they
+            change often, such as between the epochs of a training run.
     """
 
     def __init__(self, model: TaskModel | ServedModel, *, freeze: bool = True) -> None:
         self.model = model
         accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
         self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)
-        # Texts of about one length are computed together: hardly any padding, and
-        # attention costs least with one text a row.
+        # Texts of similar length are computed together: there is little padding, and
+        # attention costs least with one text per row.
         self._padded = padded = model.preprocessor.replace(layout="padded")
 
         def lengths(*texts: Any) -> tf.Tensor:
             return model.task.lengths(padded, one_or_all(texts))[0]
 
-        # Traced when they are first called.
+        # Traced at their first call.
         self._lengths = self._graphs(lengths)
         self._lock = threading.Lock()
         self._take_weights()
 
     def _take_weights(self) -> None:
-        """Make the graphs that hold the model's weights of now."""
+        """Build the graphs with the model's current weights."""
         model: Any = self.model
         self._frozen = FrozenModel(model) if self._freezes else None
         asked, padded = self._frozen or model, self._padded
@@ -127,7 +127,7 @@ class Predictor:
         self._answer, self._measure = self._graphs(answer), self._graphs(measure)
 
     def _current(self, name: str) -> _Graphs:
-        """Return the graphs of a kind, for the weights that the model has now."""
+        """Return the graphs of a kind, for the model's current weights."""
         with self._lock:
             if self._frozen is not None and not self._frozen.is_current():
                 self._take_weights()
@@ -137,7 +137,7 @@ class Predictor:
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
 
-        Each has a signature, so that it serves batches of every size.
+        Each has a signature, so that it accepts batches of any size.
         """
         task = self.model.task
         return {
@@ -150,19 +150,19 @@ class Predictor:
     def predict(
         self, texts: Any, *, batch_size: int = 32, max_batch_tokens: int | None = None
     ) -> list[dict[str, Any]]:
-        """Return one dict a text; see the task's `answer` for its keys.
+        """Return one dict per text; see the task's `answer` for its keys.
 
         Args:
-            texts: strings, or tuples of strings, one a role, where the task reads
-                several, such as pairs, or lists of words, where it tags words. Any
-                iterable of these, or a table with a column for each role, see
+            texts: strings; tuples of strings, one per role, if the task reads several,
+                such as pairs; or lists of words if it tags words. Any iterable of
+                these, or a table with a column for each role, see
                 `text_items.as_items`.
-            batch_size: most texts computed at once.
-            max_batch_tokens: most tokens computed at once, with padding; a longer
-                text is a batch of its own. `None`: no such limit.
+            batch_size: maximum texts computed at once.
+            max_batch_tokens: maximum tokens computed at once, padding included; a
+                longer text is computed alone. `None`: no such limit.
 
         Raises:
-            DataError: a text is missing or no string.
+            DataError: a text is missing or not a string.
         """
         rows: list[dict[str, Any]] = []
         task = self.model.task
@@ -183,12 +183,12 @@ class Predictor:
         max_batch_tokens: int | None = None,
         seen: Callable[[int], object] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return what `score` takes for the rows of a file, as arrays [N, …].
+        """Return the inputs of `score` for the rows of a file, as arrays [N, …].
 
         Args:
             columns: N rows.
-            batch_size, max_batch_tokens: as of `predict`.
-            seen: called after each batch with the number of its rows.
+            batch_size, max_batch_tokens: as in `predict`.
+            seen: called after each batch with its number of rows.
         """
         texts = self.model.task.texts(columns, use="score")
         limits = (batch_size, max_batch_tokens)
@@ -203,8 +203,8 @@ class Predictor:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
-        Texts are read a window of batches at a time; those of about one length are
-        computed together, and then put back into their order.
+        Texts are read in windows of several batches; those of similar length are
+        computed together, and their answers are put back in order.
         """
         return self._stream("_answer", texts, (batch_size, max_batch_tokens))
 
@@ -216,9 +216,9 @@ class Predictor:
         *,
         seen: Callable[[int], object] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield what graphs of the texts give, in their order.
+        """Yield the outputs of the graphs, in the order of the texts.
 
-        Limits are the most texts and the most tokens of a batch.
+        Limits are the maximum texts and the maximum tokens of a batch.
         """
         batch_size, max_tokens = limits
         check_whole_number("batch_size", batch_size, least=1)
@@ -238,7 +238,7 @@ class Predictor:
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
-        # One batch needs no order and no second thread.
+        # A single batch needs neither sorting nor a second thread.
         if 0 < count <= batch_size and max_tokens is None:
             answers = compute(range(count))
             if seen is not None:
@@ -248,8 +248,8 @@ class Predictor:
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
                 rows = range(start, min(start + window, count))
-                # Words are cut into pieces twice, which costs less than the padding
-                # that guessing from the letters leaves: 29% of SMS messages' rows.
+                # Texts are tokenized twice, which costs less than the padding left by
+                # an estimate from the characters: 29% of the rows for SMS messages.
                 lengths = call(self._lengths, rows).numpy()
                 order = np.argsort(lengths, kind="stable")
                 batches = [
@@ -271,7 +271,7 @@ class Predictor:
 def _cuts(
     lengths: np.ndarray, most_texts: int, most_tokens: int | None
 ) -> Iterator[tuple[int, int]]:
-    """Yield first and end of each batch of texts that are sorted by length."""
+    """Yield start and end of each batch of texts sorted by length."""
     first = 0
     while first < len(lengths):
         end = min(first + most_texts, len(lengths))
@@ -295,20 +295,20 @@ def _check_finite(
                 f"the model answers `{key}` with a number that is not finite, for "
                 f"{int(wrong.sum())} of {len(wrong)} texts of a batch, such as "
                 f"{shown(text[0] if len(text) == 1 else tuple(text))}: a weight or a "
-                "setting of it is out of range"
+                "setting of the model is out of range"
             )
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
-    """Return the rank of each tensor, or of what a signature wants."""
+    """Return the rank of each tensor, or of each input spec."""
     return tuple(tensor.shape.rank for tensor in tensors)
 
 
 def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the answers of several batches as one.
 
-    Lists of different lengths, such as the names found in each text, are filled up:
-    strings with empty ones, whole numbers with -1, others with 0.
+    Lists of different lengths, such as the names found in each text, are padded:
+    strings with empty ones, integers with -1, others with 0.
     """
     return {key: _concatenate([part[key] for part in parts]) for key in parts[0]}
 

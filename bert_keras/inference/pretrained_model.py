@@ -49,14 +49,14 @@ def new_model(
     devices: Devices | None = None,
     tell: Callable[[str], object] = say,
 ) -> TaskModel:
-    """Return a task's model on a pretrained encoder, its head at random from the seed.
+    """Return a task's model on a pretrained encoder, with a head initialized randomly.
 
-    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint. The
-    weights, and nothing else, are made in the scope of the devices' strategy.
+    Heads in `task.pretrained_scopes` are loaded from the checkpoint. Only the weights
+    are created in the scope of the devices' strategy.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
-        ConfigError: `max_length` is above what the encoder takes.
+        ConfigError: `max_length` is above the encoder's limit.
     """
     keras.utils.set_random_seed(config.seed)
     checkpoint = read_checkpoint(encoder)
@@ -89,14 +89,14 @@ def pretrained_model(
     preprocessing: Mapping[str, Any],
     **encoder: Any,
 ) -> _Model:
-    """Return what `TaskModel.from_pretrained` does.
+    """Implement `TaskModel.from_pretrained`.
 
     Args:
-        kind: `TaskModel`, or a class of the user's own under it.
+        kind: `TaskModel` or a subclass.
         path, task: as there.
-        settings: of the task.
-        preprocessing: settings of the preprocessor that the user gave.
-        **encoder: arguments of `BertEncoder`; the seed is the head's, too.
+        settings: the task's settings.
+        preprocessing: the user's settings of the preprocessor.
+        **encoder: arguments of `BertEncoder`; the seed is also the head's.
     """
 
     def tell(line: str) -> None:
@@ -116,19 +116,19 @@ def pretrained_model(
     model = _on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
     for name in head_names(model, model.backbone):
         if f"{name}/" in found.pretrained_scopes:
-            continue  # what `_on_encoder` sets
+            continue  # already loaded by `_on_encoder`
         if is_held and assign_scope(model, checkpoint, f"{name}/"):
             continue
         reason = f"the checkpoint has no {name}"
         if held is not None and not is_held:
-            reason = f"the checkpoint's {name} is of other labels"
-        tell(f"{reason}: it starts at random")
+            reason = f"the checkpoint's {name} has other labels"
+        tell(f"{reason}: it is initialized randomly")
     model.backbone.source = str(path)
     return model
 
 
 def _held(checkpoint: Checkpoint, task: str | type[Task] | Task | None) -> Task | None:
-    """Return the task whose head a checkpoint holds, if it is the one that is asked."""
+    """Return the task whose head a checkpoint holds, if it is the requested one."""
     if task is None:
         return task_of(checkpoint)
     kind = find_task(task) if isinstance(task, str) else task
@@ -140,7 +140,7 @@ def _settled(
     held: Task | None,
     settings: Mapping[str, Any],
 ) -> Task:
-    """Return the task with its settings: those given, then those of the folder.
+    """Return the task with its settings: the given ones, then those of the folder.
 
     Raises:
         ConfigError: a setting is missing or unknown.
@@ -148,15 +148,15 @@ def _settled(
     if isinstance(task, Task):
         if settings:
             raise ConfigError(
-                f"{', '.join(settings)}: settings of a task go into the task that is "
-                "given, or with a task by name"
+                f"{', '.join(settings)}: a task instance has its own settings; give "
+                "them to it, or give the task by name"
             )
         return task
     kind = find_task(task) if isinstance(task, str) else task
     try:
         if held is not None:
             return dataclasses.replace(held, **settings)  # type: ignore[type-var]
-        return kind(**settings)  # type: ignore[misc] # without a task one is held
+        return kind(**settings)  # type: ignore[misc] # if no task is given, one is held
     except TypeError as error:
         name = held.name if held is not None else task
         raise ConfigError(f"settings of the task {name}: {error}") from None
@@ -165,7 +165,7 @@ def _settled(
 def _tokenizer(
     checkpoint: Checkpoint, tell: Callable[[str], object]
 ) -> WordPieceTokenizer:
-    """Return the tokenizer of a checkpoint; tell the notes of both."""
+    """Return the tokenizer of a checkpoint; report the notes of both."""
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
     check_vocabulary(tokenizer, checkpoint)
     for note in (*checkpoint.notes, *tokenizer.notes):
@@ -174,7 +174,7 @@ def _tokenizer(
 
 
 def _max_length(task: Task, checkpoint: Checkpoint, given: int | None) -> int:
-    """Return the most tokens of a text: those given, or those of the task that fit."""
+    """Return the maximum length in tokens: the given one, or the task's if it fits."""
     if given is None:
         return min(task.max_length, checkpoint.config.max_position_embeddings)
     check_max_length(given, checkpoint.config)
@@ -193,8 +193,8 @@ def _on_encoder(
 ) -> _Model:
     """Return a task's model on the encoder of a checkpoint.
 
-    Of the scopes in `task.pretrained_scopes`, the head is that of the checkpoint; what
-    else starts at random is told, but for the task's own head.
+    Heads in `task.pretrained_scopes` are loaded from the checkpoint. Everything that is
+    initialized randomly is reported, except the task's own head.
     """
     encoder = BertEncoder.from_checkpoint(
         checkpoint,
@@ -204,9 +204,11 @@ def _on_encoder(
         **settings,
     )
     if task.pooler and not has_pooler(checkpoint):
-        tell("the checkpoint has no pooler: it starts at random, like the head")
+        tell("the checkpoint has no pooler: it is initialized randomly, like the head")
     model = kind(encoder, task, preprocessor, seed=seed)
     for scope in task.pretrained_scopes:
         if not assign_scope(model, checkpoint, scope):
-            tell(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+            tell(
+                f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"
+            )
     return model

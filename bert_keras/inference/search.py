@@ -1,7 +1,7 @@
-"""Texts found by meaning: `Search` over vectors, exact or with an index of faiss.
+"""Semantic search: `Search` over vectors, exact or with a faiss index.
 
 Source: Reimers and Gurevych 2019 (arXiv:1908.10084); Malkov and Yashunin 2016
-(arXiv:1603.09320) for the graph that faiss makes.
+(arXiv:1603.09320) for the graph that faiss builds.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from bert_keras.settings import check_whole_number
 ENGINES = ("exact", "faiss")
 _INSTALL = "pip install 'bert_keras[search]'"
 _FORMAT = 1
-_TEXTS_AT_ONCE = 1024  # scores of so many are held beside the best ones
-_LINKS = 32  # of a text in faiss's graph
-_SAME = 1e-2  # two vectors of one text differ less, whatever the precision
+_TEXTS_AT_ONCE = 1024  # texts scored at once, in addition to the best ones
+_LINKS = 32  # per text in faiss's graph
+_SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
 
 
 class Search:
     """Finds the texts nearest to a query by the cosine of their vectors.
 
     Args:
-        predictor: of `load_embedder`.
+        predictor: from `load_embedder`.
         texts: N strings, see `text_items.as_items`.
-        vectors: their vectors, float [N, D]; of any length but 0.
-        lines: where they stand in their file; 1, 2 … by default.
-        engine: `exact` compares with every text in NumPy; `faiss` walks a graph
-            (HNSW), faster with very many texts, and may miss some.
-        graph: faiss's graph of these vectors, if it was made before.
+        vectors: their vectors, float [N, D]; of any norm except 0.
+        lines: their line numbers in the file; 1, 2 … by default.
+        engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
+            graph, which is faster for very many texts but may miss some.
+        graph: faiss's graph of these vectors, if it already exists.
 
     Raises:
         ConfigError: the engine is unknown, or its package is missing.
-        DataError: there is no text, or not one vector for each.
+        DataError: there is no text, or not exactly one vector per text.
 
     Example:
         >>> search = Search.of("models/help", ["reset a password", "pay a bill"])
@@ -98,18 +98,18 @@ class Search:
         batch_size: int = 32,
         **settings: Any,
     ) -> Search:
-        """Return the search over texts, their vectors computed, or read from a file.
+        """Return a search over texts, with vectors computed or read from a file.
 
         Args:
             source: a model, as in `load_embedder`.
             texts, lines, engine: as above.
-            index: a file for the vectors, and for faiss's graph. One of these texts
-                and this model is used again; else it is written.
+            index: a file for the vectors, and for faiss's graph. It is reused if it
+                matches these texts and this model; otherwise it is written.
             batch_size: texts computed at once.
             **settings: those of `load_embedder`.
 
         Raises:
-            DataError: `index` is a file of something else.
+            DataError: `index` is a file but not an index.
         """
         _check_engine(engine)
         if index is not None:
@@ -135,7 +135,7 @@ class Search:
 
         Args:
             queries: Q strings.
-            top: most texts for a query.
+            top: maximum texts per query.
 
         Returns:
             Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1), `text`, `line`.
@@ -156,13 +156,13 @@ class Search:
                     "line": self.lines[row],
                 }
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
-                if row >= 0  # faiss fills up with -1
+                if row >= 0  # faiss pads with -1
             ]
             for rows, scores in zip(*find(vectors, top), strict=True)
         ]
 
     def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top]; of equal cosines the earlier row first."""
+        """Return rows and cosines [Q, top]; ties go to the earlier row."""
         rows = np.zeros((len(queries), 0), np.int64)
         scores = np.zeros((len(queries), 0), np.float32)
         for start in range(0, len(self.vectors), _TEXTS_AT_ONCE):
@@ -179,8 +179,8 @@ class Search:
     def _approximate(
         self, queries: np.ndarray, top: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top] as the graph finds them."""
-        self.graph.hnsw.efSearch = max(64, 2 * top)  # texts that it keeps in sight
+        """Return rows and cosines [Q, top] from the graph."""
+        self.graph.hnsw.efSearch = max(64, 2 * top)  # candidates that it keeps
         scores, rows = self.graph.search(queries, top)
         return rows, scores
 
@@ -193,13 +193,13 @@ def search(
     top: int = 5,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Return the texts nearest to one query; see `Search`, which answers many.
+    """Return the texts nearest to one query; see `Search` for many queries.
 
     Args:
         source: a model, as in `load_embedder`.
-        texts: what is searched.
-        query: what is looked for.
-        top: most texts to return.
+        texts: the texts to search.
+        query: the text to search for.
+        top: maximum texts to return.
         **settings: those of `Search.of`.
     """
     (query,) = as_strings([query], name="query")
@@ -236,7 +236,7 @@ def _vectors(predictor: Predictor, texts: Sequence[str], batch_size: int) -> np.
 
 
 def _mark(texts: Sequence[str]) -> str:
-    """Return what tells these texts, in this order, from any others."""
+    """Return a hash of these texts in this order."""
     text = json.dumps(list(texts)).encode()
     return hashlib.sha256(text).hexdigest()
 
@@ -259,10 +259,10 @@ def _write_index(
 def _read_index(
     path: Path, predictor: Predictor, texts: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Return vectors and faiss's graph, if they are of these texts and this model.
+    """Return vectors and faiss's graph if they match these texts and this model.
 
     Raises:
-        DataError: the file is no index, which is not overwritten, or cannot be written.
+        DataError: the file is not an index (it is kept), or cannot be written.
     """
     if not path.exists():
         if not path.resolve().parent.is_dir():
@@ -278,12 +278,12 @@ def _read_index(
         raise DataError("must be an index that `search` wrote", path=path) from None
     width = predictor.model.outputs[0].shape[-1]
     if mark != _mark(texts) or vectors.shape != (len(texts), width):
-        say(f"{path}: is of other texts or another model: made anew")
+        say(f"{path}: belongs to other texts or another model: rebuilt")
         return None
-    # Vectors of the same model agree on a few texts, first, middle and last.
+    # If the model is the same, the vectors of the first, middle and last text agree.
     rows = sorted({0, len(texts) // 2, len(texts) - 1})
     probe = _vectors(predictor, [texts[row] for row in rows], len(rows))
     if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() > _SAME:
-        say(f"{path}: is of another model: made anew")
+        say(f"{path}: belongs to another model: rebuilt")
         return None
     return vectors, graph

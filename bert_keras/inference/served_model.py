@@ -1,8 +1,8 @@
-"""A SavedModel that `export` wrote, asked as a model folder is: `load_saved_model`.
+"""Predict with a SavedModel that `export` wrote: `load_saved_model`.
 
-Only its graph is run, none of its other files is code. The graph holds text handling,
-model and answers; `assets.extra` says which task they are of, so that answers become
-rows, and files of labelled rows can be read and scored.
+Only its graph is run; none of its other files is code. The graph holds text handling,
+model and answers; `assets.extra` names the task, so that answers become rows, and files
+of labelled rows can be read and scored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _FILE = "saved_model.pb"
-# Ops that reach files of the machine; no export has them. (Those that save and restore
+# Ops that access the machine's files; no export has them. (Those that save and restore
 # variables are in every SavedModel.)
 _FILE_OPS = frozenset(
     ("ReadFile", "WriteFile", "MatchingFiles", "PrintV2", "SaveDataset", "LoadDataset")
@@ -41,7 +41,7 @@ _FILE_OPS = frozenset(
 
 
 def find_saved_model(path: str | os.PathLike[str]) -> Path | None:
-    """Return the SavedModel at a path, the newest of several versions; or `None`."""
+    """Return the SavedModel at a path, the newest of several versions, or `None`."""
     folder = Path(path)
     if (folder / _FILE).is_file():
         return folder
@@ -50,24 +50,24 @@ def find_saved_model(path: str | os.PathLike[str]) -> Path | None:
 
 
 def is_exported(folder: Path) -> bool:
-    """Say whether a SavedModel says of which task its answers are."""
+    """Return whether a SavedModel names the task of its answers."""
     return (folder / EXTRA / ANSWERS).is_file()
 
 
 def load_saved_model(
     folder: Path, *, task: str | type[Task] | Task | None = None
 ) -> ServedModel:
-    """Return the model of a SavedModel that `export` wrote.
+    """Load the model of a SavedModel that `export` wrote.
 
     Args:
-        folder: the SavedModel, of which `is_exported` holds.
-        task: needed for a task of the user's own, as in `load_model`; a task itself
-            must be that of the export.
+        folder: the SavedModel, for which `is_exported` is true.
+        task: needed for a custom task, as in `load_model`; a task instance must equal
+            that of the export.
 
     Raises:
         CheckpointError: it is broken, holds an op that a stock server lacks or one that
-            reads or writes files, or its parts do not fit.
-        ConfigError: a task itself has other settings than the export.
+            reads or writes files, or its parts do not match.
+        ConfigError: a task instance has other settings than the export.
     """
     found, preprocessor = _described(folder, task)
     served = _loaded(folder)
@@ -77,7 +77,7 @@ def load_saved_model(
 
 
 class ServedModel:
-    """What `Predictor` wants of a `TaskModel`, by the signatures of a SavedModel.
+    """The interface that `Predictor` needs of a `TaskModel`, on a SavedModel.
 
     Call: the batch dict of texts in the padded layout; returns the model's outputs, or
     the answers of a task that `answers_ids`, for `measure`.
@@ -85,8 +85,8 @@ class ServedModel:
     Args:
         folder: the SavedModel, for errors.
         served: what `tf.saved_model.load` returned.
-        task: its task, with the settings that lie in the graph.
-        preprocessor: as in the graph; the lengths of texts and scores are found by it.
+        task: its task, with the settings that are fixed in the graph.
+        preprocessor: as in the graph; computes the lengths of texts, and scores.
     """
 
     def __init__(
@@ -94,20 +94,20 @@ class ServedModel:
     ) -> None:
         self.preprocessor = preprocessor
         self._folder = folder
-        self._served = served  # holds the variables
+        self._served = served  # keeps the variables alive
         self._task = task
 
     @property
     def task(self) -> Task:
-        """The task; its settings lie in the graph and stay."""
+        """The task; its settings are fixed in the graph."""
         return self._task
 
     @task.setter
     def task(self, task: Task) -> None:
         if task != self._task:
             raise ConfigError(
-                f"{self._folder}: the settings of a SavedModel lie in its graph: "
-                "export the model folder with others"
+                f"{self._folder}: the settings of a SavedModel are fixed in its "
+                "graph: export the model folder with others"
             )
 
     @property
@@ -126,7 +126,7 @@ class ServedModel:
     def answer(
         self, texts: Any, *, preprocessor: Preprocessor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Return the answers for tf.string [B], or a tuple, one a role, in graph."""
+        """Return the answers for tf.string [B], or a tuple, one per role, in graph."""
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]
         for name, specs in self._signatures().items():
@@ -140,23 +140,22 @@ class ServedModel:
         return dict(self._served.signatures)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return what the task's `score` takes for texts, in graph."""
+        """Return the inputs of the task's `score` for texts, in graph."""
         if not self._task.answers_ids:
             return self._task.respond(texts, preprocessor, self, scored=True)
         task = copy.copy(self._task)
-        # The graph has answered by now; a frozen dataclass is set so.
+        # The graph has already answered; a frozen dataclass can only be set this way.
         object.__setattr__(task, "answer", lambda outputs, batch: outputs.answers)
         try:
             return task.respond(texts, preprocessor, self, scored=True)
         except (AttributeError, TypeError, ValueError, KeyError, IndexError):
             raise BertKerasError(
-                f"{self._folder}: the scores of {task.name} need more of the model "
-                "than its answers, which are all that the SavedModel gives: evaluate "
-                "the model folder"
+                f"{self._folder}: the scores of {task.name} need outputs of the "
+                "model that the SavedModel does not return: evaluate the model folder"
             ) from None
 
     def check(self) -> None:
-        """Raise a CheckpointError unless signatures and answers are the task's."""
+        """Raise a CheckpointError unless signatures and answers match the task."""
         for name, specs in {**self._signatures(), "ids": None}.items():
             if name not in self._served.signatures:
                 raise CheckpointError(f"{self._folder}: has no signature `{name}`")
@@ -171,7 +170,7 @@ class ServedModel:
                     f"{self._folder}: `{name}` must take {', '.join(wanted)}, strings, "
                     f"for {self._task.name}; it takes {', '.join(inputs)}"
                 )
-        # A record of other classes than the graph's does not fit its answers.
+        # A record with other classes than the graph does not match its answers.
         texts = tuple(
             tf.fill([1] * s.shape.rank, "a")
             for s in self._signatures()["serving_default"]
@@ -199,7 +198,7 @@ class ServedModel:
 
 
 class _Answers:
-    """The answers in place of a model's outputs; `Task.answer` alone may open them."""
+    """Answers that stand in for a model's outputs; only `Task.answer` reads them."""
 
     def __init__(self, answers: dict[str, tf.Tensor]) -> None:
         self.answers = answers
@@ -214,7 +213,9 @@ def _described(
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is no JSON: {shown(str(error))}") from None
+        raise CheckpointError(
+            f"{path}: is not valid JSON: {shown(str(error))}"
+        ) from None
     kinds = {"task": str, "settings": dict, "preprocessing": dict}
     for key, kind in kinds.items():
         value = said.get(key) if isinstance(said, dict) else None
@@ -232,11 +233,11 @@ def _described(
         task = task_class(**said["settings"])
         tokenizer = WordPieceTokenizer.from_folder(extra)
         preprocessor = Preprocessor(tokenizer, **said["preprocessing"])
-    except (TypeError, ValueError) as error:  # of other names or values
+    except (TypeError, ValueError) as error:  # wrong names or values
         raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
     if isinstance(given, Task) and given != task:
         raise ConfigError(
-            f"`task` must be that of {folder}, whose settings lie in its graph; "
+            f"`task` must be that of {folder}, whose settings are fixed in its graph; "
             f"received {shown(given)}"
         )
     return task, preprocessor
@@ -249,8 +250,8 @@ def _class_of(
         if held in TASKS:
             return find_task(held)
         raise CheckpointError(
-            f"{path}: made by the task {shown(held)}, which is none of ours: pass it "
-            "as `task`, if you trust that code"
+            f"{path}: made by the task {shown(held)}, which is not one of ours: pass "
+            "it as `task`, if you trust that code"
         )
     found = type(given) if isinstance(given, Task) else given
     task_class = find_task(found) if isinstance(found, str) else found
@@ -263,7 +264,7 @@ def _class_of(
 
 
 def _loaded(folder: Path) -> Any:
-    """Return a SavedModel whose ops were looked at before any of them is loaded."""
+    """Load a SavedModel after checking its ops."""
     try:
         saved = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
         graphs = [graph.graph_def for graph in saved.meta_graphs]
@@ -286,5 +287,5 @@ def _refuse_file_ops(graphs: list[Any]) -> None:
         names = {node.op for part in nodes for node in part} & _FILE_OPS
         if names:
             raise CheckpointError(
-                f"the graph must not reach files; it holds {', '.join(sorted(names))}"
+                f"the graph must not access files; it holds {', '.join(sorted(names))}"
             )

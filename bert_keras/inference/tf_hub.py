@@ -1,8 +1,8 @@
-"""Write a BERT as TF-Hub has it: two SavedModels, `preprocess` and `encoder`.
+"""Write a BERT in TF-Hub's form: two SavedModels, `preprocess` and `encoder`.
 
 Both follow the hub's interface of reusable SavedModels, so that `hub.KerasLayer`, or
-`tf.saved_model.load` and a call, work with them without code of ours. What a SavedModel
-cannot say, such as the activation, stands in `encoder/assets.extra`, where
+`tf.saved_model.load` and a call, work with them without our code. What a SavedModel
+cannot express, such as the activation, is stored in `encoder/assets.extra`, where
 `read_checkpoint` finds it.
 
 Source: tensorflow/hub `docs/reusable_saved_models.md` and
@@ -42,7 +42,7 @@ from bert_keras.text.packing import join, truncate_pair
 from bert_keras.text.ragged import sizes_of, slices, starts_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-# The hub's names of the inputs of an encoder, and ours.
+# The hub's names for the inputs of an encoder, and ours.
 INPUTS = {
     "input_word_ids": "token_ids",
     "input_mask": "padding_mask",
@@ -51,9 +51,9 @@ INPUTS = {
 
 
 class SavedPart(tf.train.Checkpoint):
-    """An object of a SavedModel; its attributes are functions, variables, parts."""
+    """An object of a SavedModel; its attributes are functions, variables and parts."""
 
-    save_counter = None  # which a checkpoint counts its saves with: one variable more
+    save_counter = None  # by which a checkpoint counts its saves: an extra variable
 
 
 def hub_preprocessor(
@@ -64,12 +64,12 @@ def hub_preprocessor(
     It takes strings [B] and gives the dict of `INPUTS`, int32 [B, seq_length]. Its
     part `tokenize` gives ragged int32 [B, None], `tokenize.get_special_tokens_dict`
     the ids of the special tokens; `bert_pack_inputs` takes a list of one or two such
-    ragged tensors, and perhaps another `seq_length`, and gives the dict. Two texts that
-    are too long together give way in turn, piece by piece, the longer one first.
+    ragged tensors, and optionally another `seq_length`, and gives the dict. Two texts
+    that are too long together are truncated by `round_robin`.
 
     Args:
         tokenizer: text to ids.
-        seq_length: tokens of a row, where a call does not say another number.
+        seq_length: default length of a row, in tokens.
         vocabulary: its `vocab.txt`, which becomes an asset.
     """
 
@@ -104,7 +104,7 @@ def hub_preprocessor(
 
 
 def special_token_ids(tokenizer: WordPieceTokenizer) -> dict[str, int]:
-    """Return the ids that the hub's preprocessors tell, under their names."""
+    """Return the ids that the hub's preprocessors return, under their names."""
     ids = {
         "start_of_sequence_id": tokenizer.cls_id,
         "end_of_segment_id": tokenizer.sep_id,
@@ -121,14 +121,14 @@ def _texts(name: str) -> Any:
 
 
 def _callable(function: Any) -> Any:
-    """Return an object that is called as the function is."""
+    """Return an object that can be called like the function."""
     part = SavedPart()
     part.__call__ = function
     return part
 
 
 def _packed(texts: list[Any], length: Any, tokenizer: WordPieceTokenizer) -> Any:
-    """Return one or two texts a row, ragged int32 [B, None] each, as the hub's dict."""
+    """Return the hub's dict for one or two texts per row, ragged int32 [B, None]."""
     room = tf.maximum(length - 1 - len(texts), 0)
     first, second = texts[0], None
     if len(texts) == 1:
@@ -140,7 +140,7 @@ def _packed(texts: list[Any], length: Any, tokenizer: WordPieceTokenizer) -> Any
         first, second, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
     )
     real = ids.with_values(tf.ones_like(ids.values))
-    # A number known now becomes part of the shape, which KerasLayer hands on.
+    # A static length becomes part of the shape, which KerasLayer passes on.
     shape = [None, length]
     if not isinstance(length, int):
         shape = tf.stack([tf.shape(ids.row_splits)[0] - 1, length])
@@ -164,19 +164,19 @@ def hub_encoder(
 ) -> tuple[Any, Any]:
     """Return an encoder for `tf.saved_model.save`, and its signature.
 
-    It takes the dict of `INPUTS`, int32 [B, T], and `training`; dropout is drawn from
-    TensorFlow's own numbers. It gives `pooled_output` and `default` [B, H],
+    It takes the dict of `INPUTS`, int32 [B, T], and `training`; dropout uses
+    TensorFlow's random generator. It gives `pooled_output` and `default` [B, H],
     `sequence_output` [B, T, H] and `encoder_outputs`, a list of the hidden states
-    behind each block. With a masked-LM head it has `mlm`, which also takes
+    after each block. With a masked-LM head it has `mlm`, which also takes
     `masked_lm_positions` int32 [B, P] and gives `mlm_logits` [B, P, V]. Variables have
     the names and shapes of the hub's own; attention's have an axis of heads.
 
     Args:
         config: the sizes.
-        arrays: canonical name to array, canonical shape, of the encoder and perhaps of
-            the masked-LM head; each is asked for once. Without a pooler,
+        arrays: canonical name to array, canonical shape, of the encoder and optionally
+            of the masked-LM head; each is read once. Without a pooler,
             `pooled_output` is the hidden state of `[CLS]`.
-        lowercase: of the tokenizer, told by `do_lower_case`.
+        lowercase: of the tokenizer, returned by `do_lower_case`.
         vocabulary: its `vocab.txt`, which becomes an asset.
 
     Raises:
@@ -205,7 +205,7 @@ def hub_encoder(
     )
     def serve(*rows: Any) -> dict[str, Any]:
         outputs = encode(dict(zip(INPUTS, rows, strict=True)), training=False)
-        del outputs["encoder_outputs"]  # a signature gives no lists
+        del outputs["encoder_outputs"]  # a signature cannot return lists
         return outputs
 
     variables = network.variables
@@ -214,7 +214,7 @@ def hub_encoder(
     if len(core) < len(variables):
         inputs = (*INPUTS, _POSITIONS)
         root.mlm = _reusable(predict, inputs, list(variables.values()))
-    # For those who do without the preprocessor.
+    # For users without the preprocessor.
     root.do_lower_case = tf.Variable(lowercase, trainable=False, name="do_lower_case")
     root.vocab_file = tf.saved_model.Asset(os.fspath(vocabulary))
     root.variables = [*core, root.do_lower_case]
@@ -222,11 +222,11 @@ def hub_encoder(
 
 
 class _Network:
-    """Our layers, run on variables of the hub's names and shapes.
+    """Our layers, run on variables with the hub's names and shapes.
 
     Attributes:
         encoder, head: the layers; `head` is `None` without a masked-LM head.
-        variables: canonical name to variable.
+        variables: maps canonical names to variables.
     """
 
     def __init__(self, config: BertConfig, arrays: Mapping[str, np.ndarray]) -> None:
@@ -249,7 +249,7 @@ class _Network:
         }
 
     def encode(self, inputs: Any, training: bool) -> tuple[dict[str, Any], Any]:
-        """Return the hub's outputs, and the batch of ours that they are of."""
+        """Return the hub's outputs, and our batch that they belong to."""
         batch = {ours: inputs[theirs] for theirs, ours in INPUTS.items()}
         found = self.encoder(batch, training=training)
         tokens = found["sequence_output"]
@@ -268,8 +268,8 @@ class _Network:
             (weight, tf.reshape(self.variables[name], weight.shape))
             for name, weight in self.weights.items()
         ]
-        # Keras draws dropout from numbers in variables of its own. Here TensorFlow
-        # draws them, so that a SavedModel has no variables but weights.
+        # Keras keeps the state of dropout in its own variables. Here TensorFlow draws
+        # it, so that a SavedModel has no variables other than weights.
         for state in self.encoder.non_trainable_variables:
             drawn = tf.random.uniform(state.shape, maxval=2**31 - 1, dtype=tf.int32)
             values.append((state, tf.cast(drawn, state.dtype)))
@@ -277,7 +277,7 @@ class _Network:
 
 
 def _variable(name: str, array: Any, heads: int) -> tf.Variable:
-    """Return a weight as a variable of the hub's name and shape."""
+    """Return a weight as a variable with the hub's name and shape."""
     array = np.asarray(array, np.float32)
     check_finite(array, name=name, place="the source")
     array = split_heads(name, array, heads)
@@ -285,7 +285,7 @@ def _variable(name: str, array: Any, heads: int) -> tf.Variable:
 
 
 def _reusable(function: Any, inputs: tuple[str, ...], variables: list[Any]) -> Any:
-    """Return an object that is called, with a trace for training and one without."""
+    """Return a callable object, with one trace for training and one for inference."""
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
     for training in (False, True):
         function.get_concrete_function(specs, training=training)
@@ -310,7 +310,7 @@ _PARTS = (
 NEEDED = f"{tf_hub.ENCODER}/{tf_hub.GRAPH}"
 FILES = frozenset(f"{folder}/{part}" for folder in _FOLDERS for part in _PARTS)
 FILES |= {f"{tf_hub.ENCODER}/{tf_hub.CONFIG}"}
-_SEQ_LENGTH = 128  # of the rows of the hub's own preprocessors
+_SEQ_LENGTH = 128  # row length of the hub's own preprocessors
 
 
 def write_tf_hub(
@@ -321,22 +321,22 @@ def write_tf_hub(
 ) -> list[str]:
     """Write the two SavedModels of an encoder, with its masked-LM head if it has one.
 
-    What they take and give: see `hub_preprocessor` and `hub_encoder`.
+    For inputs and outputs see `hub_preprocessor` and `hub_encoder`.
 
     Args:
         folder: a new folder.
-        arrays: canonical name to array, canonical shape; each is asked for once.
-        config: the whole of a `config.json`. The rows of `preprocess` are as long as
-            the `max_length` in it, else 128.
-        tokenizer: of the same vocabulary.
+        arrays: canonical name to array, canonical shape; each is read once.
+        config: a complete `config.json`. Its `max_length`, or else 128, is the row
+            length of `preprocess`.
+        tokenizer: with the same vocabulary.
 
     Returns:
-        Lines that tell what is left out and chosen.
+        Notes on what is left out and chosen.
 
     Raises:
         BertKerasError: Keras runs on another backend than TensorFlow.
-        CheckpointError: a weight is missing or not finite, or the disk refuses.
-        ConfigError: a size in `config` is out of its range.
+        CheckpointError: a weight is missing or not finite, or writing fails.
+        ConfigError: a size in `config` is out of range.
     """
     if keras.config.backend() != "tensorflow":
         raise BertKerasError(
@@ -346,7 +346,9 @@ def write_tf_hub(
     sizes = bert_config(config, path=Path(tf_hub.CONFIG))
     kept, notes = _kept(arrays)
     length = _seq_length(config, sizes)
-    notes.append(f"preprocess gives rows of {length} tokens; bert_pack_inputs any")
+    notes.append(
+        f"preprocess returns rows of {length} tokens; bert_pack_inputs of any length"
+    )
     masked_lm = any(name.startswith(MASKED_LM) for name in kept)
     architecture = "BertForMaskedLM" if masked_lm else "BertModel"
     said = {**config, "architectures": [architecture]}
@@ -378,8 +380,8 @@ def _kept(arrays: Mapping[str, np.ndarray]) -> tuple[Mapping[str, Any], list[str
     notes = []
     if lost:
         notes.append(
-            f"left out: {', '.join(lost)}: TF-Hub's encoders have no head but the "
-            "masked-LM (`bert-keras export` writes a whole model)"
+            f"left out: {', '.join(lost)}: TF-Hub's encoders have no head except the "
+            "masked-LM head (`bert-keras export` writes a whole model)"
         )
     if not any(name.startswith(POOLER) for name in kept):
         notes.append(
@@ -389,7 +391,7 @@ def _kept(arrays: Mapping[str, np.ndarray]) -> tuple[Mapping[str, Any], list[str
 
 
 def _seq_length(config: Mapping[str, Any], sizes: BertConfig) -> int:
-    """Return how long the rows of the preprocessor are."""
+    """Return the row length of the preprocessor."""
     said = (config.get(KEY) or {}).get("preprocessing", {})
     length = max(said.get("max_length", _SEQ_LENGTH), 3)
     return min(length, sizes.max_position_embeddings)

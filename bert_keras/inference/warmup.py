@@ -1,7 +1,7 @@
-"""Files that TF Serving reads beside a graph: warm-up requests, batching parameters.
+"""Files that TF Serving reads with a graph: warm-up requests, batching parameters.
 
-A server answers the warm-up requests before it takes others, so that no user waits for
-the optimization of the graph. One request that fails keeps it from loading the model.
+A server answers the warm-up requests before it accepts others, so that no user waits
+for the optimization of the graph. If one request fails, it does not load the model.
 
 Source: `apis/prediction_log.proto`, `servables/tensorflow/saved_model_warmup_util.cc`,
 `servables/tensorflow/bundle_factory_util.cc` and `batching/batching_util.cc` of
@@ -19,15 +19,15 @@ import tensorflow as tf
 from bert_keras.files.records import field_start
 
 WARMUP = "tf_serving_warmup_requests"  # in `assets.extra`
-BATCHING = "batching_params.pbtxt"  # beside `saved_model.pb`
-MAX_BATCH_SIZE = 128  # the most texts of a request to a server that batches
+BATCHING = "batching_params.pbtxt"  # next to `saved_model.pb`
+MAX_BATCH_SIZE = 128  # maximum texts of a request to a server that batches
 # Texts of a request, and the share of the longest text that each has.
 _REQUESTS = ((1, 0.0), (1, 1.0), (2, 1.0), (4, 0.5), (8, 0.0), (32, 0.0))
 _SHORT = 8  # words
 _CHOICES = 4
 # Numbers of fields, from the outside in: `PredictionLog.predict_log`,
 # `PredictLog.request`, `PredictRequest.model_spec` and `.inputs`, and
-# `ModelSpec.signature_name`; of an entry of a map its key and its value.
+# `ModelSpec.signature_name`; and the key and value of a map entry.
 _PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME = 6, 1, 1, 2, 3
 _KEY, _VALUE = 1, 2
 
@@ -36,12 +36,12 @@ Request = tuple[str, dict[str, tf.Tensor]]
 
 _BATCHING_TEXT = f"""\
 # For tensorflow_model_server with --enable_batching and
-# --enable_per_model_batching_parameters: requests that wait are computed together.
-# A request of more texts than max_batch_size is refused.
+# --enable_per_model_batching_parameters: waiting requests are computed together.
+# A request with more texts than max_batch_size is rejected.
 max_batch_size {{ value: {MAX_BATCH_SIZE} }}
 batch_timeout_micros {{ value: 1000 }}
 max_enqueued_batches {{ value: 100 }}
-# Stays off: the server pads with a tensor's first value, so that padding would become
+# Stays off: the server pads with a tensor's first value, so padding would become
 # tokens. Requests to `ids` that are computed together must therefore have one length.
 pad_variable_length_inputs: false
 """
@@ -57,7 +57,7 @@ def warmup_requests(
     Args:
         signatures: name to the inputs, string [B], or [B, W] for lists of strings.
         words: whole words of the vocabulary, so that a word is a token.
-        max_length: the most tokens of a text.
+        max_length: maximum length of a text, in tokens.
     """
     for name, specs in signatures.items():
         if any(s.dtype != tf.string or s.shape.rank not in (1, 2) for s in specs):
@@ -84,9 +84,9 @@ def _inputs(
 
 
 def _text(words: Sequence[str], count: int) -> str:
-    """Return sentences of so many words.
+    """Return sentences with `count` words in total.
 
-    Each ends with `[MASK]`, which one task fills and which is text to the others.
+    Each ends with `[MASK]`, which one task fills and which is plain text to the others.
     """
     listed = _listed(words, count)
     sentences = [listed[start : start + _SHORT] for start in range(0, count, _SHORT)]
@@ -130,9 +130,9 @@ def _field(number: int, body: bytes) -> bytes:
 def write_batching(path: Path, signatures: Signatures) -> None:
     """Write the batching parameters of a model, if its requests can be merged.
 
-    A server merges the tensors of several requests only where their shapes agree, but
-    for the batch. Lists of strings, such as the choices of a context, have the length
-    that the caller gives them: no file is written, and the server does not batch.
+    A server merges the tensors of several requests only if their shapes agree, except
+    for the batch axis. Lists of strings, such as the choices of a context, vary in
+    length: no file is written, and the server does not batch.
     """
     ranks = {spec.shape.rank for specs in signatures.values() for spec in specs}
     if ranks == {1}:

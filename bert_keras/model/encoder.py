@@ -92,8 +92,8 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
 def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the inputs of a model from a batch, with defaults for omitted ones.
 
-    Omitted inputs are `None`: one text a row. In a functional model under construction
-    Keras requires tensors, so equivalent ones are computed.
+    Omitted inputs are `None`, which means one text per row. In a functional model under
+    construction Keras requires tensors, so equivalent ones are computed.
 
     Args:
         inputs: a batch dict; other entries are for a task's answers.
@@ -367,7 +367,7 @@ class BertEncoder(Quantizable, keras.Model):
         encoder = cls.from_checkpoint(checkpoint, **settings)
         encoder.source = str(path)
         if encoder.pooler is not None and not has_pooler(checkpoint):
-            say(f"{path}: the checkpoint has no pooler: it starts at random")
+            say(f"{path}: the checkpoint has no pooler: it is initialized randomly")
         return encoder
 
     @classmethod

@@ -169,7 +169,7 @@ class PooledHead(keras.layers.Dense):
 
 
 def new_heads(model: keras.Model, encoder: Any) -> list[str]:
-    """Return a line for each head that starts at random on pretrained weights.
+    """Return a line for each head that is initialized randomly on pretrained weights.
 
     Args:
         model: a model on the encoder.
@@ -178,7 +178,7 @@ def new_heads(model: keras.Model, encoder: Any) -> list[str]:
     if encoder.source is None:
         return []
     return [
-        f"{encoder.source}: {name} starts at random; "
+        f"{encoder.source}: {name} is initialized randomly; "
         f"`{type(model).__name__}.from_pretrained` takes a head that a folder has"
         for name in head_names(model, encoder)
     ]

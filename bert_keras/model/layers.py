@@ -240,7 +240,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         # Not `x * (rsqrt * gamma)`: TensorFlow 2.21 would fuse that form into a kernel
-        # of oneDNN, but with an epsilon of its own.
+        # of oneDNN, but with its own epsilon.
         x = x * ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)
         return ops.cast(x + ops.cast(self.beta, x.dtype), self.compute_dtype)
 
@@ -254,7 +254,7 @@ def _add_bias(x: Any, bias: Any) -> Any:
 
 
 class TokenEmbedding(keras.layers.Layer):
-    """The table of token embeddings of an encoder as a layer of its own.
+    """The table of token embeddings of an encoder as a separate layer.
 
     Args:
         table: the weight [V, H], which both have.
@@ -377,7 +377,7 @@ class FirstOfTexts(EveryToken):
 
     def __init__(self, x: Any, bias: Any, cls_positions: Any) -> None:
         self.x, self.count = first_tokens(x, cls_positions), 1
-        self._rows = None  # one text a row
+        self._rows = None  # one text per row
         if cls_positions is None:
             self.bias = bias[:, :, :1]
             return

@@ -74,7 +74,7 @@ class LayerMix(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class TextPooling(keras.layers.Layer):
-    """Pools token vectors to one vector a text, in either layout.
+    """Pools token vectors to one vector per text, in either layout.
 
     `[CLS]` and `[SEP]` count among the tokens, as in sentence-transformers.
 

@@ -97,7 +97,7 @@ class PretrainingDataConfig:
         "next",
         "the second text of a row: next follows the first in half of the pairs, else "
         "is from another document; order swaps two neighbours in half of the pairs; "
-        "none: one contiguous text a row",
+        "none: one contiguous text per row",
         words=NEXT_SENTENCE,
     )
     masking: str = option(

@@ -126,7 +126,7 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
     ) -> Self:
         """Return the model of a folder, checkpoint or hub name, with its heads.
 
-        A missing head starts at random, with a message.
+        A missing head is initialized randomly, with a message.
 
         Args:
             path: as in `BertEncoder.from_pretrained`.
@@ -320,7 +320,7 @@ def assign_pretrainer(
     if model.has_next_sentence and not has_pooler:
         missing.insert(0, _POOLER)
     for scope in missing:
-        say(f"the checkpoint has no {scope.rstrip('/')}: it starts at random")
+        say(f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly")
 
 
 def write_pretrainer(

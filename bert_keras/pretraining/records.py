@@ -104,7 +104,7 @@ class RecordLanes:
             tf.cast(files[0], tf.int64), tf.cast(after, tf.int64)
         )
         records = places.flat_map(inside)
-        # Each epoch has a seed of its own.
+        # Each epoch has its own seed.
         buffer = max(self.shuffle // self.count, 1)
         records = records.shuffle(buffer, seed + lane, reshuffle_each_iteration=False)
         return records.enumerate().map(lambda t, each: (each, t * self.count + lane))
@@ -311,5 +311,5 @@ def _records(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    # Each epoch has a seed of its own.
+    # Each epoch has its own seed.
     return records.shuffle(shuffle, seed=seed, reshuffle_each_iteration=False)

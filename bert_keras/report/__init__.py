@@ -1,5 +1,5 @@
-"""What people look at: HTML reports, charts, tables for the terminal.
+"""HTML reports, charts, and tables for the terminal.
 
-Read `report` first: it says what is shown. `templates` says how it looks, `charts`
-draws.
+Read `report` first: it chooses the contents. `templates` holds the page's layout,
+`charts` draws.
 """

@@ -1,8 +1,8 @@
 """A line chart as inline SVG: `line_chart`, so that a report needs no plotting library.
 
-Axes and words take the colour of the text around them (`currentColor`), and the lines
-are mid-tones, so that one drawing is readable on white, on black and on paper; dashes
-tell the lines apart without colour.
+Axes and labels use the colour of the surrounding text (`currentColor`), and the lines
+are mid-tones, so that a chart is readable on white, on black and on paper; dashes
+distinguish the lines without colour.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 Point = tuple[float, float]
-Tick = tuple[float, str]  # where it is, and its label
+Tick = tuple[float, str]  # position and label
 
 _COLOURS = ("#2f7fc1", "#d9742b", "#2f9e5f", "#9a67c7", "#c94a53", "#8a7a3d")
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2")
-_MOST_POINTS = 400  # a line of more is drawn as the means of so many runs of points
+_MOST_POINTS = 400  # a longer line is drawn as this many means of neighbouring points
 _LEFT, _RIGHT, _BOTTOM = 64, 20, 48  # margins in pixels
 _LETTER = 6.8  # mean width of a letter of 12 px in pixels
 
@@ -35,11 +35,11 @@ def line_chart(
 
     Args:
         series: name of each line to its points (x, y), in the order to be joined.
-            Points that are not finite are left out, and the legend says how many.
-        title: what is shown; also the name that a screen reader says.
+            Points that are not finite are left out and counted in the legend.
+        title: the title, which a screen reader also reads.
         x_label: name and unit of the horizontal axis.
         y_label: name and unit of the vertical axis.
-        width: pixels of the drawing, which scales to the room it finds.
+        width: pixels; the drawing scales to the available width.
         height: pixels.
 
     Returns:
@@ -95,7 +95,7 @@ def _finite(points: Sequence[Point]) -> list[Point]:
 
 
 def _thin(points: list[Point]) -> list[Point]:
-    """Return at most `_MOST_POINTS` points: the means of runs of neighbours."""
+    """Return at most `_MOST_POINTS` points: the means of neighbouring points."""
     size = math.ceil(len(points) / _MOST_POINTS)
     if size < 2:
         return points
@@ -110,8 +110,8 @@ def _axis(values: list[float], *, most: int, snug: bool) -> tuple[list[Tick], Po
     """Return round ticks, each with its label, and the range of the axis.
 
     Args:
-        values: what is shown on the axis.
-        most: about how many ticks.
+        values: the values along the axis.
+        most: approximate maximum number of ticks.
         snug: `True` ends the axis at the data, `False` at the ticks around it.
     """
     low, high = min(values), max(values)
@@ -192,7 +192,7 @@ def _legend_name(name: str, lost: int) -> str:
 
 
 def _legend(names: list[str], width: int) -> tuple[str, int]:
-    """Return the legend, in as many rows as it needs, and its height in pixels."""
+    """Return the legend, in one or more rows, and its height in pixels."""
     parts, x, y = [], float(_LEFT), 36
     for number, name in enumerate(names):
         room = 34 + _LETTER * len(name) + 14
@@ -214,7 +214,7 @@ def _stroke(number: int) -> str:
 
 
 def _line(points: list[Point], number: int) -> str:
-    """Return one line; few points are marked, and a lone one is a mark alone."""
+    """Return one line; if there are few points, each is marked."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     line = (
         f'<polyline points="{path}" fill="none" stroke-linejoin="round" '

@@ -1,9 +1,9 @@
-"""The report of a run: one HTML file by `write_report`; scores as text of a terminal.
+"""The report of a run: one HTML file by `write_report`; scores as text for a terminal.
 
-Here stands what is shown; `templates/report.html` says how it looks. The page needs no
-script, no font and no picture from elsewhere: it opens offline, on light and dark
-screens, and prints. Texts come from strangers, so everything that is shown is escaped,
-and a content security policy forbids the page to load or run anything.
+This module prepares the contents; `templates/report.html` lays them out. The page needs
+no script, font or image from elsewhere: it opens offline, on light and dark screens,
+and prints. Texts are not trusted, so everything shown is escaped, and a content
+security policy forbids the page to load or run anything.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bert_keras.files.atomic import written_beside
 from bert_keras.report.charts import Point, line_chart
 
 _MOST_MISTAKES = 100
-_MOST_CLASSES = 100  # above it the commonest confusions stand for the whole matrix
-_MANY_CLASSES = 12  # above it a matrix is set small
+_MOST_CLASSES = 100  # above it, the most common confusions replace the matrix
+_MANY_CLASSES = 12  # above it, a matrix is set in small type
 _MOST_CONFUSIONS = 50
 _MOST_CARDS = 3
 
@@ -47,24 +47,24 @@ def write_report(
 ) -> Path:
     """Write the report of a run as one HTML file and return its path.
 
-    The file is written beside and then renamed, so that it appears whole or not.
+    The file is written under a temporary name and renamed when complete.
 
     Args:
         path: the file; its folder must exist.
         title: the heading of the page.
-        settings: name to value of what the run was told.
+        settings: the settings of the run, name to value.
         data: name of a split to its facts, such as `rows`, `mean_tokens` and
             `real_token_share`; a fact that is itself a mapping of numbers, such as
             `classes`, becomes a table with a column for each split. A plain value in
-            place of the facts is shown as it is.
+            place of the facts is shown unchanged.
         history: rows such as `{"epoch": 1, "step": 40, "loss": 0.5}` and
-            `{"epoch": 1, "dev_loss": 0.4, "dev_accuracy": 0.9}`. Numbers are drawn by
-            `step` where their row has one, else by `epoch`.
-        scores: name of a split to what `classification_scores` returns, or to any other
-            mapping: unknown numbers join the table of scores, unknown mappings get a
-            table of their own.
-        mistakes: rows such as `text`, `label`, `prediction`, `probability`; shown by
-            falling `probability` if all have it. The first 100 are shown.
+            `{"epoch": 1, "dev_loss": 0.4, "dev_accuracy": 0.9}`. Numbers are plotted
+            against `step` if their row has one, else against `epoch`.
+        scores: name of a split to the result of `classification_scores`, or to any
+            other mapping: unknown numbers join the table of scores, unknown mappings
+            get their own table.
+        mistakes: rows such as `text`, `label`, `prediction`, `probability`; sorted by
+            descending `probability` if all have it. The first 100 are shown.
         best_score: the score that is shown first and large.
         environment: versions and hardware.
         command: the command that repeats the run.
@@ -117,7 +117,7 @@ class Table:
 
 
 class _Part(NamedTuple):
-    """What a score is shown as: `table`, `matrix`, `pairs`, `chart` or `word`."""
+    """How a score is shown: `table`, `matrix`, `pairs`, `chart` or `word`."""
 
     kind: str
     value: Any
@@ -140,7 +140,7 @@ def _is_loss(key: str) -> bool:
 
 
 def _plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
-    """Return the scores that are one number or word each."""
+    """Return the scores that are a single number or word."""
     return {
         key: value
         for key, value in values.items()
@@ -153,7 +153,7 @@ def _cards(
 ) -> list[dict[str, Any]]:
     """Return up to three large numbers for each split: the best score, then others.
 
-    Losses and counts are none of them unless there is nothing else.
+    Losses and counts are only used if there is nothing else.
     """
     cards = []
     for split, values in scores.items():
@@ -206,7 +206,7 @@ def _family(key: str, points: Sequence[Point]) -> str:
 
 
 def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, _Part]]:
-    """Return name, note and part of each score that is more than one number."""
+    """Return name, note and part of each score with more than one number."""
     plain = _plain_scores(values)
     return [
         (key, *_part(key, value, values))
@@ -216,7 +216,7 @@ def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, _Part]]:
 
 
 def _part(key: str, value: Any, values: Mapping[str, Any]) -> tuple[str, _Part]:
-    """Return a note and the part of a score, as fits its shape."""
+    """Return a note and the part that suits the shape of a score."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if key == "confusion_matrix" and _is_square(value):
         per_class = values.get("per_class")
@@ -274,7 +274,7 @@ def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[str,
 def _confusions(
     matrix: Sequence[Sequence[Any]], names: Sequence[str]
 ) -> tuple[str, _Part]:
-    """Return the commonest confusions: true class, predicted class, count."""
+    """Return the most common confusions: true class, predicted class, count."""
     cells = [
         (count, i, j)
         for i, row in enumerate(matrix)
@@ -284,14 +284,14 @@ def _confusions(
     cells.sort(key=lambda item: -item[0])
     rows = [(names[i], [names[j], n]) for n, i, j in cells[:_MOST_CONFUSIONS]]
     note = (
-        f"{len(names):,} classes are too many for a matrix; these are the commonest of "
-        f"{len(cells):,} confusions."
+        f"{len(names):,} classes are too many for a matrix; these are the most common "
+        f"of {len(cells):,} confusions."
     )
     return note, _Part("table", Table("True", ["Predicted", "Count"], rows))
 
 
 def _reliability(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
-    """Return how often the model is right by how sure it is: on the line is best."""
+    """Return a chart of accuracy by confidence; a calibrated model lies on the line."""
     svg = line_chart(
         {
             "the model": [(b["confidence"], b["accuracy"]) for b in bins],
@@ -307,8 +307,8 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
 def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return heading, columns, the rows to show, and the count of all.
 
-    The most confident come first where all say their probability, else the rows stand
-    in their order.
+    The most confident come first if all have a probability; otherwise the order is
+    kept.
     """
     rows, heading = list(mistakes), "Mistakes"
     if rows and all(is_number(row.get("probability")) for row in rows):
@@ -346,14 +346,14 @@ def _data(data: Mapping[str, object]) -> dict[str, Any]:
     return {"tables": tables, "loose": loose} if tables or loose else {}
 
 
-MOST_LETTERS = 300  # of a text that is shown
+MOST_LETTERS = 300  # of a shown text
 _WORDS = {"f1": "F1", "id": "ID", "num": "number of"}
-# What HTML cannot hold: control characters, and halves of surrogate pairs.
+# Not allowed in HTML: control characters and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page of a template with values, each escaped unless it is `Markup`."""
+    """Render a template with values, each escaped unless it is `Markup`."""
     return _environment().get_template(template).render(**values)
 
 
@@ -384,7 +384,7 @@ def _printable(value: Any) -> Any:
 
 
 def _cut(value: object, most: int) -> str:
-    """Return a text of at most so many letters."""
+    """Return a text, truncated to a maximum number of characters."""
     shown = str(value)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -396,12 +396,12 @@ def words(key: object) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Say whether a value is a real number of Python or NumPy; `True` is not."""
+    """Return whether a value is a real number of Python or NumPy; `True` is not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:
-    """Return a result as people read it: 1,234 and 0.9876; no value is a dash."""
+    """Return a result for people, such as 1,234 or 0.9876; a dash for no value."""
     if value is None:
         return "–"
     if not is_number(value):
@@ -414,7 +414,7 @@ def _shown(value: Any) -> str:
 
 
 def _setting(value: object) -> str:
-    """Return a value as it was set: numbers without commas, lists as JSON."""
+    """Return a setting as it was given: numbers without commas, lists as JSON."""
     if isinstance(value, Mapping | list | tuple):
         value = json.dumps(value, ensure_ascii=False, default=str)
     return _cut(value, 4 * MOST_LETTERS)
@@ -423,7 +423,7 @@ def _setting(value: object) -> str:
 def score_table(scores: dict[str, Any]) -> str:
     """Return scores as aligned text: plain numbers, then the tables, such as classes.
 
-    What is neither stands in the JSON and in the report alone.
+    Other scores are only in the JSON and in the report.
     """
     lines = [
         f"  {key:<28}{_number(value):>10}"
@@ -431,7 +431,7 @@ def score_table(scores: dict[str, Any]) -> str:
         if _is_number(value)
     ]
     for key, table in scores.items():
-        if _is_row(table):  # a number a name: a table of one column
+        if _is_row(table):  # one number per name: a table with one column
             table = {name: {"": value} for name, value in table.items()}
         if not (
             isinstance(table, dict) and table and all(map(_is_row, table.values()))
@@ -460,7 +460,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_row(value: Any) -> bool:
-    """Say whether a score is numbers by name."""
+    """Return whether a score maps names to numbers."""
     return (
         isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
     )

@@ -1,14 +1,14 @@
-"""Models behind a server: the server, its clients, and files that run TF Serving.
+"""Serving: the server, its clients, and files that run TF Serving.
 
-`bert-keras serve`: read `config`, then what a request passes through: `rest`,
+`bert-keras serve`: read `config`, then the path of a request: `rest`,
 `open_inference` or `grpc_services` (three protocols), `service` (limits, time, metrics
 of each request), `tensors` (values of a request against a signature), `models` (names
 and versions), `version` (a loaded model), `batcher` and `batch_choice` (requests
 computed together) and `signatures` (how texts are measured and computed). `app` holds
 the routes, `http_connection` the limits of a connection, and `server` starts and stops
-all of it. Pages for people are in `static/`.
+everything. The web page is in `static/`.
 
-`client` speaks TF Serving's REST API. `deployment` writes a folder that runs TF Serving
+`client` uses TF Serving's REST API. `deployment` writes a folder that runs TF Serving
 from the files of `templates`.
 """
 
@@ -35,5 +35,5 @@ _PLACES = {
     "write_deployment": "deployment",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # else type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -1,7 +1,7 @@
-"""The routes of a server, and what holds for all of them: `App`.
+"""The routes of a server, and the rules for all of them: `App`.
 
-Each request is counted, must have a key where one is asked for, ends in time, and is
-answered with `{"error": …}` where it is wrong.
+Each request is counted, must have a key if the server requires one, ends within the
+time limit, and is answered with `{"error": …}` if it is wrong.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bert_keras.serving.rest import Rest, json_response
 from bert_keras.serving.service import Service, Told
 
 STATIC = Path(__file__).parent / "static"
-# Probes have no key, and the page asks for one: it holds nothing of a model.
+# Probes have no key, and the page, which asks for one, holds nothing of a model.
 _FREE_OF_KEYS = frozenset(("/v2/health/live", "/v2/health/ready", "/")) | {
     f"/{file.name}" for file in STATIC.iterdir()
 }
 _SENDING_SECONDS = 30.0  # for the client to read its answer
-# A browser must not guess a type, nor show a page of ours inside another one, nor let
-# the page run or reach anything but this server's own files.
+# A browser must not guess a type, show our page inside another one, or let the page
+# run or request anything other than this server's own files.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -48,7 +48,7 @@ class App:
     """An ASGI application.
 
     Args:
-        service: answers.
+        service: answers the requests.
     """
 
     def __init__(self, service: Service) -> None:
@@ -125,7 +125,7 @@ def _error_response(error: RequestError) -> Response:
     if error.status == 401:
         found.headers["www-authenticate"] = "Bearer"
     if error.status in (408, 413):
-        found.headers["connection"] = "close"  # some of the body may be on its way
+        found.headers["connection"] = "close"  # part of the body may still arrive
     return found
 
 

@@ -1,7 +1,7 @@
-"""Which of the rows that wait are computed together, by their lengths.
+"""Choose which waiting rows are computed together, by their lengths.
 
-`about_as_long` is for one text a row, where short texts would be padded; `that_fit` is
-for packed rows, where several texts share a row.
+`about_as_long` is for one text per row, where short texts would be padded; `that_fit`
+is for packed rows, where several texts share a row.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _SLACK = 1.05  # whole texts seldom fill rows to the last token
 
 
 def about_as_long(lengths: Sequence[int], max_tokens: int) -> list[int]:
-    """Return the places of the first length and of those near it.
+    """Return the indices of the first length and of those near it.
 
     At most `max_tokens` are computed, and at most an eighth of them are padding.
 
     Args:
-        lengths: tokens of the rows that wait, the oldest first.
-        max_tokens: of the batch, padding included; more for the first alone.
+        lengths: tokens of the waiting rows, the oldest first.
+        max_tokens: of the batch, padding included; the first may exceed it alone.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     low = high = order.index(0)
@@ -49,10 +49,10 @@ def about_as_long(lengths: Sequence[int], max_tokens: int) -> list[int]:
 
 
 def that_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
-    """Return the places of the first length, and of those that fit into its rows.
+    """Return the indices of the first length, and of those that fit into its rows.
 
-    Rows are as long as the first text, or `ROW_TOKENS` where it is shorter: attention
-    costs the square of a row.
+    Rows are as long as the first text, or `ROW_TOKENS` if it is shorter: the cost of
+    attention is quadratic in the row length.
 
     Args:
         lengths, max_tokens: as in `about_as_long`, without padding.
@@ -67,7 +67,7 @@ def that_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
 
 
 def of_one_shape(lengths: Sequence[int], max_tokens: int) -> list[int]:
-    """Return the places of the first rows, all of one length.
+    """Return the indices of the first rows, all of one length.
 
     Args:
         lengths, max_tokens: as in `about_as_long`.
@@ -78,8 +78,8 @@ def of_one_shape(lengths: Sequence[int], max_tokens: int) -> list[int]:
 def rows_of(lengths: Sequence[int]) -> tuple[list[int], list[int], int]:
     """Return the row and first column of each text in packed rows, and their length.
 
-    They are laid as `pack_rows` lays them: longest first, each into the first row with
-    room.
+    The layout is that of `pack_rows`: longest first, each into the first row with
+    enough room.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     longest, total = lengths[order[0]], sum(lengths)

@@ -1,8 +1,8 @@
-"""Requests that come together are computed together: `Batcher`.
+"""Compute concurrent requests together: `Batcher`.
 
-Threads take what has come in: they tokenize all new texts in one call, then compute
-batches of rows that fit together. While all threads compute, requests gather, so that
-batches grow with the load and a request that comes alone does not wait.
+Threads take the waiting requests: they tokenize all new texts in one call, then compute
+batches of rows that fit together. While all threads compute, requests queue up, so
+batches grow with the load and a single request does not wait.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bert_keras.inference.predictor import joined
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Row, Signature
 
-_THREADS = 2  # one prepares what the other one computes next
-_BYTES_AT_ONCE = 256 * 1024  # of texts that are tokenized in one call
-_WINDOW = 1024  # of the rows that wait, those compared by length
+_THREADS = 2  # one prepares the next batch of the other
+_BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
+_WINDOW = 1024  # waiting rows that are compared by length
 
 Seen = Callable[[Sequence[Row], int], object]
 
@@ -33,7 +33,7 @@ class Batcher:
     """Computes the rows of requests to one model.
 
     Args:
-        max_batch_tokens: most tokens of a batch; a longer row is computed alone.
+        max_batch_tokens: maximum tokens of a batch; a longer row is computed alone.
         timeout_ms: how long a row waits for others while another batch is computed.
         seen: called with the rows of each batch and its tokens, padding included.
         name: of the threads.
@@ -67,7 +67,7 @@ class Batcher:
     ) -> concurrent.futures.Future[Answers]:
         """Return the answers to N texts, given as a list of N values for each input.
 
-        The result raises a RequestError where the model rejects ids, or answers with a
+        The result raises a RequestError if the model rejects ids or answers with a
         number that is not finite. A cancelled future is not computed.
         """
         job = _Job(signature, parts)
@@ -80,12 +80,12 @@ class Batcher:
 
     @property
     def queued(self) -> int:
-        """Rows, and requests not yet tokenized, that wait."""
+        """Number of waiting rows, and requests that are not yet tokenized."""
         with self._changed:
             return len(self._new) + sum(map(len, self._waiting.values()))
 
     def close(self) -> None:
-        """Compute what was submitted, then end the threads."""
+        """Compute all submitted requests, then end the threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -104,7 +104,7 @@ class Batcher:
                     self._prepare(jobs)
                 else:
                     self._compute(places)
-            except Exception as error:  # the thread must go on
+            except Exception as error:  # the thread must continue
                 for job in jobs or [place.job for place in places]:
                     job.fail(error)
             if places:
@@ -136,7 +136,7 @@ class Batcher:
                 self._changed.wait(seconds)
 
     def _oldest(self) -> tuple[Hashable, float] | None:
-        """Return the key and the arrival of the row that waits longest."""
+        """Return the key and the arrival time of the row that has waited longest."""
         for key in list(self._waiting):
             places = self._waiting[key]
             while places and places[0].job.future.done():  # was cancelled, or failed
@@ -150,13 +150,13 @@ class Batcher:
         return key, arrived
 
     def _fills(self, key: Hashable) -> bool:
-        """Say whether the rows of a key fill a batch."""
+        """Return whether the rows of a key fill a batch."""
         places = itertools.islice(self._waiting[key], _WINDOW)
         tokens = sum(place.row.length for place in places)
         return self._is_closed or tokens >= self._max_tokens
 
     def _cut(self, key: Hashable) -> list[_Place]:
-        """Take the oldest row and those that fit to it."""
+        """Take the oldest row and those that fit with it."""
         waiting = self._waiting.pop(key)
         window = [waiting.popleft() for _ in range(min(len(waiting), _WINDOW))]
         window = [place for place in window if not place.job.future.done()]
@@ -170,7 +170,7 @@ class Batcher:
         return [place for i, place in enumerate(window) if i in chosen]
 
     def _prepare(self, jobs: list[_Job]) -> None:
-        """Tokenize or measure texts, and let their rows wait."""
+        """Tokenize or measure texts, and queue their rows."""
         by_signature: dict[int, list[_Job]] = {}
         for job in jobs:
             by_signature.setdefault(id(job.signature), []).append(job)
@@ -194,7 +194,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _compute(self, places: list[_Place]) -> None:
-        """Answer rows, and finish the requests whose last rows they are."""
+        """Answer rows, and finish requests whose last rows are among them."""
         rows = [place.row for place in places]
         by_job: dict[int, list[int]] = {}
         for index, place in enumerate(places):
@@ -219,7 +219,7 @@ class Batcher:
     def _retry(
         self, jobs: list[_Job], error: Exception, one: Callable[[_Job], None]
     ) -> None:
-        """Do again for each request alone what failed for several at once."""
+        """Retry a failed batch separately for each request."""
         if len(jobs) == 1:
             jobs[0].fail(error)
             return
@@ -228,7 +228,7 @@ class Batcher:
 
 
 class _Job:
-    """A request: its texts, and the answers that are there so far."""
+    """A request: its texts, and the answers so far."""
 
     def __init__(self, signature: Signature, parts: Parts) -> None:
         self.signature = signature
@@ -242,7 +242,7 @@ class _Job:
         self._answers: list[Answers] = []
 
     def add(self, numbers: list[int], answers: Answers) -> None:
-        """Take the answers of some rows; the last ones finish the request."""
+        """Store the answers of some rows; the last ones finish the request."""
         with self._lock:
             self._numbers += numbers
             self._answers.append(answers)

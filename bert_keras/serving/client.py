@@ -1,8 +1,8 @@
 """Clients of TF Serving's REST API with the answers of `predict`.
 
-`Client` and `AsyncClient` ask `bert-keras serve`, TF Serving, or any server of the same
-API for a model that `export` wrote. They read the signatures from the server, so they
-need neither the model nor TensorFlow.
+`Client` and `AsyncClient` query `bert-keras serve`, TF Serving, or any server with the
+same API that serves a model written by `export`. They read the signatures from the
+server, so they need neither the model nor TensorFlow.
 
 Source: tensorflow/serving, `g3doc/api_rest.md`; RFC 9110, section 10.2.3 (Retry-After).
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _INSTALL = "pip install 'bert_keras[client]'"
 _KEY = re.compile(r"[!-~]+")
-_BUSY = (429, 502, 503)  # statuses after which a request is repeated
+_BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
-# A server lists the inputs of a signature in any order; these are in that of `predict`.
+# A server lists the inputs of a signature in any order; `predict` uses this one.
 _ORDERS = (("text_a", "text_b"), ("question", "context"), ("context", "choices"))
 
 
@@ -49,7 +49,7 @@ class _Signature:
     outputs: tuple[str, ...]
 
     def fits(self, item: Any) -> bool:
-        """Say whether a row, as `as_items` gives it, has the form of the inputs."""
+        """Return whether a row, as `as_items` gives it, has the form of the inputs."""
         parts = [item]
         if len(self.inputs) > 1:
             parts = list(item) if isinstance(item, tuple | list) else []
@@ -73,13 +73,15 @@ class _Signature:
         return json.dumps(request, ensure_ascii=False).encode()
 
     def rows(self, outputs: Any, count: int) -> list[dict[str, Any]]:
-        """Return the outputs of a reply as one dict a text.
+        """Return the outputs of a reply as one dict per text.
 
         Raises:
             ValueError: they are not lists of `count` values.
         """
         if len(self.outputs) == 1 and not isinstance(outputs, dict):
-            outputs = {self.outputs[0]: outputs}  # the API leaves out a name alone
+            outputs = {
+                self.outputs[0]: outputs
+            }  # the API omits the name of a single output
         if not isinstance(outputs, dict) or not outputs:
             raise ValueError("`outputs` must be an object")
         for name, values in outputs.items():
@@ -90,7 +92,7 @@ class _Signature:
 
 
 class _Protocol:
-    """The requests and replies of both clients, without the transfer."""
+    """The requests and replies of both clients, without the transport."""
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class _Protocol:
         if api_key is not None:
             if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
                 raise ConfigError(  # the key itself is not shown
-                    "`api_key` must be a string of ASCII characters without blanks"
+                    "`api_key` must be a string of ASCII characters without spaces"
                 )
             self.headers["authorization"] = f"Bearer {api_key}"
 
@@ -147,7 +149,7 @@ class _Protocol:
         """Return the signatures of a model that take strings, the default one first.
 
         Raises:
-            ServerError: there is none.
+            ServerError: there is no such signature.
         """
         try:
             listed = reply["metadata"]["signature_def"]["signature_def"]
@@ -189,29 +191,29 @@ class _Protocol:
         """Return the rows of a reply.
 
         Raises:
-            ServerError: it has another form than that of the signature.
+            ServerError: the reply does not match the signature.
         """
         try:
             return signature.rows(reply["outputs"], len(items))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ServerError(
-                f"{self.place}: answers in another form than `{signature.name}`: "
+                f"{self.place}: the answer does not match `{signature.name}`: "
                 f"{type(error).__name__}: {one_line(error)}"
             ) from None
 
     def wait(self, attempt: int, result: Any) -> float | None:
-        """Return the seconds to wait before a request is repeated; `None`: it is done.
+        """Return the seconds to wait before a retry; `None` if the request succeeded.
 
         Args:
-            attempt: how often it was repeated already.
-            result: the response, or the error of the transfer.
+            attempt: number of retries so far.
+            result: the response, or the transport error.
 
         Raises:
-            ServerError: it failed for good.
+            ServerError: the request failed permanently.
         """
         httpx = _httpx()
         wait = min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT)
-        wait *= random.uniform(0.5, 1)  # so that clients do not come back together
+        wait *= random.uniform(0.5, 1)  # so that clients do not retry at the same time
         if isinstance(result, Exception):
             passing = (httpx.NetworkError, httpx.RemoteProtocolError)
             again = isinstance(result, passing + (httpx.ConnectTimeout,))
@@ -245,21 +247,21 @@ class _Protocol:
 
 
 class Client:
-    """Asks a served model, with the answers of `Predictor.predict`.
+    """Queries a served model, with the answers of `Predictor.predict`.
 
-    A request that finds the server busy (429, 502, 503) or out of reach is repeated
-    after 0.25, 0.5, 1 … seconds, or after the time that `Retry-After` asks for. Needs
-    httpx: `pip install 'bert_keras[client]'`.
+    If the server is busy (429, 502, 503) or unreachable, a request is retried after
+    0.25, 0.5, 1 … seconds, or after the time in `Retry-After`. Needs httpx:
+    `pip install 'bert_keras[client]'`.
 
     Args:
         url: `http://host:8501`; a path before `/v1` may follow.
         model: name of the model on the server.
-        version: the version to ask; default: the one that the server chooses.
+        version: the version to query; default: the server's choice.
         label: the label of a version, such as `stable`, in place of its number.
         api_key: sent as `Authorization: Bearer KEY`.
-        batch_size: texts in a request.
+        batch_size: texts per request.
         timeout: seconds to wait for a connection, and for each part of an answer.
-        retries: how often a request is repeated.
+        retries: maximum retries of a request.
 
     Raises:
         ConfigError: an argument is wrong, or httpx is missing.
@@ -296,19 +298,18 @@ class Client:
         self._signatures: list[_Signature] = []
 
     def predict(self, texts: Any) -> list[dict[str, Any]]:
-        """Return one dict a text, as `Predictor.predict` does.
+        """Return one dict per text, as `Predictor.predict` does.
 
-        Answers of a task of your own come as the graph gives them, by output name.
+        For a custom task, it holds the outputs of the graph by name.
 
         Args:
-            texts: strings, or tuples, or dicts by input name, where the model reads
-                several texts, or lists of words; any form that `Predictor.predict`
-                takes.
+            texts: strings; tuples, or dicts by input name, if the model reads several
+                texts; or lists of words; any form that `Predictor.predict` accepts.
 
         Raises:
-            DataError: a text is missing or has another form than the model reads.
-            ServerError: the server is out of reach, refuses a request, or answers in
-                another form.
+            DataError: a text is missing or does not have the form that the model reads.
+            ServerError: the server is unreachable, rejects a request, or its answer has
+                an unexpected form.
         """
         protocol = self._protocol
         if not self._signatures:
@@ -345,11 +346,11 @@ class Client:
 
 
 class AsyncClient:
-    """Asks a served model as `Client` does, several requests at once.
+    """Queries a served model like `Client`, with several requests at once.
 
     Args:
-        url, model, version, label, api_key, batch_size, timeout, retries: of `Client`.
-        concurrency: requests of a `predict` on their way at once.
+        url, model, version, label, api_key, batch_size, timeout, retries: see `Client`.
+        concurrency: maximum simultaneous requests of one `predict`.
 
     Raises:
         ConfigError: an argument is wrong, or httpx is missing.
@@ -390,7 +391,7 @@ class AsyncClient:
         self._signatures: list[_Signature] = []
 
     async def predict(self, texts: Any) -> list[dict[str, Any]]:
-        """Return one dict a text, see `Client.predict`."""
+        """Return one dict per text, see `Client.predict`."""
         protocol = self._protocol
         if not self._signatures:
             reply = await self._send("GET", "/metadata")
@@ -456,7 +457,7 @@ def _signature(name: str, listed: Any) -> _Signature | None:
 
 
 def _column(column: Sequence[Any], rank: int) -> list[Any]:
-    """Return the values of an input; lists are filled up with empty strings."""
+    """Return the values of an input; lists are padded with empty strings."""
     if rank == 1:
         return [_json_string(text) for text in column]
     width = max(1, *map(len, column))
@@ -466,7 +467,7 @@ def _column(column: Sequence[Any], rank: int) -> list[Any]:
 
 
 def _json_string(text: str) -> Any:
-    """Return a string as the API takes it: half a surrogate pair only as bytes."""
+    """Return a string for the API, which accepts lone surrogates only as bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -476,7 +477,7 @@ def _json_string(text: str) -> Any:
 
 
 def _reason(response: httpx.Response) -> str:
-    """Return why a server refuses a request, as its API or its body tells."""
+    """Return why a server rejects a request, according to its API or the body."""
     try:
         told = response.json()["error"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -485,7 +486,7 @@ def _reason(response: httpx.Response) -> str:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Return the seconds that a `Retry-After` asks for: a number, or a date."""
+    """Return the seconds of a `Retry-After` header: a number, or a date."""
     if value is None:
         return None
     if value.strip().isdecimal():

@@ -17,7 +17,7 @@ _LAST_PORT = 65_535
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class ServeConfig:
-    """How models are served, and what a request may ask for at most.
+    """How models are served, and the limits of a request.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -25,79 +25,79 @@ class ServeConfig:
 
     host: str = option(
         "127.0.0.1",
-        "address to listen on; 0.0.0.0 lets other machines in",
+        "address to listen on; 0.0.0.0 accepts other machines",
         unit="host",
     )
     port: int = option(
-        8501, "port of HTTP; 0: any free one", unit="port", least=0, most=_LAST_PORT
+        8501, "HTTP port; 0: any free port", unit="port", least=0, most=_LAST_PORT
     )
     grpc_port: int | None = option(
         None,
-        "port of gRPC; 0: any free one",
+        "gRPC port; 0: any free port",
         unit="port",
         least=0,
         most=_LAST_PORT,
-        unset="8500 where tensorflow-serving-api is installed, else no gRPC",
+        unset="8500 if tensorflow-serving-api is installed, else no gRPC",
     )
-    no_grpc: bool = option(False, "serve HTTP alone")
+    no_grpc: bool = option(False, "serve only HTTP")
     max_batch_tokens: int = option(
         1024,
-        "tokens computed at once; a longer text is computed alone",
+        "maximum tokens computed at once; a longer text is computed alone",
         unit="tokens",
         least=1,
         most=INT32,
     )
     batch_timeout_ms: float = option(
         1.0,
-        "how long a request waits for others to be computed with, while another batch "
-        "is computed; else it does not wait",
+        "maximum time that a request waits to be batched with others while another "
+        "batch is computed; else it does not wait",
         unit="milliseconds",
         least=0,
         most=60_000,
     )
     max_requests: int = option(
         256,
-        "requests in progress; more are answered 503 at once",
+        "maximum requests in progress; more are answered with 503 at once",
         unit="requests",
         least=1,
         most=INT32,
     )
     max_connections: int = option(
         1024,
-        "open connections; more are closed at once",
+        "maximum open connections; more are closed at once",
         unit="connections",
         least=1,
         most=INT32,
     )
     max_body_bytes: int = option(
-        2 * 1024 * 1024, "size of a request", unit="bytes", least=1, most=INT32
+        2 * 1024 * 1024, "maximum size of a request", unit="bytes", least=1, most=INT32
     )
     max_texts: int = option(
-        512, "texts of a request", unit="texts", least=1, most=INT32
+        512, "maximum texts of a request", unit="texts", least=1, most=INT32
     )
     max_characters: int = option(
-        100_000, "characters of a text", unit="characters", least=1, most=INT32
+        100_000, "maximum characters of a text", unit="characters", least=1, most=INT32
     )
     request_timeout: float = option(
         30.0,
-        "time of a request, from its first byte to its answer",
+        "maximum time of a request, from its first byte to its answer",
         unit="seconds",
         above=0,
         most=86_400,
     )
     poll_interval: float = option(
         1.0,
-        "time between two looks for new versions of a SavedModel",
+        "time between checks for new versions of a SavedModel",
         unit="seconds",
         above=0,
         most=86_400,
     )
     api_key_file: str | None = option(
         None,
-        "file of accepted keys, one a line; requests must then send `Authorization: "
+        "file of accepted keys, one per line; requests must then send `Authorization: "
         "Bearer KEY`",
         unit="file",
-        unset="no key is asked for",
+        unset="no key is required",
     )
 
     def __post_init__(self) -> None:

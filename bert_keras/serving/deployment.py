@@ -2,7 +2,7 @@
 
 The folder holds the models and everything that a server, Docker Compose, Kubernetes and
 KServe need to run them, from the files in `templates`. It can be kept under version
-control: the same models give the same files.
+control: the same models produce the same files.
 
 Source: `model_servers/main.cc`, `config/*.proto` and `tools/docker/Dockerfile` of
 tensorflow/serving 2.20.0; Compose specification; Kubernetes API `apps/v1`; KServe API
@@ -45,22 +45,22 @@ from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.served_model import find_saved_model, is_exported
 from bert_keras.settings import SERVER_IMAGE, SERVER_STORAGE
 
-RECORD = "deployment.json"  # which files of a folder `write_deployment` wrote
+RECORD = "deployment.json"  # the files that `write_deployment` wrote to a folder
 _MODELS = "models"
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_WORD = re.compile(r"[\w.:/-]+")  # a task or an input, as a README shows it
+_WORD = re.compile(r"[\w.:/-]+")  # a task or an input, as shown in a README
 _IMAGE = re.compile(r"[a-z0-9][\w.\-/:]*:[\w.\-]+")
 _STORAGE = re.compile(r"[a-z0-9]+://[\w.\-/:@]+")
 _CPUS = 2
 _MIB = 2**20
-# Of a process with a small model, and of each byte of weights; a start to measure from.
+# For a process with a small model, and per byte of weights: starting values to tune.
 _BASE_MIB, _WEIGHT_COPIES = 1024, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class _Given:
-    """A model to deploy: where it is, and its name and version on the server."""
+    """A model to deploy: its path, and its name and version on the server."""
 
     place: str
     name: str
@@ -70,7 +70,7 @@ class _Given:
 
 @dataclasses.dataclass(frozen=True)
 class _Model:
-    """A model of the new folder, as the templates show it."""
+    """A model of the new folder, as used by the templates."""
 
     name: str
     versions: tuple[int, ...]
@@ -79,12 +79,12 @@ class _Model:
 
     @property
     def service(self) -> str:
-        """The name as Kubernetes allows it."""
+        """The name in a form that Kubernetes accepts."""
         return _kubernetes_name(self.name)
 
     @property
     def labels(self) -> dict[str, int]:
-        """The labels of two versions: the older one is stable, the newer a canary."""
+        """The labels of two versions: the older is stable, the newer the canary."""
         if len(self.versions) != 2:
             return {}
         return dict(zip(("stable", "canary"), self.versions, strict=True))
@@ -97,7 +97,7 @@ def write_deployment(
     image: str = SERVER_IMAGE,
     storage: str = SERVER_STORAGE,
 ) -> Path:
-    """Write a folder that runs TensorFlow Serving with these models; returns it.
+    """Write a folder that runs TensorFlow Serving with these models; return it.
 
     It holds `models`, `models.config`, `monitoring.config`, `batching_params.pbtxt`,
     `compose.yaml`, `Dockerfile`, `kubernetes.yaml`, `kserve.yaml`, a README with the
@@ -147,8 +147,8 @@ def _found(place: str) -> _Given:
     """Return a model with its name and version.
 
     Raises:
-        CheckpointError: a SavedModel is none that `export` wrote.
-        ConfigError: its name or version cannot be that of a served model.
+        CheckpointError: a SavedModel was not written by `export`.
+        ConfigError: its name or version is not allowed for a served model.
     """
     is_hub = "://" in place  # hf://owner/name@revision
     folder = Path(place.partition("@")[0] if is_hub else os.path.abspath(place))
@@ -193,7 +193,7 @@ def _check_distinct(found: list[_Given]) -> None:
 
 
 def _written_before(folder: Path) -> frozenset[str]:
-    """Return the files that `write_deployment` wrote to a folder, of its record."""
+    """Return the files that `write_deployment` wrote to a folder, from its record."""
     try:
         record = read_json(folder / RECORD)
         files = record["files"] if record["format"] == _FORMAT else []
@@ -243,7 +243,7 @@ def _task_and_inputs(path: Path) -> tuple[str, list[str]]:
     """Return the task and the inputs that the record of an export names.
 
     Raises:
-        CheckpointError: it names none, or something else than words.
+        CheckpointError: it does not name them, or not as words.
     """
     record = read_json(path)
     try:
@@ -279,7 +279,7 @@ def _request(ranks: dict[str, int]) -> str:
 
 
 def _kubernetes_name(name: str) -> str:
-    """Return a name as DNS labels are: small letters, digits and dashes."""
+    """Return a name as a DNS label: lowercase letters, digits and dashes."""
     label = re.sub(r"[^a-z0-9]+", "-", name.lower())[:50].strip("-")
     return label if label[:1].isalpha() else f"model-{label}".rstrip("-")
 
@@ -323,7 +323,7 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _flags(models: list[_Model]) -> list[str]:
-    """Return the flags of the server, besides the ports that its image sets."""
+    """Return the flags of the server, except the ports, which its image sets."""
     flags = [
         "--model_config_file=/deployment/models.config",
         "--monitoring_config_file=/deployment/monitoring.config",
@@ -332,14 +332,14 @@ def _flags(models: list[_Model]) -> list[str]:
         "--batching_parameters_file=/deployment/batching_params.pbtxt",
     ]
     if any(model.labels for model in models):
-        # Else labels could only be given to versions that are loaded already.
+        # Otherwise labels could only be assigned to versions that are already loaded.
         flags.append("--allow_version_labels_for_unavailable_models=true")
     return flags
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # The values are checked: none has a meaning in Markdown, or in quotes in YAML.
+    # The values are checked: none is special in Markdown, or within quotes in YAML.
     return jinja2.Environment(
         loader=jinja2.PackageLoader("bert_keras.serving"),
         autoescape=False,  # noqa: S701

@@ -1,4 +1,4 @@
-"""What a request is refused with: `RequestError`."""
+"""The error of a rejected request: `RequestError`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class RequestError(Exception):
 
     Args:
         message: one line: argument, rule and value.
-        status: of HTTP; 400 for a mistake of the client's.
+        status: the HTTP status; 400 for a mistake of the client.
         retry_after: seconds after which the client may try again.
     """
 

@@ -36,7 +36,7 @@ _ENUM = {name: tf.dtypes.as_dtype(name).as_datatype_enum for name in DTYPES}
 
 
 def grpc_server(service: Service, address: str) -> tuple[Any, int]:
-    """Return a server of `grpc.aio` that is not started, and its port.
+    """Return a server of `grpc.aio`, not yet started, and its port.
 
     Raises:
         RuntimeError: the address is taken.
@@ -54,7 +54,7 @@ def grpc_server(service: Service, address: str) -> tuple[Any, int]:
 
 
 class _Answering:
-    """A request within the limits, counted and logged, with errors as gRPC has them."""
+    """A request within the limits, counted and logged; errors become gRPC errors."""
 
     def __init__(self, service: Service, context: Any) -> None:
         self._service = service
@@ -163,13 +163,13 @@ def _values(info: TensorInfo, proto: Any, service: Service) -> list[Any]:
     """Return a TensorProto as nested lists.
 
     Raises:
-        RequestError: it is of another dtype or shape, or its values do not fill it.
+        RequestError: it has another dtype or shape, or too few or many values.
     """
     name, sizes = info.name, [each.size for each in proto.tensor_shape.dim]
     if proto.dtype != _ENUM[info.dtype]:
         raise RequestError(f"`{name}` must be {DTYPES[info.dtype][0]}")
     fits = len(sizes) == len(info.shape) and not proto.tensor_shape.unknown_rank
-    # One value may stand for many in a TensorProto: its size alone limits nothing.
+    # One value may stand for many in a TensorProto: its size in bytes is no limit.
     most = service.config.max_body_bytes
     if not fits or min(sizes) < 1 or math.prod(sizes) > most:
         raise RequestError(

@@ -1,7 +1,7 @@
 """Limits of a connection that uvicorn leaves to a proxy: `LimitedConnection`.
 
 A client has some seconds to send the head of a request, which has at most 64 KiB, and
-there are only so many connections. The body has limits of its own, see `rest`.
+the number of connections is limited. The body has separate limits, see `rest`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn with limits.
 
     Attributes:
-        max_connections: open at a time; a further one is closed at once.
+        max_connections: maximum open connections; another one is closed at once.
     """
 
     max_connections = 1024
@@ -61,7 +61,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # Part of a head may have come with the request before.
+        # Part of a head may have arrived with the previous request.
         if self._in_head and not self._is_answering():
             self._wait_for_head()
 

@@ -1,4 +1,4 @@
-"""Logs of a server as JSON, one object a line on stderr, without the texts."""
+"""Logs of a server as JSON, one object per line on stderr, without the texts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class JsonLines(logging.Formatter):
 
 
 def log_error(event: str, error: BaseException) -> None:
-    """Log an error that nobody expects, by its type and where it was raised.
+    """Log an unexpected error by its type and where it was raised.
 
-    Its message is left out: TensorFlow writes the texts into some.
+    Its message is left out, since TensorFlow writes texts into some messages.
     """
     LOG.error(event, extra={"told": _places(error)})
 
@@ -46,7 +46,7 @@ def _places(error: BaseException) -> dict[str, Any]:
 
 
 def log_to_stderr(*, is_quiet: bool = False) -> None:
-    """Let a server's logs go to stderr; with `is_quiet` only warnings and errors."""
+    """Send a server's logs to stderr; with `is_quiet` only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in _LOGS:

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a server: `Metrics`."""
+"""Metrics of a server for Prometheus: `Metrics`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 class Metrics:
-    """Counters of one server, in a registry of its own.
+    """Counters of one server, in their own registry.
 
     Args:
-        queued: returns the rows that wait, by model.
+        queued: returns the number of waiting rows by model.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -66,17 +66,17 @@ class Metrics:
             **of,
         )
         self._padding = Counter(
-            "bert_keras_padding_tokens", "Padding that was computed", ("model",), **of
+            "bert_keras_padding_tokens", "Padding tokens computed", ("model",), **of
         )
         self._in_progress = Gauge(
             "bert_keras_requests_in_progress",
-            "Requests that were accepted and are not answered",
+            "Requests accepted but not yet answered",
             **of,
         )
         self._registry.register(_Queues(queued))
 
     def seen_of(self, name: str) -> Seen:
-        """Return what counts the batches of a model."""
+        """Return a function that counts the batches of a model."""
         texts, tokens = self._texts.labels(name), self._tokens.labels(name)
         padding = self._padding.labels(name)
 
@@ -88,30 +88,30 @@ class Metrics:
         return seen
 
     def count(self, protocol: str, model: str, code: int, seconds: float) -> None:
-        """Count a request; `model` is empty where there is none of its name."""
+        """Count a request; `model` is empty if there is no such model."""
         self._requests.labels(protocol, model, code).inc()
         self._latency.labels(protocol, model).observe(seconds)
         if code >= 400:
             self._errors.labels(protocol, model).inc()
 
     def set_in_progress(self, count: int) -> None:
-        """Tell how many requests are in progress."""
+        """Set the number of requests in progress."""
         self._in_progress.set(count)
 
     def text(self) -> bytes:
-        """Return all of it in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
 class _Queues:
-    """Tells the length of the queues when it is asked."""
+    """Reads the length of the queues when metrics are collected."""
 
     def __init__(self, queued: Callable[[], Mapping[str, int]]) -> None:
         self._queued = queued
 
     def collect(self) -> list[GaugeMetricFamily]:
         family = GaugeMetricFamily(
-            "bert_keras_queue_length", "Texts that wait", labels=["model"]
+            "bert_keras_queue_length", "Texts waiting", labels=["model"]
         )
         for name, count in self._queued().items():
             family.add_metric([name], count)

@@ -1,7 +1,7 @@
 """The models in service, by name and version: `Models`.
 
-A folder of SavedModel versions is looked at again and again. A new version is loaded
-beside the old one; then it takes the requests, and the old one is drained.
+A folder of SavedModel versions is polled. A new version is loaded next to the old one,
+then takes over the requests, and the old one is drained.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bert_keras.serving.logs import LOG, log_error
 from bert_keras.serving.version import Version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_REMEMBERED = 10  # states of former versions that a status tells
+_REMEMBERED = 10  # former versions that a status lists
 SeenOf = Callable[[str], Seen]
 
 
 def named_paths(paths: Sequence[str]) -> dict[str, str]:
-    """Return the models to serve by name, from words that are PATH or NAME=PATH.
+    """Return the models to serve by name, from PATH or NAME=PATH arguments.
 
     Raises:
         ConfigError: a name is missing, given twice, or has characters that would need
@@ -64,8 +64,8 @@ class Models:
 
     Args:
         paths: model folders, SavedModels or folders of versions, by name.
-        config: limits, and how often new versions are looked for.
-        seen_of: returns for a name what is called with each batch, see `Batcher`.
+        config: limits, and how often to look for new versions.
+        seen_of: returns the callback for the batches of a name, see `Batcher`.
 
     Raises:
         CheckpointError: one of the models cannot be loaded.
@@ -98,7 +98,7 @@ class Models:
 
     @contextlib.contextmanager
     def lease(self, name: str, version: str | None = None) -> Iterator[Version]:
-        """Return a version in a context within which it stays in memory.
+        """Return a context in which a version stays in memory.
 
         Args:
             name: of the model.
@@ -117,7 +117,7 @@ class Models:
             found.leave()
 
     def states(self, name: str, version: str | None = None) -> list[tuple[int, str]]:
-        """Return number and state of the versions of a model, the newest first.
+        """Return the number and state of each version of a model, the newest first.
 
         The states are TF Serving's: LOADING, AVAILABLE, UNLOADING, END.
 
@@ -136,7 +136,7 @@ class Models:
         return found
 
     def queued(self) -> dict[str, int]:
-        """Return the rows that wait, by model."""
+        """Return the number of waiting rows by model."""
         return {name: model.current.queued for name, model in self._models.items()}
 
     def look(self) -> None:
@@ -145,7 +145,7 @@ class Models:
             model.look()
 
     def close(self) -> None:
-        """Answer what was submitted, and stop looking for new versions."""
+        """Answer all submitted requests, and stop looking for new versions."""
         self._end.set()
         self._watcher.join()
         for model in self._models.values():
@@ -156,11 +156,11 @@ class Models:
             try:
                 self.look()
             except Exception as error:  # such as a folder that cannot be read now
-                log_error("no new versions can be looked for", error)
+                log_error("cannot look for new versions", error)
 
 
 class _Model:
-    """A name, and the version that answers for it."""
+    """A name, and the version that answers its requests."""
 
     current: Version
 
@@ -172,7 +172,7 @@ class _Model:
         self._seen = seen
         self._lock = threading.Lock()
         self._states: dict[int, str] = {}
-        self._failed: dict[int, Any] = {}  # what stood there when it could not be read
+        self._failed: dict[int, Any] = {}  # its files when it could not be read
 
     def load_first(self) -> None:
         """Load the newest version, or the model folder.
@@ -184,7 +184,7 @@ class _Model:
         self.current = self._load(numbers[-1] if numbers else None)
 
     def enter(self, version: str | None) -> Version:
-        """Return the version that answers, counted as in use."""
+        """Return the current version, counted as in use."""
         while True:
             current = self.current
             if version not in (None, str(current.number)):
@@ -197,13 +197,13 @@ class _Model:
             return sorted(self._states.items(), reverse=True)
 
     def look(self) -> None:
-        """Load the newest version where another one answers, and drain that."""
+        """Load the newest version unless it is current, and drain the old one."""
         for number in reversed(self._numbers()):
             if number == self.current.number:
                 return
             stands = self._stands(number)
             if self._failed.get(number) == stands:
-                continue  # the one before it
+                continue  # the previous one
             try:
                 new = self._load(number)
             except Exception as error:  # a broken export must not end the service
@@ -225,7 +225,7 @@ class _Model:
             old.drain()
             self._set(old.number, "END")
             del old
-            gc.collect()  # its graphs hold each other
+            gc.collect()  # its graphs refer to each other
             return
 
     def _numbers(self) -> list[int]:
@@ -236,7 +236,7 @@ class _Model:
         return [n for n in found if (self._path / str(n) / "saved_model.pb").is_file()]
 
     def _stands(self, number: int) -> Any:
-        """Return what changes when another SavedModel takes the place of a version."""
+        """Return a value that changes when another SavedModel replaces a version."""
         with contextlib.suppress(OSError):
             file = os.stat(self._path / str(number) / "saved_model.pb")
             return file.st_ino, file.st_mtime_ns, file.st_size

@@ -28,7 +28,7 @@ class OpenInference:
     """The routes of the protocol.
 
     Args:
-        service: answers.
+        service: answers the requests.
     """
 
     def __init__(self, service: Service) -> None:
@@ -51,24 +51,24 @@ class OpenInference:
         return found
 
     async def server(self, request: Request) -> Response:
-        """Tell name and version of the server."""
+        """Return the name and version of the server."""
         return json_response(
             {"name": "bert_keras", "version": __version__, "extensions": []}
         )
 
     async def live(self, request: Request) -> Response:
-        """Tell that the server runs; it listens once all models are loaded."""
+        """Confirm that the server runs; it listens once all models are loaded."""
         return json_response({"live": True, "ready": True})
 
     async def ready(self, request: Request) -> Response:
-        """Tell that a model answers."""
+        """Confirm that a model answers."""
         name, version = _asked(request)
         with self._service.models.lease(name, version):
             request.state.told.model = name
         return json_response({"name": name, "ready": True})
 
     async def model(self, request: Request) -> Response:
-        """Tell inputs and outputs of a model's default signature."""
+        """Return inputs and outputs of a model's default signature."""
         name, version = _asked(request)
         with self._service.models.lease(name, version) as leased:
             request.state.told.model = name
@@ -85,7 +85,7 @@ class OpenInference:
         )
 
     async def infer(self, request: Request) -> Response:
-        """Answer inputs by outputs, of the signature that `parameters` may name."""
+        """Answer inputs with outputs, of the signature that `parameters` may name."""
         service = self._service
         name, version = _asked(request)
         body = await read_body(request, service.config.max_body_bytes)
@@ -147,7 +147,7 @@ def _is_dict(value: Any) -> bool:
 
 
 def _wanted(outputs: Any) -> list[str]:
-    """Return the names of the outputs that a request asks for."""
+    """Return the names of the requested outputs."""
     if isinstance(outputs, list) and all(map(_is_dict, outputs)):
         names = [each.get("name") for each in outputs]
         if all(isinstance(name, str) for name in names):
@@ -158,7 +158,7 @@ def _wanted(outputs: Any) -> list[str]:
 
 
 def _column(info: TensorInfo, given: dict[str, Any]) -> list[Any]:
-    """Return the values of an input, nested as its shape."""
+    """Return the values of an input, nested according to its shape."""
     name, shape, data = info.name, given.get("shape"), given.get("data")
     datatype = DTYPES[info.dtype][1]
     if given.get("datatype") != datatype:

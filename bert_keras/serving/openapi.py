@@ -1,4 +1,4 @@
-"""The description of the HTTP interface, of the models in service: `openapi`.
+"""The OpenAPI description of the HTTP interface and the models: `openapi`.
 
 Source: OpenAPI 3.1.
 """

@@ -20,14 +20,14 @@ from bert_keras.serving.tensors import column_form, dump_json, parse_json, row_f
 from bert_keras.serving.version import DEFAULT, Version
 
 _DISCARDED = 8  # times the largest body is read, so that the client reads our answer
-_BODY_SECONDS = 10.0  # for the whole of a body
+_BODY_SECONDS = 10.0  # for the whole body
 
 
 class Rest:
     """The routes of TF Serving's REST API.
 
     Args:
-        service: answers.
+        service: answers the requests.
     """
 
     def __init__(self, service: Service) -> None:
@@ -47,7 +47,7 @@ class Rest:
         return found
 
     async def predict(self, request: Request) -> Response:
-        """Answer `instances` by `predictions`, and `inputs` by `outputs`."""
+        """Answer `instances` with `predictions`, and `inputs` with `outputs`."""
         service = self._service
         told: Told = request.state.told
         body = await read_body(request, service.config.max_body_bytes)
@@ -88,7 +88,7 @@ class Rest:
         )
 
     async def status(self, request: Request) -> Response:
-        """Tell the state of the versions of a model."""
+        """Return the state of the versions of a model."""
         name = request.path_params["name"]
         found = self._service.models.states(name, request.path_params.get("version"))
         request.state.told.model = name
@@ -106,7 +106,7 @@ class Rest:
         )
 
     async def metadata(self, request: Request) -> Response:
-        """Tell the signatures of a model."""
+        """Return the signatures of a model."""
         name = request.path_params["name"]
         version = request.path_params.get("version")
         with self._service.models.lease(name, version) as leased:
@@ -123,7 +123,7 @@ class Rest:
         )
 
     async def listing(self, request: Request) -> Response:
-        """Tell all models, each with its task and signatures."""
+        """Return all models, each with its task and signatures."""
         return json_response({"models": model_list(self._service)})
 
 
@@ -187,7 +187,7 @@ async def read_body(request: Request, most: int) -> bytes:
     """Return the body of a request.
 
     Raises:
-        RequestError: it is larger than `most` bytes (413), or does not come (408).
+        RequestError: it is larger than `most` bytes (413), or does not arrive (408).
     """
     declared = request.headers.get("content-length", "0")
     too_large = RequestError(
@@ -206,7 +206,7 @@ async def read_body(request: Request, most: int) -> bytes:
                 elif size > most * _DISCARDED:
                     break
     except TimeoutError:
-        raise RequestError("the body did not come", status=408) from None
+        raise RequestError("the body did not arrive in time", status=408) from None
     except ClientDisconnect:
         raise RequestError("the body ended early") from None
     if size > most:

@@ -1,4 +1,4 @@
-"""Starting and stopping: `serve`, and `Server` for programs that go on meanwhile."""
+"""Start and stop a server: `serve`, and `Server` to run it within a program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTALL = "pip install 'bert_keras[serving]'"
 _HTTP_PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client")
 _GRPC_PACKAGES = ("grpc", "tensorflow_serving")
 _GRPC_PORT = 8500
-_STOP_SECONDS = 60  # for the requests that were accepted
+_STOP_SECONDS = 60  # for the accepted requests
 _IDLE_SECONDS = 75  # between two requests of a connection
 _BACKLOG = 1024
 
@@ -31,7 +31,7 @@ def serve(
     config: ServeConfig | None = None,
     is_quiet: bool = False,
 ) -> None:
-    """Serve models until SIGTERM or Ctrl-C comes, then answer what was accepted.
+    """Serve models until SIGTERM or Ctrl-C, then answer all accepted requests.
 
     Args:
         paths: model folders, SavedModels or folders of SavedModel versions, each PATH
@@ -50,7 +50,7 @@ def serve(
 
 
 class Server:
-    """Models behind HTTP and gRPC; they are loaded when it is made.
+    """Serves models over HTTP and gRPC; they are loaded by the constructor.
 
     Args:
         paths, config, is_quiet: as in `serve`.
@@ -60,7 +60,7 @@ class Server:
         grpc_address: host and port of gRPC while it runs, or `None`.
 
     Raises:
-        BertKerasError: as `serve`.
+        BertKerasError: as in `serve`.
 
     Example:
         >>> with Server(["models/emails"]).running() as server:
@@ -105,7 +105,7 @@ class Server:
 
     @property
     def description(self) -> str:
-        """What is served, and where, in one line or several."""
+        """The models and addresses, in one or several lines."""
         names = ", ".join(self._models.names)
         lines = [f"serving {names} on {self.url}"]
         if self.grpc_address:
@@ -114,16 +114,16 @@ class Server:
             lines.append(f"gRPC is off: it needs packages: {_INSTALL}")
         if not self._is_local and not self._has_keys:
             lines.append(
-                "other machines can reach this server, and no key is asked for: see "
+                "other machines can reach this server, and no key is required: see "
                 "--api-key-file"
             )
         return "\n".join(lines)
 
     def run(self, *, started: Callable[[], object] = lambda: None) -> None:
-        """Serve until `stop` is called; once.
+        """Serve until `stop` is called; may be called only once.
 
         Args:
-            started: called when requests are answered.
+            started: called once requests are answered.
 
         Raises:
             BertKerasError: the port of gRPC is taken.
@@ -135,13 +135,13 @@ class Server:
             self._socket.close()
 
     def stop(self) -> None:
-        """Take no more requests, answer those that were accepted, and let `run` end.
+        """Accept no more requests, answer the accepted ones, and let `run` return.
 
         It may be called from any thread, and from a signal handler.
         """
         self._is_stopped = True
         if self._loop is not None and self._end is not None:
-            with contextlib.suppress(RuntimeError):  # has ended already
+            with contextlib.suppress(RuntimeError):  # has already ended
                 self._loop.call_soon_threadsafe(self._end.set)
 
     @contextlib.contextmanager
@@ -149,7 +149,7 @@ class Server:
         """Serve in a thread, within a context.
 
         Raises:
-            BertKerasError: as `run`.
+            BertKerasError: as in `run`.
         """
         is_started = threading.Event()
         errors: list[BaseException] = []
@@ -200,7 +200,7 @@ class Server:
             await task
 
     async def _started_grpc(self) -> Any:
-        """Return the server of gRPC, which answers from now on.
+        """Return the gRPC server, started.
 
         Raises:
             BertKerasError: its port is taken.
@@ -222,7 +222,7 @@ class Server:
 
 
 def _http_server(app: Any, connection: type) -> Any:
-    """Return a server of uvicorn that leaves signals to us: it would end by them."""
+    """Return a uvicorn server that leaves signals to us, instead of ending on them."""
     import uvicorn
 
     class Quiet(uvicorn.Server):
@@ -249,7 +249,7 @@ def _listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
     Raises:
-        ConfigError: there is no such address, or it is taken.
+        ConfigError: the address does not exist or is taken.
     """
     try:
         found = socket.getaddrinfo(

@@ -1,4 +1,4 @@
-"""What all protocols share: a request's way to a model and back, `Service`."""
+"""The path of a request to a model and back, for all protocols: `Service`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from bert_keras.serving.signatures import Answers, Signature
 from bert_keras.serving.tensors import Decode, Decoder
 
 _T = TypeVar("_T")
-_SMALL_BYTES = 64 * 1024  # worked on between two other requests; more in a thread
+_SMALL_BYTES = 64 * 1024  # handled on the event loop; more bytes in a thread
 _RETRY_SECONDS = 1
 
 
 @dataclasses.dataclass
 class Told:
-    """What is logged and counted of a request, as far as it is known.
+    """The facts of a request to log and count, as far as they are known.
 
     Args:
         protocol: `rest`, `v2` or `grpc`.
-        model: the name of a model in service, or nothing.
+        model: the name of a model in service, or an empty string.
         version: its number.
-        texts: of the request.
+        texts: the number of texts.
     """
 
     protocol: str
@@ -48,7 +48,7 @@ class Told:
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """The answers to a request, and who gave them."""
+    """The answers to a request, and the model and version that gave them."""
 
     model: str
     version: int
@@ -60,10 +60,10 @@ class Service:
     """Answers requests of all protocols, within limits.
 
     Args:
-        models: those in service.
+        models: the models in service.
         config: the limits.
         metrics: where requests are counted.
-        keys: accepted keys; empty if none is asked for.
+        keys: accepted keys; empty if none is required.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Service:
         """Raise unless a key is accepted.
 
         Args:
-            authorization: `Bearer KEY`, or `None` where nothing was sent.
+            authorization: `Bearer KEY`, or `None` if nothing was sent.
 
         Raises:
             RequestError: the key is missing or unknown, status 401.
@@ -113,15 +113,15 @@ class Service:
         """Return the answers to a request.
 
         Args:
-            told: takes what is known of the request.
+            told: filled with the facts of the request.
             model, version: as in `Models.lease`.
             signature: its name; an empty one means the default.
             decode: returns the values of the request, for a signature.
             size: bytes of the request.
-            outputs: names of the outputs wanted; `None` or none: all.
+            outputs: names of the requested outputs; `None` or an empty list: all.
 
         Raises:
-            RequestError: the request is wrong, comes when too many are in progress
+            RequestError: the request is wrong, arrives when too many are in progress
                 (503), or takes too long (504).
         """
         with self.models.lease(model, version) as leased, self._progress():
@@ -150,13 +150,13 @@ class Service:
             return Answered(model, leased.number, found, answers)
 
     async def work(self, size: int, function: Callable[[], _T]) -> _T:
-        """Return what a function returns; for many bytes it runs in a thread."""
+        """Return the result of a function; for many bytes it runs in a thread."""
         if size <= _SMALL_BYTES:
             return function()
         return await anyio.to_thread.run_sync(function)
 
     def count(self, told: Told, code: int) -> None:
-        """Count and log a request that is over; `code` is that of HTTP."""
+        """Count and log a finished request; `code` is the HTTP status."""
         seconds = time.perf_counter() - told.started
         self.metrics.count(told.protocol, told.model, code, seconds)
         if LOG.isEnabledFor(logging.INFO):
@@ -179,7 +179,7 @@ class Service:
         """
         if self._in_progress >= self.config.max_requests:
             raise RequestError(
-                f"{self._in_progress} requests are in progress, the most there may be",
+                f"{self._in_progress} requests are in progress, which is the limit",
                 status=503,
                 retry_after=_RETRY_SECONDS,
             )
@@ -197,7 +197,7 @@ class Service:
 
 
 def read_keys(path: str | None) -> list[bytes]:
-    """Return the keys of a file, one a line; lines that start with # are comments.
+    """Return the keys of a file, one per line; lines that start with # are comments.
 
     Raises:
         ConfigError: the file cannot be read, or holds no key.

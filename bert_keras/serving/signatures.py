@@ -1,9 +1,9 @@
-"""A signature of a model in service: how its texts are measured and computed.
+"""A signature of a served model: how its texts are measured and computed.
 
 `Signature.rows_of` tokenizes or measures the texts of a request, `Signature.compute`
-answers the rows of several requests at once. `TokenSignature`
-tokenizes once and computes ids; `TextSignature` gives texts to the graph, which
-tokenizes them itself; `IdsSignature` takes ids.
+answers the rows of several requests at once. `TokenSignature` tokenizes once and
+computes ids; `TextSignature` passes texts to the graph, which tokenizes them itself;
+`IdsSignature` takes ids.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 from bert_keras.text.preprocessor import Preprocessor
 
-# The name of a dtype in TF Serving's API and in the Open Inference Protocol.
+# Names of a dtype in TF Serving's API and in the Open Inference Protocol.
 DTYPES = {
     "string": ("DT_STRING", "BYTES"),
     "int32": ("DT_INT32", "INT32"),
@@ -64,7 +64,7 @@ class Row:
 
     Args:
         length: tokens that are computed for it.
-        values: what `compute` takes.
+        values: the input of `compute`.
         group: rows of another group are not computed together with it.
     """
 
@@ -80,10 +80,10 @@ class Signature:
         name: such as `serving_default`.
         inputs: in the order of the texts; the first dimension is the batch.
         outputs: the answers; the first dimension is the batch.
-        function: takes a tensor for each input by its name, returns the answers.
+        function: takes a tensor for each input by its name and returns the answers.
 
     Attributes:
-        longest_row: most values of an input in a row; `None` for texts.
+        longest_row: maximum values of an input in a row; `None` for texts.
     """
 
     longest_row: int | None = None
@@ -105,7 +105,7 @@ class Signature:
         raise NotImplementedError
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        """Return the places of rows to compute with the first, see `batch_choice`."""
+        """Return the indices of rows to compute with the first, see `batch_choice`."""
         return about_as_long(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
@@ -113,9 +113,9 @@ class Signature:
         raise NotImplementedError
 
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
-        """Return the answers of a request no wider than its own texts need.
+        """Return the answers of a request, trimmed to the width that its texts need.
 
-        Those of other requests that were computed together may have been wider.
+        Other requests in the same batch may have been wider.
         """
         return answers
 
@@ -125,11 +125,11 @@ class Signature:
 
 
 class TextSignature(Signature):
-    """Texts that the graph tokenizes; they are tokenized before to be measured.
+    """Texts that the graph tokenizes; they are also tokenized earlier, for lengths.
 
     Args:
         lengths: returns the tokens of each text, int32 [B].
-        packs: whether the graph lays several texts in a row.
+        packs: whether the graph packs several texts into a row.
     """
 
     def __init__(self, *given: Any, lengths: Callable[..., Any], packs: bool) -> None:
@@ -163,7 +163,7 @@ class TextSignature(Signature):
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
         if not self._wide:
             return answers
-        if self._listed is not None:  # an answer for each word, or for each choice
+        if self._listed is not None:  # one answer per word or per choice
             width = max(len(row) for row in parts[self._listed])
         else:
             found = [answers[name] for name in self._wide]
@@ -184,7 +184,7 @@ class TokenSignature(Signature):
         pad_id: fills the rows.
         multiple: row lengths are rounded up to it.
 
-    `function` is that of the signature `ids`, for one text.
+    `function` is that of the signature `ids`, for a single text.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class TokenSignature(Signature):
 
 
 class IdsSignature(Signature):
-    """Rows of ids; only those of one shape are computed together.
+    """Rows of ids; only rows of the same shape are computed together.
 
     Args:
         longest_row: see `Signature`.
@@ -272,7 +272,7 @@ class IdsSignature(Signature):
 class _Function:
     """A function of a model, with the specs of its inputs and outputs by name.
 
-    The outputs are known once it is traced, which takes a second.
+    Its outputs are known once it is traced, which takes a second.
     """
 
     inputs: Mapping[str, tf.TensorSpec]
@@ -283,8 +283,8 @@ class _Function:
 def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     """Return the signatures of a model: `serving_default`, the task's others, `ids`.
 
-    A model folder tokenizes each text once where its task needs no more than ids. A
-    SavedModel is asked by its signatures alone.
+    A model folder tokenizes each text once if its task needs only ids. A SavedModel is
+    queried only through its signatures.
     """
     task = model.task
     padded = model.preprocessor.replace(layout="padded")
@@ -292,7 +292,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     if isinstance(model, ServedModel):
         functions = _functions_of_saved(model)
     else:
-        model.preprocessor = padded  # attention costs least with one text a row
+        model.preprocessor = padded  # attention costs least with one text per row
         functions = _functions_of(model)
         is_plain = task.answers_ids and type(task).respond is Task.respond
         if is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
@@ -304,7 +304,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        traced = functions["ids"] if packed else function  # has the same answers
+        traced = functions["ids"] if packed else function  # gives the same answers
         outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
         given = (name, inputs, outputs)
         if specs is None:
@@ -353,7 +353,7 @@ def _outputs_of(function: Any) -> Callable[[], Any]:
 
 
 def _taking_names(function: Any, names: Sequence[str]) -> Callable[..., Any]:
-    """Return a function that takes by name what the given one takes in order."""
+    """Return a function that takes the arguments of the given one by name."""
     return lambda **given: function(*(given[name] for name in names))
 
 
@@ -390,7 +390,7 @@ def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
 
 
 def _tensors(parts: Parts) -> list[tf.Tensor]:
-    """Return bytes [N], or lists of bytes [N, M] filled up with b"", as tf.string."""
+    """Return bytes [N], or lists of bytes [N, M] padded with b"", as tf.string."""
     found = []
     for part in parts:
         if not isinstance(part[0], bytes):
@@ -405,7 +405,7 @@ def _arrays(answers: Mapping[str, Any]) -> Answers:
 
 
 def _filled_width(values: np.ndarray) -> int:
-    """Return the columns of [B, M, …] up to the last that is filled in some row."""
+    """Return the columns of [B, M, …] up to the last one that is filled in any row."""
     if not values.size:
         return 0
     filled = values != b"" if values.dtype == object else values != -1

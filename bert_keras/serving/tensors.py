@@ -1,7 +1,7 @@
 """The values of a request, checked against a signature and the limits: `Decoder`.
 
-What JSON gives becomes a list of values for each input: bytes, lists of bytes, or lists
-of integers. The answers become JSON again.
+JSON is decoded to a list of values for each input: bytes, lists of bytes, or lists of
+integers. The answers are encoded as JSON.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Decode = Callable[[Signature], Parts]
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Return the object that a request's body holds.
+    """Return the object in the body of a request.
 
     Raises:
-        RequestError: it is not UTF-8, not JSON, or no object.
+        RequestError: it is not UTF-8, not JSON, or not an object.
     """
     try:
         found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
@@ -44,11 +44,11 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 class Decoder:
-    """Turns the values of requests into those that a signature takes.
+    """Converts the values of requests to the inputs of a signature.
 
     Args:
         config: the limits.
@@ -59,7 +59,7 @@ class Decoder:
         self._max_characters = config.max_characters
 
     def rows(self, instances: Any) -> Decode:
-        """Return a function of a signature for TF Serving's row form, `instances`."""
+        """Return a decoder of TF Serving's row form, `instances`, for a signature."""
 
         def decode(signature: Signature) -> Parts:
             if not isinstance(instances, list):
@@ -86,7 +86,7 @@ class Decoder:
         return decode
 
     def columns(self, inputs: Any, word: str = "inputs") -> Decode:
-        """Return a function of a signature for TF Serving's column form, `inputs`."""
+        """Return a decoder of TF Serving's column form, `inputs`, for a signature."""
 
         def decode(signature: Signature) -> Parts:
             names = [each.name for each in signature.inputs]
@@ -103,13 +103,13 @@ class Decoder:
             for name in names:
                 if not isinstance(given[name], list):
                     raise RequestError(
-                        f"`{name}` must be a list of values, one a row; received "
+                        f"`{name}` must be a list of values, one per row; received "
                         f"{shown(given[name])}"
                     )
                 counts.add(len(given[name]))
             if len(counts) > 1:
                 raise RequestError(
-                    "the inputs must have equally many rows; received "
+                    "the inputs must have the same number of rows; received "
                     f"{', '.join(map(str, sorted(counts)))}"
                 )
             self._check_count(word, counts.pop())
@@ -130,7 +130,7 @@ class Decoder:
     def _values(
         self, info: TensorInfo, values: list[Any], longest: int | None
     ) -> list[Any]:
-        """Return the values of an input, one a row, all of one shape."""
+        """Return the values of an input, one per row, all of one shape."""
         of_one = self._text if info.dtype == "string" else _integer
         rank = len(info.shape) - 1
         if not rank:
@@ -167,7 +167,7 @@ class Decoder:
                     return value.encode("utf-8")
                 except UnicodeEncodeError:
                     raise RequestError(
-                        f"`{name}` must not hold half a surrogate pair"
+                        f"`{name}` must not hold a lone surrogate"
                     ) from None
             size = len(value)
         elif isinstance(value, dict) and set(value) == {"b64"}:
@@ -189,7 +189,7 @@ class Decoder:
         raise self._too_long(name, size)
 
     def text_bytes(self, name: str, value: bytes) -> bytes:
-        """Return a text given as bytes, if it is not too long."""
+        """Return a text as bytes, if it is not too long."""
         if len(value) > self._max_characters:
             raise self._too_long(name, len(value))
         return value
@@ -203,7 +203,7 @@ class Decoder:
 
 
 def _is_object(value: Any) -> bool:
-    """Say whether a value names inputs; `{"b64": …}` is a string."""
+    """Return whether a value names inputs; `{"b64": …}` is a string."""
     return isinstance(value, dict) and set(value) != {"b64"}
 
 
@@ -216,10 +216,10 @@ def _check_names(where: str, given: Mapping[str, Any], names: list[str]) -> None
 
 
 def _shape(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    """Return the shape of nested lists that make a rectangle.
+    """Return the shape of rectangular nested lists.
 
     Raises:
-        RequestError: they do not, or are nested less or deeper than `rank`.
+        RequestError: they are not rectangular, or not nested `rank` deep.
     """
     if not isinstance(value, list):
         raise RequestError(
@@ -268,7 +268,7 @@ def _base64(text: bytes) -> dict[str, str]:
 
 
 def row_form(answers: Answers) -> list[Any]:
-    """Return answers in TF Serving's row form: an object a row, or the only output."""
+    """Return answers in TF Serving's row form: one object per row, or one output."""
     plain = plain_answers(answers)
     if len(plain) == 1:
         return next(iter(plain.values()))
@@ -279,7 +279,7 @@ def row_form(answers: Answers) -> list[Any]:
 
 
 def column_form(answers: Answers) -> Any:
-    """Return answers in TF Serving's column form: by name, or the only output."""
+    """Return answers in TF Serving's column form: by name, or one output."""
     plain = plain_answers(answers)
     return next(iter(plain.values())) if len(plain) == 1 else plain
 

@@ -1,4 +1,4 @@
-"""A loaded version of a model: `Version`, which answers until it is drained."""
+"""A loaded version of a model, which answers until it is drained: `Version`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bert_keras.serving.signatures import (
     signatures_of,
 )
 
-# Texts of these numbers of words are computed before the first request: a graph is
-# optimized when it is first called.
+# Texts with these numbers of words are computed before the first request, since a
+# graph is optimized at its first call.
 _WARM_UP_WORDS = (1, 60)
 DEFAULT = "serving_default"
 
@@ -28,12 +28,12 @@ class Version:
 
     Args:
         path: a model folder or SavedModel.
-        number: of the version.
+        number: the version number.
         config: the limits of a batch.
         seen: see `Batcher`.
 
     Raises:
-        CheckpointError: there is no such model, or it is broken.
+        CheckpointError: the model is missing or broken.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Version:
         """Return a signature; an empty name means the default one.
 
         Raises:
-            RequestError: there is none of this name.
+            RequestError: no signature has this name.
         """
         found = self.signatures.get(name or DEFAULT)
         if found is None:
@@ -77,23 +77,23 @@ class Version:
 
     @property
     def queued(self) -> int:
-        """Rows that wait."""
+        """Number of waiting rows."""
         return self._batcher.queued
 
     def enter(self) -> bool:
-        """Count a request that uses the version; False where it is being drained."""
+        """Count a request that uses the version; `False` if it is being drained."""
         with self._changed:
             self._in_use += not self._is_draining
             return not self._is_draining
 
     def leave(self) -> None:
-        """Count a request that is answered."""
+        """Count a request as answered."""
         with self._changed:
             self._in_use -= 1
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Take no more requests, answer those that came, and end the threads."""
+        """Accept no more requests, answer the accepted ones, and end the threads."""
         with self._changed:
             self._is_draining = True
             self._changed.wait_for(lambda: not self._in_use)

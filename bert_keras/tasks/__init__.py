@@ -78,7 +78,7 @@ def find_task(name: str) -> type[Task]:
     """Return the class of a task.
 
     Args:
-        name: a name of `TASKS`, or `module:Class` of a user's own.
+        name: a name of `TASKS`, or `module:Class` of a custom task.
 
     Raises:
         ConfigError: there is no such task.

@@ -99,7 +99,7 @@ _FORMS: tuple[tuple[frozenset[str], Callable[[Row], Row]], ...] = (
 def row_of(row: Row) -> Row:
     """Return the plain values of one text as `predict` returns them.
 
-    Values with other names, such as those of a user's own task, are unchanged.
+    Values with other names, such as those of a custom task, are unchanged.
     """
     for names, form in _FORMS:
         if names <= set(row):

@@ -27,6 +27,8 @@ from bert_keras.text.preprocessor import Preprocessor
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since Python 3.11
 
+_BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
+
 
 class TaskData(abc.ABC):
     """The part of a task for rows: it reads them and scores answers.
@@ -191,7 +193,8 @@ class TaskModelling(TaskData):
         pretrained_scopes: scopes of the pretraining heads, such as `cls/predictions/`,
             that training loads from the checkpoint if it has them; the others are
             ignored.
-        max_length, learning_rate: defaults for training.
+        max_length, learning_rate: defaults for training; without a learning rate,
+            that of `default_learning_rate`.
         compares: whether the loss compares the rows of a batch with each other, so
             that a batch cannot be split.
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
@@ -201,7 +204,7 @@ class TaskModelling(TaskData):
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
     pretrained_scopes: ClassVar[tuple[str, ...]] = ()
     max_length: ClassVar[int] = 128
-    learning_rate: ClassVar[float] = 5e-5
+    learning_rate: ClassVar[float | None] = None
     compares: ClassVar[bool] = False
     rows_per_text: ClassVar[int | None] = 1
 
@@ -269,6 +272,18 @@ class TaskModelling(TaskData):
         They stay trainable in other models on the same encoder.
         """
         return ()
+
+    def default_learning_rate(self, hidden_size: int) -> float:
+        """Return the peak learning rate for an encoder of this hidden size.
+
+        That of the task if it has one. Otherwise the paper's 5e-5 for BERT-base, higher
+        for narrower encoders in inverse proportion to their hidden size, and at most
+        3e-4, the highest rate with which Google fine-tuned its small models (Turc et
+        al. 2019, arXiv:1908.08962).
+        """
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return min(_BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
 
     @abc.abstractmethod
     def loss(self) -> keras.losses.Loss:

@@ -216,7 +216,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
-        return AdamW(self.task.learning_rate)
+        return AdamW(self.task.default_learning_rate(self.backbone.config.hidden_size))
 
     def _own_loss(self) -> keras.losses.Loss:
         return self.task.loss()
@@ -387,7 +387,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
     ) -> Any:
         """Call `_examples` in a graph that further calls of `fit` share.
 
-        Otherwise each call would trace the text handling anew. `settings` are those of
+        Otherwise each call would trace the text handling again. `settings` are those of
         task and preprocessor; other settings lead to another graph.
         """
         return self._examples(x, y, weights, preprocessor)

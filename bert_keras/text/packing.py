@@ -103,7 +103,7 @@ def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
 def pad_rows(
     ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1, **others: Any
 ) -> dict[str, Any]:
-    """Return one text a row, padded to the longest of the batch.
+    """Return one text per row, padded to the longest of the batch.
 
     Args:
         ids, segments: RaggedTensor int32 [B, None].

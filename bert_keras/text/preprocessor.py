@@ -32,7 +32,7 @@ class Preprocessor:
         tokenizer: the WordPiece tokenizer.
         max_length: maximum tokens of a text or pair, specials included.
         truncation: how a pair is truncated, see `truncate_pair`.
-        layout: `packed` (several texts a row) or `padded` (one text a row).
+        layout: `packed` (several texts per row) or `padded` (one text per row).
         length_multiple: row lengths are rounded up to a multiple of this, for compilers
             that need few distinct lengths.
 

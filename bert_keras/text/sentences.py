@@ -54,7 +54,7 @@ class Sentences(NamedTuple):
 
     Args:
         texts: RaggedTensor string [B, None]; none is empty or has white space around.
-        starts, ends: RaggedTensor int32 [B, None], where each stands in its text, in
+        starts, ends: RaggedTensor int32 [B, None], the position of each in its text, in
             characters as Python counts them; `ends` is exclusive.
     """
 

@@ -185,7 +185,7 @@ class WordPieceTokenizer(tf.Module):
     def tokenize_with_offsets(
         self, texts: Any, *, unit: str = "bytes"
     ) -> tuple[Any, Any, Any]:
-        """Return the ids and where each piece stands in the original text.
+        """Return the ids and the position of each piece in the original text.
 
         Args:
             texts: string [B] or a list of str, or one string.

@@ -58,7 +58,7 @@ def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Return the tokens of a vocab.txt, one a line; empty last lines are ignored.
+    """Return the tokens of a vocab.txt, one per line; empty last lines are ignored.
 
     Raises:
         CheckpointError: it is not UTF-8 text, or has a token twice.
@@ -70,8 +70,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     for line, token in enumerate(tokens, start=1):
         if lines.setdefault(token, line) != line:
             raise CheckpointError(
-                f"{os.fspath(path)}:{line}: the token {shown(token)} stands in line "
-                f"{lines[token]} already"
+                f"{os.fspath(path)}:{line}: the token {shown(token)} is already in "
+                f"line {lines[token]}"
             )
     return tokens
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
@@ -30,8 +30,11 @@ from bert_keras.settings import (
     with_options_documented,
 )
 
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
+
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
-_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _PATIENCE = 300, 3, 20, 3
+_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 400, 3, 20, 3
 
 
 @with_options_documented
@@ -51,7 +54,7 @@ class TrainConfig:
         unit="n",
         least=1,
         most=INT32,
-        unset="enough for 300 updates (3 to 20 epochs), fewer if dev stops improving",
+        unset="enough for 400 updates (3 to 20 epochs), fewer if dev stops improving",
     )
     patience: int | None = option(
         None,
@@ -60,7 +63,7 @@ class TrainConfig:
         unit="epochs",
         least=0,
         most=INT32,
-        unset="3, or 0 if the number of epochs is given",
+        unset="half of the epochs, at least 3; 0 if the number of epochs is given",
     )
     batch_size: int | None = option(
         None,
@@ -78,7 +81,7 @@ class TrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="5e-05, for feature-tagging 0.001",
+        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
     )
     warmup_share: float = option(
         0.1,
@@ -152,27 +155,34 @@ class TrainConfig:
                 f"{self.accumulation} and {self.batch_size}"
             )
 
-    def settled(self, task: Any, rows: int) -> TrainConfig:
+    def settled(
+        self, task: Task, rows: int, hidden_size: int | None = None
+    ) -> TrainConfig:
         """Return the config with numbers in place of `None` where one can be derived.
 
         Args:
-            task: has `learning_rate` and `compares`.
+            task: the task that is trained.
             rows: number of training rows.
+            hidden_size: that of the encoder; without it, the learning rate may stay
+                `None`.
         """
         batch_size, epochs = self.batch_size, self.epochs
         learning_rate, patience = self.learning_rate, self.patience
         if batch_size is None:
             is_small = rows < _FEW_ROWS and not task.compares
             batch_size = _SMALL_BATCH if is_small else _BATCH
+        if learning_rate is None and hidden_size is not None:
+            learning_rate = task.default_learning_rate(hidden_size)
         if patience is None:
-            patience = _PATIENCE if epochs is None else 0
+            patience = 0
+            if epochs is None:
+                epochs = chosen_epochs(rows, batch_size)
+                patience = max(math.ceil(epochs / 2), _LEAST_PATIENCE)
         return dataclasses.replace(
             self,
             batch_size=batch_size,
             epochs=chosen_epochs(rows, batch_size) if epochs is None else epochs,
-            learning_rate=(
-                task.learning_rate if learning_rate is None else learning_rate
-            ),
+            learning_rate=learning_rate,
             patience=patience,
         )
 
@@ -180,7 +190,7 @@ class TrainConfig:
 def chosen_epochs(rows: int, batch_size: int) -> int:
     """Return the default number of epochs for a number of training rows.
 
-    Enough for 300 updates, at least the paper's 3 and at most 20, which Mosbach et
+    Enough for 400 updates, at least the paper's 3 and at most 20, which Mosbach et
     al. 2021 (arXiv:2006.04884) recommend for small sets.
     """
     steps = math.ceil(rows / batch_size)

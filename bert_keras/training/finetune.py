@@ -315,6 +315,13 @@ class _Training:
                 )
         told = told_settings(self.task, self.encoder, config, data)
         told |= model_settings(model)
+        width = model.backbone.config.hidden_size
+        config = config.settled(self.task, len(data["train"]), width)
+        if attempt == 0 and self.config.learning_rate is None:
+            self.tell(
+                f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
+                f"{width} (--learning-rate sets another)"
+            )
         with (
             _run_folder(devices, path, told, self.resume) as run,
             StopSignal(devices.vote) as stop,

@@ -59,7 +59,7 @@ class TrainingProgress:
         self.is_shown = is_shown
         self.dev_rows = dev_rows
         self._may_end_early = may_end_early
-        self._final_rows = final_rows  # that no one has begun to score
+        self._final_rows = final_rows  # whose scoring has not started
         self._scored: Progress | None = None  # the last that was scored
         self._row_seconds = 0.0  # of what was scored before that
         self._seconds = 0.0  # of the run before this process

@@ -221,7 +221,7 @@ def fit(
         config: the settings of the training.
         after_update: called with the batches of each update.
     """
-    config = config.settled(model.task, len(train))
+    config = config.settled(model.task, len(train), model.backbone.config.hidden_size)
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps)
     optimizer.build(model.trainable_variables)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint takes no more than 1.3 times its size of memory."""
+"""Reading a checkpoint needs at most 1.3 times its size in memory."""
 
 from __future__ import annotations
 

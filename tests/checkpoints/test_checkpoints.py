@@ -182,7 +182,7 @@ def test_tied_copies_are_dropped(tmp_path: Path) -> None:
     assert_same(read_checkpoint(write_folder(tmp_path, tensors)).arrays, arrays)
 
 
-def test_untied_copies_are_told(tmp_path: Path) -> None:
+def test_untied_copies_are_reported(tmp_path: Path) -> None:
     name = "cls.predictions.decoder.weight"
     tensors = theirs(tiny_arrays()) | {name: np.ones((11, 4), np.float32)}
     checkpoint = read_checkpoint(write_folder(tmp_path, tensors))
@@ -201,7 +201,7 @@ def test_other_floats_become_float32(tmp_path: Path, dtype: Any) -> None:
     assert "read as float32" in checkpoint.notes[0]
 
 
-def test_integer_weights_are_refused(tmp_path: Path) -> None:
+def test_integer_weights_are_rejected(tmp_path: Path) -> None:
     tensors = {"classifier.weight": np.ones((2, 4), np.int8)}
     with pytest.raises(CheckpointError, match=r"classifier.weight must be one of.*I8"):
         read_checkpoint(write_folder(tmp_path, tensors))
@@ -213,7 +213,7 @@ def test_names_without_a_place_are_listed(tmp_path: Path) -> None:
     assert checkpoint.unrecognized == ("linear.weight",)
 
 
-def test_one_weight_twice_is_refused(tmp_path: Path) -> None:
+def test_one_weight_twice_is_rejected(tmp_path: Path) -> None:
     tensors = {
         "embeddings.LayerNorm.weight": np.ones(4, np.float32),
         "bert.embeddings.LayerNorm.gamma": np.ones(4, np.float32),
@@ -309,7 +309,7 @@ def test_broken_indexes(tmp_path: Path) -> None:
             read_checkpoint(tmp_path)
 
 
-# What is there, and what is refused
+# Accepted and rejected folders
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_broken_indexes(tmp_path: Path) -> None:
         ({"model_type": ["bert"]}, "found model_type"),
     ],
 )
-def test_other_models_are_refused(
+def test_other_models_are_rejected(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     write_folder(tmp_path, theirs(tiny_arrays()), **change)
@@ -361,7 +361,7 @@ def test_model_type_may_be_absent_with_the_keys_of_bert(folder: Path) -> None:
         {"hidden_size": None},
     ],
 )
-def test_absurd_sizes_are_refused(folder: Path, change: dict[str, Any]) -> None:
+def test_absurd_sizes_are_rejected(folder: Path, change: dict[str, Any]) -> None:
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     text = json.dumps(CONFIG | change)
@@ -372,7 +372,7 @@ def test_absurd_sizes_are_refused(folder: Path, change: dict[str, Any]) -> None:
     assert len(str(error.value)) < 1000
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     def refused(message: str) -> None:
         with pytest.raises(CheckpointError, match=message) as error:
             read_checkpoint(tmp_path)
@@ -390,7 +390,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     refused("config.json: no such file")
 
 
-def test_an_encoder_in_a_folder_below_is_pointed_at(tmp_path: Path) -> None:
+def test_an_encoder_in_a_subfolder_is_named(tmp_path: Path) -> None:
     (tmp_path / "0_Transformer").mkdir()
     write_folder(tmp_path / "0_Transformer", theirs(tiny_arrays()))
     (tmp_path / "1_Pooling").mkdir()
@@ -414,7 +414,7 @@ def test_an_encoder_in_a_folder_below_is_pointed_at(tmp_path: Path) -> None:
     ],
     ids=["absent", "old", "odd"],
 )
-def test_a_pickle_is_refused_with_the_reason(
+def test_a_pickle_is_rejected_with_the_reason(
     folder: Path, monkeypatch: pytest.MonkeyPatch, torch: Any, part: str
 ) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
@@ -507,7 +507,7 @@ def test_broken_tensor_files(folder: Path, content: tuple[str, bytes]) -> None:
     assert "\n" not in str(error.value) and len(str(error.value)) < 700
 
 
-def test_scalars_where_a_table_should_be(folder: Path) -> None:
+def test_scalars_in_place_of_a_table(folder: Path) -> None:
     header = {
         "bert.embeddings.word_embeddings.weight": entry([], 0, 4),
         "cls.predictions.decoder.weight": entry([], 4, 8),
@@ -599,7 +599,7 @@ def fuzz_folders(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         yield preset, file
 
 
-def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_mutated_files_are_read_or_rejected(tmp_path: Path) -> None:
     for (folder, file), rounds in zip(
         fuzz_folders(tmp_path), (200, 50, 50, 30, 30, 30), strict=True
     ):
@@ -608,7 +608,7 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_many_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_many_mutated_files_are_read_or_rejected(tmp_path: Path) -> None:
     for (folder, file), rounds in zip(
         fuzz_folders(tmp_path), (5_000, 2_000, 1_500, 500, 500, 500), strict=True
     ):
@@ -687,7 +687,7 @@ def test_written_bytes_are_those_of_the_library(tmp_path: Path) -> None:
         ({}, {"x": object()}, "`config` must be JSON"),
     ],
 )
-def test_what_cannot_be_written_leaves_the_old_model(
+def test_a_failed_write_leaves_the_old_model(
     folder: Path, arrays: dict[str, Any], config: dict[str, Any], message: str
 ) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -710,7 +710,7 @@ def test_a_full_disk_leaves_the_old_model(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_transformers_opens_what_we_write(tmp_path: Path) -> None:
+def test_transformers_opens_our_folders(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     ids = torch.arange(8)[None]
@@ -795,7 +795,7 @@ def test_hub_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("torch_is_there", [True, False])
-def test_pickles_are_fetched_where_nothing_else_is(
+def test_pickles_are_fetched_if_there_is_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_is_there: bool
 ) -> None:
     asked: list[list[str]] = []
@@ -896,7 +896,7 @@ def test_match_reports_everything_at_once() -> None:
         ({"intermediate_size": 1_000_000}, "6 misshapen (bert/encoder/layer_0/inter"),
     ],
 )
-def test_a_config_that_lies_of_its_sizes(
+def test_a_config_with_wrong_sizes(
     folder: Path, changes: dict[str, Any], part: str
 ) -> None:
     config = {**CONFIG, "num_attention_heads": 1, **changes}
@@ -925,7 +925,7 @@ def test_sizes_that_disagree_with_the_arrays_are_found(folder: Path) -> None:
         match(wanted, checkpoint.shapes)
 
 
-def test_safetensors_wait_for_no_other_reader(folder: Path) -> None:
+def test_safetensors_do_not_import_other_readers(folder: Path) -> None:
     code = (
         "import sys; from bert_keras.checkpoints import read_checkpoint as read;"
         f"dict(read({str(folder)!r}).arrays);"

@@ -122,7 +122,7 @@ def test_prefixes(tmp_path: Path) -> None:
     assert "bert/pooler/dense/bias" in read_checkpoint(tmp_path).shapes
 
 
-def test_what_is_missing(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
     (tmp_path / "bert_model.ckpt.data-00000-of-00001").unlink()
     with pytest.raises(CheckpointError, match="holds no bert_model.ckpt.data"):
@@ -142,7 +142,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         ({"_CHECKPOINTABLE_OBJECT_GRAPH": np.ones(2)}, "TensorFlow 2 checkpoint"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, variables: Any, message: str) -> None:
+def test_what_is_rejected(tmp_path: Path, variables: Any, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(write_checkpoint(tmp_path, variables))
 
@@ -188,7 +188,7 @@ def test_a_changed_value_is_seen_by_its_checksum(tmp_path: Path) -> None:
         read_checkpoint(tmp_path).arrays[QUERY]
 
 
-def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_mutated_files_are_read_or_rejected(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
     draw = random.Random(0)  # noqa: S311 (a test)
     for ending, least in ((".index", 60), (".data-00000-of-00001", 20)):
@@ -211,7 +211,7 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def masked_crc32c(data: bytes) -> bytes:
-    """Return the checksum that stands behind a block of an index."""
+    """Return the checksum that follows a block of an index."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte
@@ -222,7 +222,9 @@ def masked_crc32c(data: bytes) -> bytes:
     return (value & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-def test_a_lie_with_right_checksums_does_not_end_the_process(tmp_path: Path) -> None:
+def test_wrong_entries_with_valid_checksums_do_not_end_the_process(
+    tmp_path: Path,
+) -> None:
     """TensorFlow alone aborts here: "Check failed: entry.ParseFromString"."""
     write_checkpoint(tmp_path)
     path = tmp_path / "bert_model.ckpt.index"
@@ -291,7 +293,7 @@ def table(entries: Mapping[bytes, bytes]) -> bytes:
         ({"shard_id": 7}, "holds no bert_model.ckpt.data-00007-of-00001"),
     ],
 )
-def test_entries_that_lie(
+def test_wrong_entries(
     tmp_path: Path, changes: dict[str, Any], message: str | None
 ) -> None:
     from tensorflow.core.protobuf import tensor_bundle_pb2
@@ -447,7 +449,7 @@ def config_of(layers: int, **changes: Any) -> dict[str, Any]:
         "huawei_trained",  # a classifier of run_classifier.py
     ],
 )
-def test_what_is_written_has_the_names_shapes_and_types_of_real_files(
+def test_written_files_have_the_names_shapes_and_types_of_real_ones(
     tmp_path: Path, name: str
 ) -> None:
     """Shapes are compared with each size put in the place of the real one."""
@@ -523,7 +525,7 @@ def test_heads_of_the_fine_tuning_scripts(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again[name], array, strict=True)
 
 
-def test_a_real_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
+def test_a_real_checkpoint_round_trips_bit_for_bit(tmp_path: Path) -> None:
     if not REAL.is_dir():
         pytest.skip("needs the shared data folder: tf1_ckpt_keras_bert is absent")
     tf = pytest.importorskip("tensorflow")
@@ -548,7 +550,7 @@ def test_a_real_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
         ({"hidden_act": "relu"}, ""),
     ],
 )
-def test_what_the_config_of_google_cannot_say_is_told_and_kept(
+def test_settings_that_google_s_config_lacks_are_reported_and_kept(
     tmp_path: Path, changes: dict[str, Any], note: str
 ) -> None:
     config = config_of(1, **changes, id2label={"0": "no"}, architectures=["BertModel"])
@@ -570,7 +572,7 @@ def test_what_the_config_of_google_cannot_say_is_told_and_kept(
         ({}, {"hidden_size": 0}, "`hidden_size`"),
     ],
 )
-def test_what_google_cannot_hold_is_refused(
+def test_models_that_google_s_format_cannot_hold_are_rejected(
     tmp_path: Path, arrays: Any, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(BertKerasError, match=message):

@@ -25,7 +25,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _HUGE = 10**9
 _ODD: list[Any] = [None, True, "x", "", [], [1], {}, {"a": 1}, -1, 0, _HUGE, 1e300]
-_LONG = "@LONG@"  # stands for what `json.dumps` does not write
+_LONG = "@LONG@"  # a placeholder for text that `json.dumps` does not write
 _NOT_FINITE = "@NAN@"
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 500
@@ -39,7 +39,7 @@ def opened(folder: Path) -> None:
 
 
 def either_way(action: Callable[[], object]) -> None:
-    """Check that an action works, or is refused in one line; with little memory."""
+    """Check that an action works or fails with one line, with little memory."""
     tracemalloc.start()
     try:
         action()
@@ -214,7 +214,7 @@ def test_numbers_are_bounded_by_the_weights(
 
 
 @pytest.mark.parametrize("key", ["settings", "preprocessing"])
-def test_info_of_an_entry_that_is_no_object(
+def test_info_of_an_entry_that_is_not_an_object(
     spam_folder: Path, tmp_path: Path, key: str
 ) -> None:
     changes = {f"bert_keras__{key}": ["x"]}
@@ -252,13 +252,13 @@ def test_longest_words_of_a_tokenizer(
         ("{", "Expecting property name"),
     ],
 )
-def test_json_that_is_refused(text: str, reason: str) -> None:
+def test_rejected_json(text: str, reason: str) -> None:
     with pytest.raises(JSONError, match=reason) as caught:
         parse_json(text)
     assert "\n" not in str(caught.value)
 
 
-def test_json_that_is_read(tmp_path: Path) -> None:
+def test_accepted_json(tmp_path: Path) -> None:
     text = '{"a": [1, 1.5, null, true, "\\ud83d\\ude00"], "b": %d, "b": %d}'
     value = parse_json(text % (10**30, 10**30))
     assert value == {"a": [1, 1.5, None, True, "😀"], "b": 10**30}

@@ -34,7 +34,7 @@ def moving_hub(
 ) -> Callable[[], int]:
     """Put a hub in the place of the real one whose revision changes at each call.
 
-    Each revision has its tokens in another order; returns how often it was asked.
+    Each revision has its tokens in another order; returns the number of queries.
     """
     calls = 0
 
@@ -55,7 +55,7 @@ def moving_hub(
     return lambda: calls
 
 
-def test_each_call_asks_the_hub_once(
+def test_each_call_queries_the_hub_once(
     moving_hub: Callable[[], int], tmp_path: Path
 ) -> None:
     def new() -> object:
@@ -75,7 +75,7 @@ def test_each_call_asks_the_hub_once(
         assert moving_hub() == number, number
 
 
-def test_an_open_checkpoint_is_read_as_it_is(moving_hub: Callable[[], int]) -> None:
+def test_an_open_checkpoint_is_not_reopened(moving_hub: Callable[[], int]) -> None:
     checkpoint = read_checkpoint(NAME)
     assert read_checkpoint(checkpoint) is checkpoint
     BertEncoder.from_pretrained(checkpoint)

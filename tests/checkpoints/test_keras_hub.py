@@ -103,7 +103,7 @@ def batch(sizes: tuple[int, ...] = (9, 24, 1)) -> dict[str, np.ndarray]:
 
 
 def logits(model: Any, texts: Any) -> np.ndarray:
-    """Return what a task of theirs or ours computes for texts; as `predict` does."""
+    """Return the outputs of their or our task for texts, as `predict` computes them."""
     parts = tuple(map(tf.constant, texts)) if isinstance(texts, tuple) else texts
     if isinstance(model, TaskModel):
         parts = parts if isinstance(parts, tuple) else tf.constant(parts)
@@ -165,7 +165,7 @@ def test_a_preset_of_a_classifier_opens_as_its_task(
 
 
 def test_a_masked_lm_of_theirs() -> None:
-    """Equal where KerasHub's head computes as BERT's does; near it as it stands."""
+    """Equal if KerasHub's head computes like BERT's; close to it unchanged."""
     theirs = their_model("BertMaskedLM")
     ours = from_keras_hub(theirs)
     assert isinstance(ours, TaskModel)
@@ -211,7 +211,7 @@ def test_the_underscores_of_older_files(broken: Path) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_what_is_no_model_of_theirs() -> None:
+def test_folders_that_are_not_keras_hub_models() -> None:
     refused(lambda: from_keras_hub("bert_base"), "received str")
     model = keras_hub.models.BertTextClassifier(their_backbone(), num_classes=2)
     refused(lambda: from_keras_hub(model), "must have a preprocessor")
@@ -311,10 +311,10 @@ def h5_arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def test_what_keras_hub_saved_since_is_believed(
+def test_settings_saved_later_by_keras_hub_take_precedence(
     spam_folder: Path, tmp_path: Path
 ) -> None:
-    """It computed by its own gelu then, and knows the classes by number alone."""
+    """KerasHub then computes its own gelu, and stores classes only by number."""
     folder = tmp_path / "preset"
     convert(spam_folder, folder, to="keras-hub")
     assert read_checkpoint(folder).config.hidden_act == "gelu"
@@ -334,7 +334,7 @@ def test_what_keras_hub_saved_since_is_believed(
         ({"hidden_size": -1}, "`hidden_size`"),
     ],
 )
-def test_what_they_cannot_compute_is_refused(
+def test_unsupported_computations_are_rejected(
     encoder_folder: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     source = read_checkpoint(encoder_folder)
@@ -342,7 +342,7 @@ def test_what_they_cannot_compute_is_refused(
     refused(lambda: write_keras_hub(tmp_path, source.arrays, config), message)
 
 
-def test_heads_they_have_not_are_refused(
+def test_unsupported_heads_are_rejected(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     tagger = save_model(make_model(TokenClassification(("O", "B-X"))), tmp_path / "in")
@@ -360,7 +360,7 @@ def test_heads_they_have_not_are_refused(
         ([*VOCABULARY[:-1], "a\u3000"], "differ only in trailing space"),
     ],
 )
-def test_vocabularies_they_cannot_read_are_refused(
+def test_unsupported_vocabularies_are_rejected(
     encoder_folder: Path, tmp_path: Path, tokens: list[str], message: str
 ) -> None:
     source = read_checkpoint(encoder_folder)
@@ -516,7 +516,7 @@ def test_other_bytes(broken: Path) -> None:
         refused(lambda: read_checkpoint(broken), "broken or truncated")
 
 
-def test_mutated_weights_are_read_or_refused(broken: Path) -> None:
+def test_mutated_weights_are_read_or_rejected(broken: Path) -> None:
     path = broken / "model.weights.h5"
     content = path.read_bytes()
     draw = random.Random(0)  # noqa: S311 (a test)
@@ -542,4 +542,4 @@ def test_names_without_a_place_are_listed(broken: Path) -> None:
         file["layers/lora/vars/0"] = np.ones(3)
     found = read_checkpoint(broken).unrecognized
     assert found == ("model:layers/lora/vars/0",)
-    refused(lambda: convert(broken, broken.parent / "out"), "no name in BERT")
+    refused(lambda: convert(broken, broken.parent / "out"), "not part of BERT")

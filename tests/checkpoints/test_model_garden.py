@@ -128,7 +128,7 @@ def test_google_through_model_garden(tmp_path: Path) -> None:
         assert found == (tmp_path / "garden" / name).read_text()
 
 
-def test_what_stands_in_the_folder(tmp_path: Path) -> None:
+def test_files_of_the_folder(tmp_path: Path) -> None:
     write(tmp_path)
     assert set(files_of(tmp_path)) == {
         "bert_config.json",
@@ -161,7 +161,7 @@ def test_what_stands_in_the_folder(tmp_path: Path) -> None:
         ({"hidden_act": "silu"}, None),
     ],
 )
-def test_what_is_computed_otherwise_is_told_and_kept(
+def test_different_computations_are_reported_and_kept(
     changes: dict[str, Any], said: str | None, tmp_path: Path
 ) -> None:
     config = CONFIG.replace(**changes)
@@ -179,7 +179,7 @@ def test_what_is_computed_otherwise_is_told_and_kept(
         ("", {"hidden_size": 8, "num_attention_heads": 3}, "must divide"),
     ],
 )
-def test_what_model_garden_has_not(
+def test_weights_that_model_garden_lacks(
     name: str, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     arrays = arrays_of("encoder") | ({name: np.ones((6, 2), "f")} if name else {})
@@ -213,7 +213,7 @@ def test_formats_do_not_replace_each_other(tmp_path: Path) -> None:
 
 
 def part(folder: Path, *steps: str) -> Any:
-    """Return the objects of a written checkpoint, made anew, below some steps."""
+    """Return the objects of a written checkpoint, rebuilt, below some steps."""
     graph = TrackableObjectGraph.FromString(
         tf.train.load_checkpoint(str(folder / "bert_model.ckpt")).get_tensor(GRAPH)
     )
@@ -245,11 +245,11 @@ def part(folder: Path, *steps: str) -> Any:
 
 @pytest.fixture(scope="module")
 def garden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a pretrainer; tests leave it as it is."""
+    """Return the folder of a pretrainer; tests do not change it."""
     return write(tmp_path_factory.mktemp("garden") / "model")
 
 
-def test_any_root_will_do(garden: Path, tmp_path: Path) -> None:
+def test_any_root_object_is_accepted(garden: Path, tmp_path: Path) -> None:
     encoder = part(garden, "encoder")
     roots = {
         "deep": tf.train.Checkpoint(a=tf.train.Checkpoint(b=encoder)),
@@ -276,7 +276,7 @@ def test_layers_in_their_order_alone(garden: Path, tmp_path: Path) -> None:
     assert_arrays(read_checkpoint(path).arrays, arrays_of("encoder"))
 
 
-def test_the_state_of_training_is_passed_over(garden: Path, tmp_path: Path) -> None:
+def test_the_state_of_training_is_ignored(garden: Path, tmp_path: Path) -> None:
     model = part(garden, "model")
     moments = [tf.Variable(tf.ones([6, 6]), name="m/kernel") for _ in range(5)]
     root = tf.train.Checkpoint(
@@ -309,7 +309,7 @@ def test_a_head_of_another_name(garden: Path, tmp_path: Path) -> None:
     found = read_checkpoint(folder)
     assert found.unrecognized == ("x/k",)
     assert_arrays(found.arrays, arrays_of("encoder"))
-    refused(lambda: convert(folder, tmp_path / "out"), "no name in BERT: x/k")
+    refused(lambda: convert(folder, tmp_path / "out"), "not part of BERT: x/k")
     BertEncoder.from_pretrained(str(folder))
 
 
@@ -476,7 +476,7 @@ def changed(folder: Path, garden: Path, change: Change) -> Path:
 
 
 def child(graph: TrackableObjectGraph, path: str) -> Any:
-    """Return the reference to what stands at `a/b/c` below the root."""
+    """Return the reference to the object at `a/b/c` below the root."""
     node, reference = graph.nodes[0], None
     for step in path.split("/"):
         (reference,) = (c for c in node.children if c.local_name == step)
@@ -617,7 +617,7 @@ LIES: list[tuple[Change, str]] = [
 @pytest.mark.parametrize(
     ("change", "message"), LIES, ids=[change.__name__ for change, _ in LIES]
 )
-def test_an_object_graph_that_lies(
+def test_a_wrong_object_graph(
     change: Change,
     message: str,
     garden: Path,
@@ -629,12 +629,12 @@ def test_an_object_graph_that_lies(
     refused(lambda: check_encoder(read_checkpoint(folder)), message)
 
 
-def test_a_pooler_of_its_own_without_values(garden: Path, tmp_path: Path) -> None:
+def test_a_separate_pooler_without_values(garden: Path, tmp_path: Path) -> None:
     folder = changed(tmp_path / "in", garden, pooler_without_values)
     assert_arrays(read_checkpoint(folder).arrays, arrays_of("pretraining"))
 
 
-def test_what_nobody_knows_is_passed_over(garden: Path, tmp_path: Path) -> None:
+def test_unknown_objects_are_ignored(garden: Path, tmp_path: Path) -> None:
     def more(graph: TrackableObjectGraph, values: dict) -> None:
         graph.nodes[0].children.add(node_id=0, local_name="itself")
         graph.nodes.add()
@@ -652,7 +652,7 @@ def test_values_that_are_not_finite(garden: Path, tmp_path: Path) -> None:
 
 
 def mutations(folder: Path, rounds: int, seed: int) -> Iterator[str]:
-    """Change a byte of each file, or cut it off; yields what was read or refused."""
+    """Change a byte of each file, or truncate it; yield the result or the error."""
     draw = random.Random(seed)
     for path in sorted(folder.glob("bert_*")):
         content = path.read_bytes()
@@ -673,14 +673,14 @@ def mutations(folder: Path, rounds: int, seed: int) -> Iterator[str]:
         path.write_bytes(content)
 
 
-def test_mutated_files_are_read_or_refused(garden: Path, tmp_path: Path) -> None:
+def test_mutated_files_are_read_or_rejected(garden: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(garden, tmp_path / "in"))
     seen = list(mutations(folder, 40, seed=1))
     assert len(seen) == 120 and seen.count("refused") > 60
 
 
 @pytest.mark.thorough
-def test_many_mutated_files_are_read_or_refused(garden: Path, tmp_path: Path) -> None:
+def test_many_mutated_files_are_read_or_rejected(garden: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(garden, tmp_path / "in"))
     seen = list(mutations(folder, 1_000, seed=2))
     assert seen.count("refused") > 1_000

@@ -66,7 +66,7 @@ def test_from_huggingface(theirs: str, ours: str, transpose: bool) -> None:
         "bert.bert.pooler.dense.bias",
         "bert/pooler/dense/bias",  # canonical, but no Hugging Face file spells it so
         "classifier/kernel",
-        "cls.predictions.decoder.weight",  # a copy, not a weight of its own
+        "cls.predictions.decoder.weight",  # a copy, not a separate weight
         "/etc/passwd",
         "a//b",
         "a/b\n",
@@ -128,7 +128,7 @@ def test_a_foreign_place_in_model_garden_is_not_guessed(place: str) -> None:
     assert names.from_model_garden(place) is None
 
 
-def test_what_model_garden_has_not() -> None:
+def test_weights_that_model_garden_lacks() -> None:
     for name in ("classifier/bias", "bert/encoder/layer_#/output/dense/bias", "x/y"):
         with pytest.raises(CheckpointError, match="BertPretrainerV2 has no weight"):
             names.to_model_garden(name)
@@ -159,7 +159,7 @@ def test_from_keras_hub(place: str, name: str | None) -> None:
     assert names.from_keras_hub(place) == name
 
 
-def test_what_keras_hub_has_not() -> None:
+def test_weights_that_keras_hub_lacks() -> None:
     for name in ("qa_outputs/kernel", "bert/encoder/layer_#/output/dense/bias", "x/y"):
         with pytest.raises(CheckpointError, match="KerasHub's BERT has no weight"):
             names.to_keras_hub(name)

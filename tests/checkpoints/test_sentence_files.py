@@ -1,4 +1,4 @@
-"""The files of sentence-transformers: what is read, written and refused."""
+"""The files of sentence-transformers: reading, writing and errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_folder_without_modules_says_nothing(tmp_path: Path) -> None:
     assert read_sentence_files(tmp_path) == {}
 
 
-def test_no_limit_is_none(tmp_path: Path) -> None:
+def test_no_length_limit_is_none(tmp_path: Path) -> None:
     files = {**WHOLE, "sentence_bert_config.json": {"max_seq_length": None}}
     files["tokenizer_config.json"] = {"model_max_length": int(1e30)}
     assert "max_length" not in read_sentence_files(write(tmp_path, files))
@@ -77,9 +77,7 @@ def test_no_limit_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_what_is_written_reads_back(
-    tmp_path: Path, pooling: str, normalize: bool
-) -> None:
+def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) -> None:
     settings = {"pooling": pooling, "normalize": normalize, "max_length": 99}
     write_sentence_files(tmp_path, hidden_size=16, **settings)
     assert read_sentence_files(tmp_path) == settings
@@ -125,7 +123,7 @@ def test_what_is_written_reads_back(
         ),
     ],
 )
-def test_what_is_not_computed_here_is_refused(
+def test_unsupported_modules_are_rejected(
     tmp_path: Path, changes: dict[str, Any], parts: list[str]
 ) -> None:
     folder = write(tmp_path, {**WHOLE, **changes})

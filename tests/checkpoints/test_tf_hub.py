@@ -115,7 +115,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def converted(
     source: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[str]]:
-    """Return the pair of SavedModels, and what was told of it."""
+    """Return the pair of SavedModels, and the notes on it."""
     folder = tmp_path_factory.mktemp("hub") / "pair"
     return folder, convert(source, folder, to="tf-hub")
 
@@ -133,7 +133,7 @@ def found(
         [*command, *op_libraries()],
         capture_output=True,
         text=True,
-        cwd=output.parent,  # where no module of ours can be found
+        cwd=output.parent,  # where our modules cannot be found
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr
@@ -204,7 +204,7 @@ def test_an_export_of_the_model_garden(golden: Path) -> None:
         np.testing.assert_allclose(value, wanted[name], atol=TOLERANCE, err_msg=name)
 
 
-def test_its_vocabulary_comes_along(golden: Path, tmp_path: Path) -> None:
+def test_its_vocabulary_is_read(golden: Path, tmp_path: Path) -> None:
     notes = convert(golden, tmp_path / "out")
     assert [n for n in notes if n.startswith("lowercase")] == [
         "lowercase=True, read from the variable do_lower_case"
@@ -271,7 +271,7 @@ def old_name(name: str, layout: str) -> str:
 
 
 def split(name: str, array: np.ndarray, layout: str) -> np.ndarray:
-    """Return the values with an axis of 2 heads, where the layout has one."""
+    """Return the values with an axis of 2 heads, if the layout has one."""
     axis = head_axis(name)
     if axis is None or layout != "first, heads apart":
         return array
@@ -319,7 +319,7 @@ def test_older_generations(tmp_path: Path, layout: str) -> None:
     assert len(checkpoint.arrays) == len(wanted)
     for name, array in checkpoint.arrays.items():
         np.testing.assert_array_equal(array, wanted[f"module/{name}"], strict=True)
-    # What the weights say of lower-casing goes before a guess.
+    # The lower-casing flag among the weights takes precedence over a guess.
     told = {} if layout == "google" else {"lowercase": False}
     assert checkpoint.tokenizer == told
     tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
@@ -327,7 +327,7 @@ def test_older_generations(tmp_path: Path, layout: str) -> None:
     assert bool(tokenizer.notes) == (layout == "google")
 
 
-def test_every_name_comes_back() -> None:
+def test_every_name_round_trips() -> None:
     ours = [n.replace("#", "11") for n in TABLE if n.startswith(("bert/", "cls/pred"))]
     assert [from_hub(to_hub(name)) for name in ours] == ours
     assert len({to_hub(name) for name in ours}) == len(ours)
@@ -349,7 +349,7 @@ def test_every_name_comes_back() -> None:
 # What we write.
 
 
-def test_what_is_told(converted: tuple[Path, list[str]]) -> None:
+def test_notes(converted: tuple[Path, list[str]]) -> None:
     notes = " | ".join(converted[1])
     assert "left out: cls/seq_relationship" in notes
     assert "rows of 40 tokens" in notes
@@ -500,7 +500,7 @@ def test_a_pair_is_replaced_by_a_pair_alone(
     )
 
 
-def test_another_backend_is_told_what_to_do(
+def test_another_backend_raises_a_helpful_error(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
@@ -530,7 +530,7 @@ QUERY = f"{LAYER}/self_attention/query/kernel"
         (
             "albert/embedding_projection/kernel",
             np.zeros((2, 2), "float32"),
-            ("no name",),
+            ("not part of BERT",),
         ),
     ],
     ids=["missing", "no BERT", "twice", "heads", "shape", "type", "another"],
@@ -547,7 +547,7 @@ def test_other_variables(
     refused(lambda: convert(folder, tmp_path / "out"), *parts)
 
 
-def test_lower_casing_must_be_a_truth_value(tmp_path: Path) -> None:
+def test_lower_casing_must_be_a_boolean(tmp_path: Path) -> None:
     variables = hub_variables("first")
     folder = write_variables(tmp_path / "hub", variables, lower_case=1.0)
     refused(lambda: read_checkpoint(folder), "one boolean")

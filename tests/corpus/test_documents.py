@@ -67,13 +67,13 @@ def test_text_without_blank_lines_is_one_document_and_a_file_always(
     assert texts_of(other, form="file") == [TEXT]
 
 
-def test_lines_are_sentences_as_they_stand() -> None:
+def test_lines_are_sentences_unchanged() -> None:
     document = RawDocument(" Dr. A. b\n\tc? d.\r\n \n", "lines", "x:1")
     assert sentences_of(document) == ["Dr. A. b", "c? d."]
 
 
 @pytest.mark.skipif(not GOOGLE.exists(), reason="needs shared/data/google_bert_sample")
-def test_googles_sample_is_told_and_read_as_their_code_reads_it() -> None:
+def test_googles_sample_is_detected_and_read_as_by_their_code() -> None:
     # Their code: an empty line ends a document, every other one is a sentence.
     blocks = GOOGLE.read_text(encoding="utf-8").split("\n\n")
     expected = [[s.strip() for s in b.split("\n") if s.strip()] for b in blocks]
@@ -137,7 +137,7 @@ def test_wikiextractor_documents_lose_their_title(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not WIKI.exists(), reason="needs shared/data/wiki_en")
-def test_wikipedia_is_read_whole() -> None:
+def test_a_whole_wikipedia_dump_is_read() -> None:
     path = WIKI / "wiki_00"
     raw = path.read_text(encoding="utf-8")
     documents = list(raw_documents(path))
@@ -149,7 +149,7 @@ def test_wikipedia_is_read_whole() -> None:
     assert first.text.split() == " ".join(sentences_of(first)).split()
 
 
-def test_auto_tells_the_form_by_the_start(tmp_path: Path) -> None:
+def test_auto_detects_the_format_from_the_first_lines(tmp_path: Path) -> None:
     def form(text: str) -> str:
         return form_of(written(tmp_path / "x", text))
 
@@ -163,7 +163,7 @@ def test_auto_tells_the_form_by_the_start(tmp_path: Path) -> None:
     assert form("A b. C d. E.\nF g. H i.\n") == "text"
     assert form("A long line that was\nwrapped by hand.\n") == "text"
     assert form("{{Infobox}} one\n") == form("[1] one") == "text"
-    refused(lambda: form('[{"text": "a"}]'), "one JSON object a line, not an array")
+    refused(lambda: form('[{"text": "a"}]'), "one JSON object per line, not an array")
     refused(lambda: form("<?xml version='1.0'?>\n<html>"), "not a MediaWiki dump")
     path = written(tmp_path / "x", "<?xml?>\n<html>")
     assert texts_of(path, form="file") == ["<?xml?>\n<html>"]
@@ -201,7 +201,7 @@ def test_a_corpus_of_another_file_system() -> None:
     refused(lambda: texts_of("nowhere://x/*"), "nowhere://x/*: cannot be read: ")
 
 
-def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_corpus(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(lambda: texts_of(tmp_path / "no.txt"), "no.txt: no such file")
     refused(lambda: texts_of(f"{tmp_path}/*.md"), "*.md: holds no file")
@@ -257,7 +257,7 @@ def test_a_binary_file_among_the_text_is_named(
     refused(lambda: texts_of(tmp_path, **settings), f"{strange}: ", "binary")
 
 
-def test_lines_of_a_megabyte_live(tmp_path: Path) -> None:
+def test_lines_of_a_megabyte_are_read(tmp_path: Path) -> None:
     lines = ["word " * 200_000, "x" * 1_000_000, "本。" * 50_000, "Hi. " * 50_000]
     path = written(tmp_path / "a.txt", "\n\n".join(lines))
     documents = list(raw_documents(path, form="text"))
@@ -323,7 +323,7 @@ def test_sentences_by_rule_in_several_languages() -> None:
 
 
 @pytest.mark.skipif(not WIKI.exists(), reason="needs shared/data/wiki_en")
-def test_windows_change_hardly_a_sentence() -> None:
+def test_windows_change_few_sentences() -> None:
     document = next(iter(raw_documents(WIKI / "wiki_00")))
     paragraphs = [p for p in document.text.split("\n") if p.strip()]
     text = " ".join(paragraphs)
@@ -335,11 +335,11 @@ def test_windows_change_hardly_a_sentence() -> None:
         whole = [sentence.strip() for sentence in sentencex.segment("en", paragraph)]
         assert sentence_splitter("en")(paragraph) == whole
         one_by_one += whole
-    # A quotation mark without its other half goes on to the end of its window, at most.
+    # An unmatched quotation mark extends at most to the end of its window.
     assert len(set(windowed) & set(one_by_one)) > 0.9 * len(one_by_one)
 
 
-def test_text_that_was_wrapped_by_hand_is_put_together() -> None:
+def test_hard_wrapped_text_is_joined() -> None:
     wrapped = (
         "A title\n\n"
         "These lines were wrapped by\nsomeone at some.\nSo.\n"

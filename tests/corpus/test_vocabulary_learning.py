@@ -43,7 +43,7 @@ ODD_TEXTS = [
 
 
 def naive_merges(words: dict[str, int], pieces: int, min_count: int) -> list[str]:
-    """Byte-pair encoding as it is defined: all pairs are counted again each time."""
+    """Byte-pair encoding by definition: all pairs are recounted after each merge."""
     split = {w: [w[0], *("##" + c for c in w[1:])] for w in words}
     known = {piece for word in split.values() for piece in word}
     found: list[str] = []
@@ -84,7 +84,7 @@ def test_the_trainer_of_tf_text() -> None:
     assert found[:6] == [*SPECIAL_TOKENS, "[unused0]"]
     assert len(set(found)) == len(found) <= 60
     assert {"tower", "new", "中", "##w"} < set(found)
-    assert "##中" not in found  # it can only be a word of its own
+    assert "##中" not in found  # it can only be a separate word
     assert found.index("[UNK]") not in WordPieceTokenizer(found)([text]).to_list()[0]
     refused(lambda: learn_vocabulary(texts, learner="bpe"), "`learner` must be")
 
@@ -119,7 +119,7 @@ def test_merges_equal_the_definition(seed: int) -> None:
     assert found == expected
 
 
-def test_a_piece_is_never_longer_than_the_tokenizer_takes() -> None:
+def test_a_piece_is_never_longer_than_the_tokenizer_accepts() -> None:
     pieces = merge_pairs(["日" * 100], [10], pieces=99)
     assert 16 < max(map(len, pieces)) <= 64
     WordPieceTokenizer([*SPECIAL_TOKENS, *pieces])
@@ -152,7 +152,7 @@ def test_words_are_those_of_the_tokenizer(
     assert list(counted.counts) == by_count
 
 
-def test_how_texts_are_put_together_does_not_matter(monkeypatch: Any) -> None:
+def test_how_texts_are_joined_does_not_matter(monkeypatch: Any) -> None:
     texts = ODD_TEXTS * 5
     whole = count_words(texts)
     monkeypatch.setattr(word_counts, "_TEXT_BYTES", 50)
@@ -161,7 +161,7 @@ def test_how_texts_are_put_together_does_not_matter(monkeypatch: Any) -> None:
     assert count_words(reversed(texts)) == whole
 
 
-def test_rare_words_are_forgotten_when_there_are_too_many(monkeypatch: Any) -> None:
+def test_rare_words_are_dropped_if_there_are_too_many(monkeypatch: Any) -> None:
     monkeypatch.setattr(word_counts, "_TEXT_BYTES", 500)
     monkeypatch.setattr(word_counts, "_STRINGS", 500)
     frequent = {f"f{n}": 40 + n for n in range(200)}
@@ -269,7 +269,7 @@ def test_an_empty_corpus(texts: list[str]) -> None:
     refused(lambda: learn_vocabulary(texts, size=100), "must hold words")
 
 
-def test_one_string_is_no_corpus() -> None:
+def test_one_string_is_not_a_corpus() -> None:
     refused(lambda: learn_vocabulary("a text", size=100), "`texts`")
     texts: Any = ["a", 1]
     refused(lambda: learn_vocabulary(texts, size=100), "`texts`", "received a int")
@@ -328,7 +328,7 @@ def short_stages(monkeypatch: Any) -> None:
 
 
 @pytest.mark.usefixtures("short_stages")
-def test_a_stopped_count_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_count_resumes(tmp_path: Path) -> None:
     said: list[str] = []
     whole = learn(Corpus(), None, max_words=1000, say=said.append)
     assert learn(Corpus(), tmp_path / "whole") == whole
@@ -357,7 +357,9 @@ def test_a_stopped_count_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short_stages")
-def test_rare_words_are_forgotten_alike(tmp_path: Path, monkeypatch: Any) -> None:
+def test_rare_words_are_dropped_in_the_same_way(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(word_counts, "_STAGE", 20_000)
     texts = [" ".join(f"r{i}x{n}" for n in range(400)) + " often" for i in range(60)]
 
@@ -375,7 +377,7 @@ def test_rare_words_are_forgotten_alike(tmp_path: Path, monkeypatch: Any) -> Non
 
 
 @pytest.mark.usefixtures("short_stages")
-def test_counts_of_other_texts_are_refused(tmp_path: Path) -> None:
+def test_counts_of_other_texts_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         learn(Corpus(stop=30), tmp_path)
     kept = tmp_path / "unfinished-counts"
@@ -423,7 +425,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_count_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_killed_count_resumes(tmp_path: Path, monkeypatch: Any) -> None:
     script = (
         "import os, pathlib, signal\n"
         "from corpus.test_vocabulary_learning import *\n"

@@ -130,7 +130,7 @@ def test_a_broken_dump_is_named_with_its_line(tmp_path: Path) -> None:
     refused(lambda: list(raw_documents(path)), str(path), "is truncated")
 
 
-def test_a_text_that_would_fill_the_memory_is_refused(
+def test_a_text_that_would_fill_the_memory_is_rejected(
     dump: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(wikipedia, "MOST_BYTES", 20)
@@ -180,5 +180,5 @@ def test_running_text_of_wikitext() -> None:
     ["{{" * 2000, "[[" * 2000 + "a", "<b>" * 2000, "''" * 3001, "{|\n" * 900, "\0a\0"],
     ids=["templates", "links", "tags", "quotes", "tables", "nul"],
 )
-def test_wikitext_that_is_broken_is_borne(wikitext: str) -> None:
+def test_broken_wikitext_is_tolerated(wikitext: str) -> None:
     assert isinstance(plain_paragraphs(f"Before.\n\n{wikitext}\n\nAfter."), list)

@@ -54,7 +54,7 @@ class Frame:
         return Series(self._table[column])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._table)  # the names: never to be taken for texts
+        return iter(self._table)  # the names: never used as texts
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ class Frame:
         as_columns(text=["a", "é"]),
     ],
 )
-def test_one_string_a_row(given: Any) -> None:
+def test_one_string_per_row(given: Any) -> None:
     assert as_strings(given) == ["a", "é"]
 
 
@@ -135,7 +135,7 @@ def test_two_columns_are_not_two_rows() -> None:
         ({"text": [None]}, "received at 0"),
     ],
 )
-def test_what_is_refused(given: Any, part: str) -> None:
+def test_what_is_rejected(given: Any, part: str) -> None:
     refused(lambda: as_strings(given), "`texts", part)
 
 
@@ -162,7 +162,7 @@ def asked(
     return predictor_of(make_model, request.param), parts
 
 
-def test_every_task_takes_what_people_pass(asked: Any) -> None:
+def test_every_task_accepts_common_inputs(asked: Any) -> None:
     predictor, parts = asked
     roles = predictor.model.task.roles
     names = [spec.name for spec in predictor.model.task.signatures()["serving_default"]]
@@ -184,14 +184,14 @@ def test_every_task_takes_what_people_pass(asked: Any) -> None:
     assert predictor.predict([]) == predictor.predict(iter([])) == []
 
 
-def test_every_task_refuses_in_one_line_what_is_no_text(asked: Any) -> None:
+def test_every_task_rejects_other_inputs_in_one_line(asked: Any) -> None:
     predictor, parts = asked
     roles = predictor.model.task.roles
     for given in ("a", b"a", None, 3, [None], [3], {roles[0]: "a"}, [{}], {"a"}):
         refused(lambda given=given: predictor.predict(given), "`texts", "received")
 
 
-def test_embed_and_search_take_the_same(encoder_folder: Any) -> None:
+def test_embed_and_search_accept_the_same_inputs(encoder_folder: Any) -> None:
     predictor = load_embedder(encoder_folder)
     vectors = embed(predictor, ["win cash", "lunch"])
     again = embed(predictor, (text for text in ("win cash", "lunch")))
@@ -205,7 +205,7 @@ def test_embed_and_search_take_the_same(encoder_folder: Any) -> None:
     refused(lambda: Search(predictor, ["a"], vectors[:1], lines=[1, 2]), "`lines`")
 
 
-def test_evaluate_says_what_it_takes(spam_model: Any, spam_folder: Any) -> None:
+def test_evaluate_names_the_accepted_inputs(spam_model: Any, spam_folder: Any) -> None:
     columns = as_columns(text=["a"], label=["ham"])
     wrong: Any
     for wrong, part in (("no.tsv", "no.tsv"), (None, "`data`"), (7, "`data`")):

@@ -1,4 +1,4 @@
-"""Tables in memory: every kind that `as_columns` takes, and what it refuses."""
+"""Tables in memory: every kind that `as_columns` accepts, and its errors."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_columns_are_chosen_by_role() -> None:
     assert as_columns(pairs)["text_pair"] == TEXTS[::-1]
 
 
-def test_names_of_classes_stand_for_their_numbers() -> None:
+def test_class_names_replace_their_numbers() -> None:
     data = DataSet(TABLE, label=["ham", "spam"])
     assert as_columns(data)["label"] == ["spam", "ham", "spam"]
     unlabelled = DataSet({"text": TEXTS, "label": [1, -1, 0]}, label=["ham", "spam"])
@@ -159,7 +159,7 @@ def test_names_of_classes_stand_for_their_numbers() -> None:
 
 
 class NAType:
-    """What pandas has where a cell is empty."""
+    """The value of an empty cell in pandas."""
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), np.nan, NAType()])
@@ -168,7 +168,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
     task = find_task("classification")
     for read in (as_columns, lambda data: labelled_rows(task, data)):
         refused(lambda read=read: read(table), "rows in memory:2: `text`", "is missing")
-    # A column that nobody asks for may hold anything.
+    # A column that is not requested may hold anything.
     more = {**TABLE, "more": ["x", nothing, object()]}
     assert labelled_rows(task, more).cells == WANTED
 
@@ -198,7 +198,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
         (lambda: "missing.tsv", ["missing.tsv: no such file"]),
     ],
 )
-def test_what_is_refused(make: Callable[[], Any], parts: list[str]) -> None:
+def test_what_is_rejected(make: Callable[[], Any], parts: list[str]) -> None:
     task = find_task("classification")
     refused(lambda: labelled_rows(task, make(), name="train"), *parts)
 

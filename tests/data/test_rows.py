@@ -150,15 +150,15 @@ def test_json_names_every_broken_line():
     assert "line 6: is not JSON" in message
 
 
-def test_json_array_is_refused():
-    with pytest.raises(DataError, match="must hold one JSON object a line"):
+def test_json_array_is_rejected():
+    with pytest.raises(DataError, match="must hold one JSON object per line"):
         json_rows("a.json", '[\n{"a": 1}\n]')
 
 
 @pytest.mark.parametrize(
     "text", ['{"version": "1.1", "data": []}', '{\n "a": 1,\n "b": [2]\n}']
 )
-def test_one_json_object_is_refused_as_a_whole(text):
+def test_one_json_object_is_rejected_as_a_whole(text):
     with pytest.raises(DataError, match="it is a single object, as SQuAD's files are"):
         json_rows("a.json", text)
     assert len(json_rows("a.json", '{"a": "1"}')) == 1

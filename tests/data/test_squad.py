@@ -64,7 +64,7 @@ def test_gzip_and_questions_alone(tmp_path: Path) -> None:
     refused(lambda: read_squad(path), "squad.json", "'a'", "has no list `answers`")
 
 
-def test_what_is_a_table_is_no_squad(tmp_path: Path) -> None:
+def test_a_table_is_not_squad(tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     rows.write_text('{"question": "a"}\n{"question": "b"}\n')
     assert not is_squad(rows)

@@ -117,7 +117,7 @@ def check_error(path, roles, message, line=None, **options):
     assert str(caught.value).startswith(path) and caught.value.line == line
 
 
-def test_missing_columns_list_what_there_is(write):
+def test_missing_columns_list_the_existing_ones(write):
     path = write("id\tsentence\n1\ta\n")
     message = "has no column `text`, `label`; it has `id`, `sentence`; if its first"
     check_error(path, {"text": "text", "label": "label"}, message)
@@ -244,7 +244,7 @@ def streamed(path: Path, columns: dict[str, str | int], **settings: Any) -> Colu
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_stream_gives_what_the_whole_file_gives(
+def test_a_stream_yields_the_rows_of_the_whole_file(
     tmp_path: Path,
     name: str,
     text: str,
@@ -276,7 +276,7 @@ def test_a_stream_gives_what_the_whole_file_gives(
         ("a.tsv", b"\x1f\x8b\x08broken", ["a.tsv", "is truncated"]),
     ],
 )
-def test_a_stream_refuses_what_the_whole_file_refuses(
+def test_a_stream_rejects_the_same_files(
     tmp_path: Path, name: str, data: bytes, parts: list[str]
 ) -> None:
     path = tmp_path / name
@@ -285,7 +285,7 @@ def test_a_stream_refuses_what_the_whole_file_refuses(
     refused(lambda: read_columns(path, {"text": "text"}), *parts)
 
 
-def test_a_stream_of_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_stream_of_a_missing_file_is_rejected(tmp_path: Path) -> None:
     for path, part in ((tmp_path, "folder"), (tmp_path / "none.tsv", "no such file")):
         refused(lambda path=path: streamed(path, {"text": "text"}), part)
 

@@ -50,7 +50,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert columns.take([1])["word_lines"] == [[7]]
 
 
-def test_tags_that_continue_nothing_are_told_by_line(
+def test_tags_that_continue_nothing_are_reported_by_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "a.conll", "a O\nb I-PER\nc I-PER\n\nd B-LOC\ne I-PER\n")
@@ -75,7 +75,7 @@ def test_columns_are_chosen_by_number(tmp_path: Path) -> None:
     assert (columns["text"], columns["label"]) == ([["Ann", "ran"]], [["B-PER", "O"]])
 
 
-def test_a_header_is_passed_over_on_request(tmp_path: Path) -> None:
+def test_a_header_is_skipped_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "word tag\nAnn B-PER\n")
     assert read_tagged(path, header="yes")["text"] == [["Ann"]]
     refused(lambda: read_tagged(path), f"{path}:1: ", "received 'tag'")
@@ -112,7 +112,7 @@ def test_words_of_a_file_without_tags(tmp_path: Path) -> None:
     assert found is not None
     assert found["text"] == [["Ann", "met"], ["Bo"]]
     assert "label" not in found
-    # Blank lines tell CoNLL by another name from a table of texts.
+    # Blank lines distinguish CoNLL under another name from a table of texts.
     assert read_words(write(tmp_path / "a.txt", "Ann O\n\nBo O\n")) is not None
     assert read_words(write(tmp_path / "a.tsv", "text\nAnn met Bo\n")) is None
     assert read_words(write(tmp_path / "a.jsonl", '{"text": "a"}\n')) is None

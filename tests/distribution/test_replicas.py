@@ -41,14 +41,14 @@ def on_one(folder: Path, *names: str) -> dict[str, dict]:
 
 
 def on_two(folder: Path, output: Path, *names: str) -> dict[str, dict]:
-    """Return those of two replicas, from a process of its own."""
+    """Return those of two replicas, from a separate process."""
     output.mkdir()
     run_script("replica_cases.py", folder, output, "mirrored", *names)
     return {name: dict(np.load(output / f"{name}.npz")) for name in names}
 
 
 def run_script(name: str, folder: Path, output: Path, *more: str) -> None:
-    """Run a script that stands beside this file in a process of its own."""
+    """Run a script next to this file in a separate process."""
     words = [str(Path(__file__).parents[1] / name), str(folder), str(output), *more]
     done = subprocess.run(
         [sys.executable, *words],
@@ -126,7 +126,7 @@ def test_fit_on_two_replicas_is_fit_on_one_device(folder: Path, tmp_path: Path) 
                 )
 
 
-# Pretrains, or goes on, with dropout; a part of the batch at a time.
+# Pretrains, or resumes, with dropout; one part of the batch at a time.
 RUN = """
 import sys
 from pathlib import Path
@@ -144,7 +144,7 @@ t.run(
 
 
 @pytest.mark.thorough
-def test_a_run_on_replicas_goes_on_with_the_same_bytes(
+def test_a_run_on_replicas_resumes_with_the_same_bytes(
     folder: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "run.py"

@@ -22,7 +22,7 @@ TWO = {"worker": ["localhost:1", "localhost:2"]}
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away what this machine may tell of a cluster."""
+    """Remove this machine's own cluster variables."""
     for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS", *module._TPU_NAMES):
         monkeypatch.delenv(name, raising=False)
 
@@ -32,7 +32,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, cluster: Any, **task: Any) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps(found))
 
 
-def test_one_device_is_what_is_left() -> None:
+def test_one_device_is_the_fallback() -> None:
     for name in ("auto", "single"):
         devices = find_strategy(name)
         assert devices.name == "single"
@@ -41,7 +41,7 @@ def test_one_device_is_what_is_left() -> None:
         assert devices.line() == "strategy single: 1 replica (no GPU here)"
 
 
-def test_auto_looks_at_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_the_available_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     def made() -> str:
         return find_strategy("auto")  # type: ignore[return-value]
 
@@ -60,7 +60,7 @@ def test_auto_looks_at_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     devices["TPU"] = 0
     assert made() == "tpu"
     tell(monkeypatch, {"worker": ["localhost:1"]}, type="worker", index=0)
-    assert made() == "tpu"  # a worker alone is no cluster
+    assert made() == "tpu"  # a single worker is not a cluster
     tell(monkeypatch, TWO, type="worker", index=0)
     assert made() == "multi-worker"
     monkeypatch.delenv("TF_CONFIG")
@@ -68,7 +68,7 @@ def test_auto_looks_at_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made() == "multi-worker"
 
 
-def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_devices_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: find_strategy("all"), "`strategy` must be one of auto, single")
     refused(lambda: find_strategy("mirrored"), "needs at least two GPUs", "found 0")
     refused(lambda: find_strategy("multi-worker"), "needs TF_CONFIG", "srun")
@@ -144,7 +144,7 @@ def test_parts_of_one_size_have_that_shape() -> None:
     assert spec.shape == [2]
 
 
-def test_a_batch_that_is_too_small_is_refused() -> None:
+def test_a_batch_that_is_too_small_is_rejected() -> None:
     check_batch_size(8, 2, 4, True)
     check_batch_size(9, 2, 4, False)
     refused(lambda: check_batch_size(7, 2, 4, False), "`batch_size`", "at least", "7")
@@ -155,7 +155,7 @@ def test_a_batch_that_is_too_small_is_refused() -> None:
     "setting",
     [{"clipnorm": 1.0}, {"clipvalue": 1.0}, {"gradient_accumulation_steps": 2}],
 )
-def test_optimizers_that_are_wrong_on_replicas_are_refused(setting: dict) -> None:
+def test_optimizers_that_are_wrong_on_replicas_are_rejected(setting: dict) -> None:
     check_optimizer(AdamW(1e-3))
     (name,) = setting
     without = {"global_clipnorm": None} if "clip" in name else {}
@@ -163,7 +163,7 @@ def test_optimizers_that_are_wrong_on_replicas_are_refused(setting: dict) -> Non
     refused(lambda: check_optimizer(optimizer), f"`{name}` of the optimizer must be")
 
 
-def test_devices_of_a_tpu_want_one_shape() -> None:
+def test_tpu_devices_need_fixed_shapes() -> None:
     one = find_strategy("single")
     assert not one.has_static_shapes
     assert dataclasses.replace(one, name="tpu").has_static_shapes
@@ -204,7 +204,7 @@ def test_the_error_of_a_lost_worker_is_one_line(
         lose(1)
 
 
-def test_the_error_of_a_worker_itself_stays() -> None:
+def test_a_worker_s_own_error_is_kept() -> None:
     devices = dataclasses.replace(find_strategy("single"), workers=2)
     with pytest.raises(tf.errors.UnavailableError), devices.together():
         raise tf.errors.UnavailableError(None, None, "gs://data/train.tsv: try again")

@@ -1,4 +1,4 @@
-"""Replaced folders: whatever goes wrong, the old folder or the new one stands.
+"""Replaced folders: whatever fails, either the old or the new folder is complete.
 
 What killed writers left is removed by the next one, and no command writes where it
 reads.
@@ -38,7 +38,7 @@ def write(folder: Path, text: str) -> None:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """Return a model folder that stands."""
+    """Return an existing model folder."""
     folder = tmp_path / "models" / "spam"
     folder.mkdir(parents=True)
     write(folder, "old")
@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def assert_stands(folder: Path, text: str) -> None:
-    """Check that a folder is whole, and that nothing lies beside it."""
+    """Check that a folder is complete and that nothing is left next to it."""
     assert files_of(folder) == dict.fromkeys(
         ("config.json", "vocab.txt"), text.encode()
     )
@@ -103,7 +103,7 @@ def test_an_error_while_writing_leaves_the_old_one(
     assert_stands(old, "old")
 
 
-def test_a_full_disk_is_told_in_one_line(old: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(old: Path) -> None:
     def action() -> None:
         with replaced_folder(old) as new:
             write(new, "new")
@@ -161,7 +161,7 @@ def test_a_model_folder_with_other_files_is_never_replaced(old: Path) -> None:
     refused(lambda: check_replaceable(old), "holds other files (train.tsv)")
 
 
-def test_what_came_while_writing_is_not_lost(old: Path) -> None:
+def test_files_that_appear_while_writing_are_not_lost(old: Path) -> None:
     def action() -> None:
         with replaced_folder(old) as new:
             write(new, "new")
@@ -193,7 +193,7 @@ for number in itertools.count():
 """
 
 
-def test_a_killed_run_leaves_one_whole_folder(old: Path) -> None:
+def test_a_killed_run_leaves_one_complete_folder(old: Path) -> None:
     command = [sys.executable, "-c", SAVES, str(old)]
     draw = random.Random(0)
     for _ in range(12):
@@ -236,7 +236,9 @@ def writer(place: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_a_killed_writer_is_cleared_and_a_living_one_is_not(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_removed_and_of_a_running_one_are_not(
+    tmp_path: Path,
+) -> None:
     killed, dead = writer(tmp_path)
     living, alive = writer(tmp_path)
     killed.send_signal(signal.SIGKILL)
@@ -262,7 +264,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return a folder with another one inside, a link to it, and a name beside."""
+    """Return a folder with another one inside, a link to it, and a sibling's path."""
     (tmp_path / "house" / "model" / "1_Pooling").mkdir(parents=True)
     (tmp_path / "house" / "model" / "1_Pooling" / "config.json").write_text("{}")
     (tmp_path / "house" / "model" / "config.json").write_text("{}")
@@ -300,7 +302,7 @@ def test_an_output_that_is_an_input(
         refused(lambda i=inputs: check_output_place("output", output, i), relation)
 
 
-def test_outputs_that_are_no_inputs(model: Path) -> None:
+def test_outputs_that_are_not_inputs(model: Path) -> None:
     for output in (model / "new", model.parent / "model2", model.parent / "mode"):
         check_output_place("output", output, {"encoder": model})
     check_output_place("output", model.parent, {"encoder": model}, around=True)
@@ -349,7 +351,7 @@ def commands(encoder: str, rows: str, output: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("verb", commands("", "", ""))
-def test_every_verb_refuses(
+def test_every_verb_rejects_an_output_that_is_an_input(
     verb: str,
     encoder_folder: Path,
     spam_file: Path,
@@ -408,7 +410,7 @@ def test_features_onto_their_texts(
     ],
     ids=" ".join,
 )
-def test_an_empty_path_is_refused(
+def test_an_empty_path_is_rejected(
     words: list[str], capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Files of every file system: one that lies in memory stands for a bucket."""
+"""Files of every file system: one in memory takes the place of a bucket."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_write_that_fails_leaves_the_old_file(bucket: MemoryFileSystem) -> Non
     assert filesystems.sizes_in(PLACE) == {"a": 3}
 
 
-def test_renaming_where_no_file_may_be_renamed_over_another(monkeypatch: Any) -> None:
+def test_renaming_without_overwriting(monkeypatch: Any) -> None:
     move = MemoryFileSystem.mv
 
     def strict(self: Any, old: str, new: str) -> None:

@@ -19,6 +19,6 @@ def test_it_is_json() -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_has_not(number: float) -> None:
+def test_a_number_that_json_lacks(number: float) -> None:
     value = {"loss": 1.0, "classes": {"ham": [0.5, number]}}
     refused(lambda: json_text(value), "`classes.ham.1` must be finite", str(number))

@@ -43,11 +43,11 @@ def test_examples_are_those_of_the_library(largest: int) -> None:
         assert len(record) == example.ByteSize()  # nothing besides
 
 
-def test_no_example() -> None:
+def test_bytes_that_are_not_an_example() -> None:
     assert serialize({"input_ids": np.zeros([0, 4], "int64")}) == []
 
 
-def test_negative_numbers_are_refused() -> None:
+def test_negative_numbers_are_rejected() -> None:
     with pytest.raises(ValueError, match="-3"):
         serialize({"input_ids": np.array([[1, -3]])})
 

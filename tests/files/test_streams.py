@@ -44,7 +44,7 @@ def bytes_of(path: Path) -> bytes:
 def test_every_stream_of_a_file_is_read_or_an_error(tmp_path: Path, kind: str) -> None:
     pack = packer_of(kind)
     first, second = pack(LINES[:20_000]), pack(LINES[20_000:])
-    path = tmp_path / "a.txt"  # the name tells nothing
+    path = tmp_path / "a.txt"  # the name has no extension
     for padding in (b"", bytes(8)):
         path.write_bytes(first + padding + second)
         assert bytes_of(path) == LINES
@@ -109,7 +109,7 @@ def test_a_text_is_its_lines(tmp_path: Path) -> None:
         ("one\n".encode("utf-16"), 1, "must be UTF-8; this is UTF-16"),
     ],
 )
-def test_what_is_not_text_is_named_by_line(
+def test_invalid_text_is_named_by_line(
     tmp_path: Path, data: bytes, line: int, reason: str
 ) -> None:
     path = str(tmp_path / "a.txt")

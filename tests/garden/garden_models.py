@@ -1,7 +1,7 @@
 """Models of TF Model Garden, made as its users make them, and compared with ours.
 
 `make test-garden` runs these tests in an environment of their own: tf-models-official
-wants TensorFlow 2.20 and Keras 2 (`tf_keras`), which stands beside Keras 3 here.
+wants TensorFlow 2.20 and Keras 2 (`tf_keras`), which is installed next to Keras 3 here.
 """
 
 import warnings
@@ -49,7 +49,7 @@ DRAW = np.random.default_rng(7)
 
 
 def batch():
-    """Return token ids, mask, segments and positions to predict, drawn anew."""
+    """Return token ids, mask, segments and positions to predict, drawn at random."""
     ids = DRAW.integers(5, len(VOCABULARY), size=(4, 15))
     mask = (np.arange(15) < np.array([[15], [9], [3], [12]])).astype("int32")
     return {
@@ -77,7 +77,7 @@ def assert_near(found, wanted):
 
 
 def at_random(model):
-    """Give every weight of theirs values that differ from the initial ones."""
+    """Give each of their weights values that differ from the initial ones."""
     for variable in model.weights:
         values = DRAW.normal(scale=0.3, size=variable.shape)
         variable.assign(values + (variable.name.endswith("gamma:0")))
@@ -90,7 +90,7 @@ def encoder_config(**changes):
 
 
 def new_encoder(kind="bert", **changes):
-    """Return an encoder of theirs, made as its users make it."""
+    """Return one of their encoders, built in the usual way."""
     if kind == "bert":
         encoder = encoders.build_encoder(encoder_config(**changes))
     else:
@@ -102,7 +102,7 @@ def new_encoder(kind="bert", **changes):
 
 
 def new_pretrainer(encoder=None):
-    """Return a BertPretrainerV2 as `MaskedLMTask` makes it."""
+    """Return a BertPretrainerV2 as `MaskedLMTask` builds it."""
     head = layers.ClassificationHead(12, 2, dropout_rate=0.1, name="next_sentence")
     model = models.BertPretrainerV2(
         encoder or new_encoder(),
@@ -132,7 +132,7 @@ def assert_equal_encoder(path, encoder, *, pooler=None):
 
 
 def pretrainer_from(path):
-    """Return our pretrainer with the weights of a checkpoint; every head is there."""
+    """Return our pretrainer with the weights of a checkpoint, which has every head."""
     checkpoint = read_checkpoint(path)
     model = BertPretrainer(BertEncoder(checkpoint.config))
     said = []

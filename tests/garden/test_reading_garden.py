@@ -23,7 +23,7 @@ from official.nlp.tools import export_tfhub_lib
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs there are many
+pytestmark = pytest.mark.filterwarnings("ignore")  # their code has many
 
 _SMALL = {
     "vocab_size": len(VOCABULARY),
@@ -103,7 +103,7 @@ def test_a_pretrainer_without_its_items(tmp_path):
 
 
 def test_an_export_for_tf_hub(tmp_path):
-    """One layer: what takes the time is tracing, which another would double."""
+    """One layer: most of the time is tracing, which a second one would double."""
     theirs = at_random(new_pretrainer(new_encoder(num_layers=1)))
     source = tf.train.Checkpoint(**theirs.checkpoint_items)
     WordPieceTokenizer(VOCABULARY).save(tmp_path)
@@ -142,7 +142,7 @@ def test_the_activation_of_a_saved_model(given, meant, tmp_path):
     assert_equal_encoder(tmp_path / "saved", encoder)
 
 
-def test_what_is_no_bert_is_refused(tmp_path):
+def test_models_other_than_bert_are_rejected(tmp_path):
     config = {"type": "albert", "albert": {"vocab_size": 30, "hidden_size": 12}}
     config["albert"] |= {"num_attention_heads": 2, "embedding_width": 4}
     albert = encoders.build_encoder(encoders.EncoderConfig(config))

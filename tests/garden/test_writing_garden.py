@@ -1,4 +1,4 @@
-"""What is written here loads into TF Model Garden, equal there, and comes back."""
+"""Our checkpoints load into TF Model Garden with equal outputs, and back again."""
 
 import json
 
@@ -29,7 +29,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.pretraining.pretrainer import BertPretrainer, weights_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs there are many
+pytestmark = pytest.mark.filterwarnings("ignore")  # their code has many
 
 
 def our_pretrainer(folder):
@@ -90,7 +90,7 @@ def test_a_pretrainer_goes_there_and_back(tmp_path):
     restored = tf.train.Checkpoint(**theirs.checkpoint_items).restore(prefix)
     restored.assert_existing_objects_matched()
 
-    # Saved again by theirs, and converted: equal to what it was, config and all.
+    # Saved again by their code and converted: equal to the original, config included.
     path = tf.train.Checkpoint(**theirs.checkpoint_items, model=theirs).write(
         str(tmp_path / "theirs" / "bert_model.ckpt")
     )
@@ -135,7 +135,7 @@ def test_an_encoder_without_attributes_is_filled(encoder_folders):
     assert_equal_encoder(ours, encoder)
 
 
-def test_an_encoder_comes_back(encoder_folders, tmp_path):
+def test_an_encoder_round_trips(encoder_folders, tmp_path):
     ours, written = encoder_folders
     raw = json.loads((written / "bert_config.json").read_text())
     assert raw["hidden_act"] == "gelu"

@@ -1,7 +1,7 @@
 """Find the character classes of `bert_keras/text/characters.py` by asking `tokenizers`.
 
     python tests/goldens/find_characters.py           prints the ranges
-    python tests/goldens/find_characters.py --check   exits 1 where they differ
+    python tests/goldens/find_characters.py --check   exits 1 if they differ
 
 Sweeps the normalizers and the pre-tokenizer of the `tokenizers` library over all
 1,112,064 code points, which takes about 15 seconds; run it for each new release of

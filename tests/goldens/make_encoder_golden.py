@@ -5,7 +5,7 @@
 Needs torch and transformers. Each case holds its `config.json`, the weights under
 Hugging Face's names, a padded batch, every hidden state and attention probability, the
 pooled output and, for classifiers, the logits. Run it again when a case is added; the
-seeds are fixed, so the others stay as they are but for the last bits.
+seeds are fixed, so the others do not change except in the last bits.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python tests/goldens/make_marks_golden.py
 
-The `tokenizers` library is asked. `mark_texts` is what the fuzz test draws from, too.
+The results are those of the `tokenizers` library. The fuzz test also uses `mark_texts`.
 """
 
 from __future__ import annotations

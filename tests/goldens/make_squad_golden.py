@@ -1,4 +1,4 @@
-"""Make `squad_scores.json`: what SQuAD's official scripts say of made-up answers.
+"""Make `squad_scores.json`: scores of SQuAD's official scripts for invented answers.
 
     python tests/goldens/make_squad_golden.py evaluate-v1.1.py evaluate-v2.0.py
 

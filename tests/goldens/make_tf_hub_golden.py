@@ -1,13 +1,13 @@
 """Make `tf_hub/`: a tiny BERT that the Model Garden itself exported for TF-Hub.
 
-Run in an environment of its own, with the releases that wrote these files:
+Run in a separate environment, with the releases that wrote these files:
 
     pip install tf-models-official==2.20.0 tf_keras==2.20.1 scipy
     TF_USE_LEGACY_KERAS=1 python tests/goldens/make_tf_hub_golden.py
 
 `export_model` is the function that wrote the hub's BERTs. Its `saved_model.pb` (1.3 MB)
 is not kept: our reader has no use for the graph. `outputs.npz` holds ids and what the
-SavedModel, loaded anew, gives for them.
+SavedModel, loaded again, gives for them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def test_an_encoder(encoder_folder: Path, tmp_path: Path) -> None:
     assert config["architectures"] == ["BertModel"]
 
 
-def test_a_model_folder_stays_one(spam_folder: Path, tmp_path: Path) -> None:
+def test_a_model_folder_remains_a_model_folder(
+    spam_folder: Path, tmp_path: Path
+) -> None:
     convert(spam_folder, tmp_path / "out")
     assert_same_weights(tmp_path / "out", spam_folder)
     texts = ["free cash", "lunch at six"]
@@ -72,7 +74,7 @@ def test_a_model_folder_stays_one(spam_folder: Path, tmp_path: Path) -> None:
         ({"qa_outputs/kernel": (16, 2), "qa_outputs/bias": (2,)}, "QuestionAnswering"),
     ],
 )
-def test_heads_tell_the_architecture_where_nothing_else_does(
+def test_heads_imply_the_architecture_if_nothing_names_it(
     encoder_folder: Path, tmp_path: Path, heads: dict, architecture: str
 ) -> None:
     from bert_keras.checkpoints import write_huggingface
@@ -137,7 +139,7 @@ def test_onto_itself(encoder_folder: Path, tmp_path: Path) -> None:
     assert files_of(folder) == before
 
 
-def test_pooling_comes_along(encoder_folder: Path, tmp_path: Path) -> None:
+def test_pooling_is_converted(encoder_folder: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
     settings = {"pooling": "cls", "normalize": True, "max_length": 20}
     write_sentence_files(source, hidden_size=16, **settings)
@@ -247,7 +249,7 @@ def test_a_head_without_a_name_in_the_format(
     assert not (tmp_path / "out").exists()
 
 
-def test_pooling_is_told_where_a_format_has_none(
+def test_pooling_that_a_format_lacks_is_reported(
     encoder_folder: Path, tmp_path: Path
 ) -> None:
     source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))

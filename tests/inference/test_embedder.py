@@ -1,4 +1,4 @@
-"""Vectors of any encoder: what a folder says, what the caller says, saved folders."""
+"""Vectors of any encoder: settings of the folder, of the caller, saved folders."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_the_choices_of_the_paper(
     np.testing.assert_allclose(found, [wanted(x) for x, _ in states], atol=1e-5)
 
 
-def test_a_folder_of_sentence_transformers_says_how(
+def test_a_folder_of_sentence_transformers_has_its_settings(
     states: list[Any], encoder_folder: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(encoder_folder, tmp_path / "sentences"))
     write_sentence_files(
         folder, hidden_size=16, pooling="max", normalize=True, max_length=5
     )
-    model = load_model(folder)  # without being told the task
+    model = load_model(folder)  # without a given task
     assert model.task == Embedding("max", True)
     assert model.preprocessor.max_length == 5
     predictor = load_embedder(folder, max_length=40)
@@ -85,7 +85,7 @@ def test_a_folder_of_sentence_transformers_says_how(
     assert embed(folder, ["see you"], pooling="cls", normalize=False).shape == (1, 16)
 
 
-def test_what_is_saved_is_a_folder_of_sentence_transformers(
+def test_a_saved_model_is_a_folder_of_sentence_transformers(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     task = Embedding("cls", False, objective="similarity", scale=5.0)
@@ -100,7 +100,7 @@ def test_what_is_saved_is_a_folder_of_sentence_transformers(
     assert load_model(folder).preprocessor.max_length == 24
 
 
-def test_a_saved_folder_is_replaced_but_for_files_of_others(
+def test_a_saved_folder_is_replaced_except_for_other_files(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model, folder = make_model(Embedding()), tmp_path / "model"
@@ -110,7 +110,7 @@ def test_a_saved_folder_is_replaced_but_for_files_of_others(
     refused(lambda: check_replaceable(folder), "1_Pooling/notes.txt")
 
 
-def test_learned_weights_of_layers_come_back(
+def test_learned_weights_of_layers_round_trip(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = make_model(Embedding(layers="all", combine="weighted"))
@@ -119,17 +119,17 @@ def test_learned_weights_of_layers_come_back(
     assert "modules.json" not in files_of(folder)  # it has no words for this
     wanted = model.answer(np.array(TEXTS))["embedding"]
     np.testing.assert_allclose(embed(folder, TEXTS), wanted, atol=1e-5)
-    # Other choices pass over the weights; other tasks train on the encoder.
+    # Other choices ignore the weights; other tasks train on the encoder.
     assert embed(folder, TEXTS, layers="last", combine="sum").shape == (5, 16)
     assert BertEncoder.from_pretrained(str(folder)).config.hidden_size == 16
 
 
-def test_weights_that_nobody_learned_are_refused(encoder_folder: Path) -> None:
+def test_unlearned_weights_of_layers_are_rejected(encoder_folder: Path) -> None:
     settings = {"layers": "all", "combine": "weighted"}
     refused(lambda: embed(encoder_folder, TEXTS, **settings), "`combine`", "learned")
 
 
-def test_a_model_of_another_task_gives_its_encoder(spam_folder: Path) -> None:
+def test_a_model_of_another_task_provides_its_encoder(spam_folder: Path) -> None:
     vectors = embed(spam_folder, TEXTS)
     assert vectors.shape == (5, 16)
     encoder = BertEncoder.from_pretrained(str(spam_folder))
@@ -160,7 +160,7 @@ def test_wrong_sources_and_texts(spam_folder: Path, encoder_folder: Path) -> Non
     refused(lambda: embed(encoder_folder, "see you"), "`texts`", "see you")
 
 
-def test_evaluation_of_an_encoder_that_nobody_trained(encoder_folder: Path) -> None:
+def test_evaluation_of_an_encoder_without_training(encoder_folder: Path) -> None:
     predictor = load_embedder(encoder_folder)
     pairs = as_columns(text=TEXTS[:3], text_pair=TEXTS[:3])
     assert evaluate(predictor, pairs)["mrr"] == 1.0

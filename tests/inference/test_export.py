@@ -116,7 +116,7 @@ def served(
         input=job,
         capture_output=True,
         text=True,
-        cwd=spam_export,  # where no module of ours can be found
+        cwd=spam_export,  # where our modules cannot be found
         env={**os.environ, "PYTHONPATH": ""},
     )
     assert done.returncode == 0, done.stderr
@@ -227,7 +227,7 @@ def test_the_ops_are_those_of_a_stock_server(spam_export: Path) -> None:
     refuse_unknown_ops([graph.graph_def])
 
 
-def test_the_vocabulary_is_no_constant_of_the_graph(spam_export: Path) -> None:
+def test_the_vocabulary_is_not_a_constant_of_the_graph(spam_export: Path) -> None:
     assert (spam_export / "saved_model.pb").stat().st_size < 1_500_000
 
 
@@ -241,12 +241,12 @@ def trimmed(texts: tf.Tensor) -> Any:
     return tf_text.RoundRobinTrimmer(4).trim([words, words])[0].values
 
 
-def test_an_unknown_op_is_refused() -> None:
+def test_an_unknown_op_is_rejected() -> None:
     graph = graph_of(trimmed, tf.TensorSpec([None], tf.string))
     refused(lambda: refuse_unknown_ops([graph]), "RoundRobin")
 
 
-def test_an_unknown_op_in_a_branch_is_refused() -> None:
+def test_an_unknown_op_in_a_branch_is_rejected() -> None:
     def branches(texts: tf.Tensor) -> Any:
         return tf.cond(tf.size(texts) > 1, lambda: trimmed(texts), lambda: texts)
 
@@ -254,7 +254,7 @@ def test_an_unknown_op_in_a_branch_is_refused() -> None:
     refused(lambda: refuse_unknown_ops([graph]), "RoundRobin")
 
 
-def test_a_python_function_is_refused() -> None:
+def test_a_python_function_is_rejected() -> None:
     def calls_python(values: tf.Tensor) -> Any:
         return tf.py_function(lambda value: value, [values], tf.int32)
 
@@ -318,7 +318,7 @@ def test_the_next_version_is_above_the_highest(quick: None, tmp_path: Path) -> N
     assert (tmp_path / "10" / "mine").read_text() == "kept"
 
 
-def test_a_version_that_another_took_is_not_overwritten(
+def test_a_version_of_another_process_is_not_overwritten(
     quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "1").mkdir()
@@ -353,7 +353,7 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
     assert (tmp_path / "served").read_text() == "mine"
 
 
-def test_another_backend_is_told_what_to_do(
+def test_another_backend_raises_a_helpful_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")

@@ -1,4 +1,4 @@
-"""Features of a file: what stands in npz and Parquet, by part and by token."""
+"""Features of a file: the contents of npz and Parquet, by part and by token."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tokens(encoder_folder: Path) -> tuple[list[np.ndarray], list[list[str]]]:
 def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> None:
     output = tmp_path / "texts.npz"
     assert write_features(encoder_folder, file, output, **SETTINGS) == len(TEXTS)
-    assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left beside
+    assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left next to it
     with np.load(output, allow_pickle=False) as found:
         assert sorted(found) == ["embeddings", "lines"]
         assert found["lines"].tolist() == list(range(2, len(TEXTS) + 2))
@@ -53,7 +53,7 @@ def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> N
 
 
 def check_tokens(found: dict[str, Any], text: str, wanted: list[str]) -> None:
-    """Check the tokens of a text and where they stand in it."""
+    """Check the tokens of a text and their offsets."""
     assert list(found["tokens"]) == wanted
     spans = list(zip(found["starts"], found["ends"], strict=True))
     assert spans[0] == spans[-1] == (0, 0)
@@ -148,7 +148,7 @@ def test_wrong_arguments(
     refused(lambda: write_features(encoder_folder, file, output, **settings), *parts)
 
 
-def test_npz_is_for_what_fits_in_memory(
+def test_npz_is_for_vectors_that_fit_in_memory(
     encoder_folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "_most_bytes", lambda: 500)
@@ -160,7 +160,7 @@ def test_npz_is_for_what_fits_in_memory(
     assert files_of(tmp_path) == {}
 
 
-def test_a_bad_row_leaves_what_was_there(encoder_folder: Path, tmp_path: Path) -> None:
+def test_a_bad_row_leaves_the_old_file(encoder_folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "a.npz"
     output.write_text("old")
     rows = [("text",), *[("see you",)] * 40, ("",), ("six",)]

@@ -1,4 +1,4 @@
-"""Weights as constants: equal answers, taken again when they change."""
+"""Weights as constants: equal answers, updated when they change."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_frozen_answers_in_bfloat16_are_those_of_variables(bfloat16_model: Any) 
     np.testing.assert_allclose(frozen, plain, atol=1e-2)
 
 
-def test_changed_weights_are_taken_again(make_model: Callable[..., Any]) -> None:
+def test_changed_weights_are_frozen_again(make_model: Callable[..., Any]) -> None:
     model = make_model(TASK, dtype="mixed_bfloat16")
     predictor = Predictor(model)
     before = scores(predictor)
@@ -82,7 +82,7 @@ def test_changed_weights_are_taken_again(make_model: Callable[..., Any]) -> None
     assert scores(predictor)[:, 1].min() > 0.99
 
 
-def test_graphs_stay_where_weights_stay(bfloat16_model: Any) -> None:
+def test_unchanged_weights_keep_their_graphs(bfloat16_model: Any) -> None:
     predictor = Predictor(bfloat16_model)
     scores(predictor)
     graphs = predictor._answer

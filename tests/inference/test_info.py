@@ -1,4 +1,4 @@
-"""What `describe` says of model folders, checkpoints and SavedModels."""
+"""The facts that `describe` returns for model folders, checkpoints and SavedModels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_broken_saved_model(tmp_path: Path) -> None:
     refused(lambda: describe(tmp_path), "a broken SavedModel")
 
 
-def test_broken_facts_beside_a_saved_model(served: Path, tmp_path: Path) -> None:
+def test_broken_facts_next_to_a_saved_model(served: Path, tmp_path: Path) -> None:
     graph = (served / "1" / "saved_model.pb").read_bytes()
     (tmp_path / "saved_model.pb").write_bytes(graph)
     (tmp_path / export.EXTRA).mkdir()

@@ -1,4 +1,4 @@
-"""Model folders: what is in them, what is refused, and nothing half-written."""
+"""Model folders: contents, errors, and no partial writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = ["free cash", "see you at six", ""]
 
 
 class OwnTask(Classification):
-    """A task of the user's own, which the package does not know."""
+    """A custom task, which the package does not know."""
 
     name = "own"
 
@@ -43,7 +43,9 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(kept))
 
 
-def test_the_config_is_that_of_hugging_face_and_ours_beside(spam_folder: Path) -> None:
+def test_the_config_holds_the_entries_of_hugging_face_and_ours(
+    spam_folder: Path,
+) -> None:
     config = json.loads((spam_folder / "config.json").read_text())
     assert config["model_type"] == "bert"
     assert config["architectures"] == ["BertForSequenceClassification"]
@@ -82,7 +84,7 @@ def test_a_folder_of_hugging_face_opens_without_our_entry(folder: Path) -> None:
     np.testing.assert_allclose(model.answer(TEXTS)["score"], wanted["score"], atol=1e-6)
 
 
-def test_an_own_task_is_opened_only_where_it_is_given(
+def test_a_custom_task_is_opened_only_if_it_is_given(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     save_model(make_model(OwnTask(("a", "b"))), tmp_path / "own")
@@ -94,7 +96,7 @@ def test_an_own_task_is_opened_only_where_it_is_given(
     assert type(load_model(tmp_path / "own", task=place).task) is OwnTask
 
 
-def test_another_task_than_that_of_the_folder_is_refused(spam_folder: Path) -> None:
+def test_another_task_than_that_of_the_folder_is_rejected(spam_folder: Path) -> None:
     refused(
         lambda: load_model(spam_folder, task="regression"),
         "holds a model of the task classification",
@@ -102,7 +104,7 @@ def test_another_task_than_that_of_the_folder_is_refused(spam_folder: Path) -> N
     )
 
 
-def test_no_code_is_imported_because_a_folder_says_so(
+def test_no_code_is_imported_because_a_folder_names_it(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
@@ -117,8 +119,8 @@ def test_no_code_is_imported_because_a_folder_says_so(
     assert "evil" not in sys.modules
 
 
-def test_an_encoder_without_head_is_no_model(encoder_folder: Path) -> None:
-    refused(lambda: load_model(encoder_folder), "no task's head", "BertModel")
+def test_an_encoder_without_a_head_is_rejected(encoder_folder: Path) -> None:
+    refused(lambda: load_model(encoder_folder), "no task head", "BertModel")
     refused(
         lambda: load_model(encoder_folder, task="masked-lm"),
         "holds no head of the task masked-lm: train one",
@@ -137,7 +139,7 @@ def test_an_encoder_without_head_is_no_model(encoder_folder: Path) -> None:
         ({"format": 99}, "format"),
     ],
 )
-def test_a_broken_entry_is_told_in_one_line(
+def test_a_broken_entry_is_reported_in_one_line(
     folder: Path, ours: dict[str, Any], part: str
 ) -> None:
     config = json.loads((folder / "config.json").read_text())
@@ -147,12 +149,14 @@ def test_a_broken_entry_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("ours", [7, "classification", ["classification"]])
-def test_an_entry_of_another_type_is_told_in_one_line(folder: Path, ours: Any) -> None:
+def test_an_entry_of_another_type_is_reported_in_one_line(
+    folder: Path, ours: Any
+) -> None:
     edit(folder / "config.json", bert_keras=ours)
     refused(lambda: load_model(folder), "config.json", "bert_keras")
 
 
-def test_classes_that_the_weights_have_not(folder: Path) -> None:
+def test_classes_that_the_weights_lack(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     settings = {**config["bert_keras"]["settings"], "classes": ["ham", "spam"]}
     ours = {**config["bert_keras"], "settings": settings}
@@ -172,7 +176,7 @@ def test_a_smaller_vocabulary_is_fine(folder: Path) -> None:
     assert load_model(folder).preprocessor.tokenizer.vocab_size == len(tokens) - 1
 
 
-def test_a_length_above_the_encoder_s_is_refused(folder: Path) -> None:
+def test_a_length_above_the_encoder_s_is_rejected(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     preprocessing = {**config["bert_keras"]["preprocessing"], "max_length": 41}
     ours = {**config["bert_keras"], "preprocessing": preprocessing}
@@ -180,7 +184,7 @@ def test_a_length_above_the_encoder_s_is_refused(folder: Path) -> None:
     refused(lambda: load_model(folder), "`max_length`", "40", "41")
 
 
-def test_a_config_that_lies_about_its_size_is_refused_at_once(folder: Path) -> None:
+def test_a_config_with_a_wrong_size_is_rejected_at_once(folder: Path) -> None:
     edit(folder / "config.json", num_hidden_layers=20)
     refused(lambda: load_model(folder), "`num_hidden_layers`", "2; received 20")
     edit(folder / "config.json", hidden_size=16_384, num_hidden_layers=2)
@@ -244,7 +248,7 @@ def test_other_files_are_never_replaced(spam_model: Any, tmp_path: Path) -> None
     assert (tmp_path / "thesis.tex").read_text() == "mine"
 
 
-def test_a_task_that_a_folder_does_not_tell(spam_folder: Path) -> None:
+def test_a_task_that_a_folder_does_not_name(spam_folder: Path) -> None:
     task = Classification(("ham", "promo", "spam"), pairs=True, temperature=2)
     model = load_model(spam_folder, task=task)
     assert model.task == task

@@ -29,7 +29,7 @@ def pair_predictor(pair_model: Any) -> Predictor:
     return Predictor(pair_model)
 
 
-def test_one_answer_a_text(predictor: Predictor) -> None:
+def test_one_answer_per_text(predictor: Predictor) -> None:
     rows = predictor.predict(TEXTS)
     assert len(rows) == len(TEXTS)
     for row in rows:
@@ -80,7 +80,7 @@ def test_a_batch_has_few_tokens(predictor: Predictor) -> None:
     assert [row["score"] for row in found] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_batches_are_cut_by_texts_and_tokens() -> None:
+def test_batches_are_limited_by_texts_and_tokens() -> None:
     lengths = np.array([2, 2, 3, 5, 6, 30])
     assert list(_cuts(lengths, 4, None)) == [(0, 4), (4, 6)]
     # 3 x 3 tokens fit into 10, 4 x 5 do not; 30 alone do not either.
@@ -100,7 +100,7 @@ def test_one_batch_needs_no_lengths(predictor: Predictor) -> None:
         predictor._lengths.update(lengths)
 
 
-def test_answers_of_different_lengths_are_filled_up() -> None:
+def test_answers_of_different_lengths_are_padded() -> None:
     parts = [
         {"name": np.array([[b"a"]], object), "start": np.array([[4]])},
         {"name": np.array([[b"b", b"c"]], object), "start": np.array([[5, 6]])},
@@ -137,7 +137,7 @@ def test_the_order_within_a_pair_matters(pair_predictor: Predictor) -> None:
         ([b"no UTF-8: \xff"], "must be UTF-8"),
     ],
 )
-def test_what_is_no_list_of_strings(
+def test_inputs_that_are_not_lists_of_strings(
     predictor: Predictor, texts: Any, part: str
 ) -> None:
     refused(lambda: predictor.predict(texts), "`texts`", part)
@@ -148,21 +148,21 @@ def test_pairs_for_a_model_of_single_texts(predictor: Predictor) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", ("a",), ("a", "b", "c"), ("a", 1)])
-def test_what_is_no_pair_for_a_model_of_pairs(
+def test_inputs_that_are_not_pairs_for_a_model_of_pairs(
     pair_predictor: Predictor, text: Any
 ) -> None:
     refused(lambda: pair_predictor.predict([text]), "`texts`", "a pair of strings")
 
 
-def test_a_batch_size_of_nought(predictor: Predictor) -> None:
+def test_a_batch_size_of_zero(predictor: Predictor) -> None:
     refused(lambda: predictor.predict(["a"], batch_size=0), "`batch_size`", "0")
 
 
-def test_a_token_limit_of_nought(predictor: Predictor) -> None:
+def test_a_token_limit_of_zero(predictor: Predictor) -> None:
     refused(lambda: predictor.predict(TEXTS, max_batch_tokens=0), "max_batch_tokens")
 
 
-def test_half_a_surrogate_pair_is_dropped(predictor: Predictor) -> None:
+def test_a_lone_surrogate_is_dropped(predictor: Predictor) -> None:
     with_half, without = predictor.predict(["free \ud800cash", "free cash"])
     assert with_half["label"] == without["label"]
     assert with_half["score"] == pytest.approx(without["score"], abs=1e-6)
@@ -187,7 +187,7 @@ def test_an_unknown_precision(spam_folder: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Shouted(Classification):
-    """A task of a user's own that is scored on other texts than it answers."""
+    """A custom task that is scored on other texts than it answers."""
 
     name = "shouted"
 
@@ -210,7 +210,7 @@ def test_a_task_may_be_scored_on_other_texts(
     assert [row["label"] for row in predictor.predict(columns)] == ["ham", "ham"]
 
 
-def test_answers_that_are_not_finite_are_told(
+def test_answers_that_are_not_finite_are_reported(
     make_model: Callable[..., Any], spam_model: Any
 ) -> None:
     model = make_model(spam_model.task)

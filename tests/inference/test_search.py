@@ -47,19 +47,19 @@ def test_texts_are_compared_in_parts(
     monkeypatch.setattr(text_search, "_TEXTS_AT_ONCE", 2)
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     made = Search(predictor, list("abcde"), vectors)
-    # Of equal cosines the earlier text comes first.
+    # Ties go to the earlier text.
     rows, scores = made._exact(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3)
     assert rows.tolist() == [[0, 3, 1], [1, 4, 0]]
     assert scores.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
 
 
-def test_fewer_texts_than_are_asked_for(predictor: Predictor) -> None:
+def test_fewer_texts_than_requested(predictor: Predictor) -> None:
     made = Search.of(predictor, TEXTS[:2])
     assert len(made(["six"], top=9)[0]) == 2
     assert made([]) == []
 
 
-def test_an_index_is_used_again(
+def test_an_index_is_reused(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, asked = tmp_path / "index.npz", []
@@ -78,7 +78,7 @@ def test_an_index_is_used_again(
     assert asked == [3, 1]  # a probe of three texts, and the query
 
 
-def test_an_index_of_something_else_is_made_anew(
+def test_an_index_of_other_texts_is_rebuilt(
     encoder_folder: Path,
     predictor: Predictor,
     tmp_path: Path,
@@ -86,9 +86,9 @@ def test_an_index_of_something_else_is_made_anew(
 ) -> None:
     index = tmp_path / "index.npz"
     Search.of(predictor, TEXTS, index=index)
-    assert "made anew" not in capsys.readouterr().err
+    assert "rebuilt" not in capsys.readouterr().err
     fewer = Search.of(predictor, TEXTS[1:], index=index)
-    assert "of other texts" in capsys.readouterr().err
+    assert "belongs to other texts" in capsys.readouterr().err
     wanted = unit_rows(embed(predictor, TEXTS[1:]))
     np.testing.assert_allclose(fewer.vectors, wanted, atol=1e-5)
     other = load_embedder(encoder_folder, pooling="max")
@@ -98,7 +98,9 @@ def test_an_index_of_something_else_is_made_anew(
     np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
 
 
-def test_a_file_that_is_no_index_stays(predictor: Predictor, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_index_is_kept(
+    predictor: Predictor, tmp_path: Path
+) -> None:
     for name, data in (("a.npz", b"notes"), ("b.npz", b"")):
         path = tmp_path / name
         path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""A SavedModel asked as a model folder is; for each task in the contract of tasks."""
+"""Prediction with a SavedModel; `test_task_contract` covers each task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_vectors_are_those_of_the_model(
         np.testing.assert_allclose(embed(served, texts), embed(ours, texts), atol=1e-5)
 
 
-def test_the_script_is_short_and_says_what_it_takes(spam_export: Path) -> None:
+def test_the_script_is_short_and_names_its_inputs(spam_export: Path) -> None:
     assert SCRIPT.read_text(encoding="utf-8").count("\n") < 80
     done = subprocess.run(
         [sys.executable, SCRIPT, spam_export.parent, "text"],
@@ -57,7 +57,7 @@ def test_the_script_is_short_and_says_what_it_takes(spam_export: Path) -> None:
     assert "one version of a SavedModel" in line
 
 
-# What cannot be asked.
+# SavedModels that cannot be loaded.
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def copied(spam_export: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        (None, "is no JSON"),
+        (None, "is not valid JSON"),
         ([], "`task` must be a string"),
         ({"format": 2}, "`format` must be 1; received 2"),
         ({"task": 3}, "`task` must be a string; received 3"),
-        ({"task": "my.own:Task"}, "'my.own:Task', which is none of ours: pass it"),
+        ({"task": "my.own:Task"}, "'my.own:Task', which is not one of ours: pass it"),
         ({"settings": []}, "`settings` must be an object; received []"),
         ({"settings": {"classes": [*"ab"], "temperature": 1e-300}}, "`temperature`"),
         ({"settings": {"classes": [*"ab"], "more": 1}}, "more"),
@@ -102,7 +102,7 @@ def test_a_broken_graph(copied: Path) -> None:
     refused(lambda: load(copied), "a broken SavedModel")
 
 
-def test_an_op_that_writes_files_is_refused(copied: Path, tmp_path: Path) -> None:
+def test_an_op_that_writes_files_is_rejected(copied: Path, tmp_path: Path) -> None:
     class Writes(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
         def serve(self, text: Any) -> Any:
@@ -112,12 +112,12 @@ def test_an_op_that_writes_files_is_refused(copied: Path, tmp_path: Path) -> Non
     module = Writes()
     tf.saved_model.save(module, tmp_path / "other", signatures=module.serve)
     shutil.copy(tmp_path / "other" / "saved_model.pb", copied)
-    refused(lambda: load(copied), "must not reach files; it holds WriteFile")
+    refused(lambda: load(copied), "must not access files; it holds WriteFile")
     assert not (tmp_path / "written").exists()
     _refuse_file_ops([])
 
 
-def test_the_newest_version_is_taken(copied: Path) -> None:
+def test_the_newest_version_is_used(copied: Path) -> None:
     for number in ("9", "10"):
         shutil.copytree(copied, copied.parent / number)
     (copied.parent / "11").mkdir()
@@ -126,7 +126,7 @@ def test_the_newest_version_is_taken(copied: Path) -> None:
     assert find_saved_model("hf://owner/name") is None
 
 
-def test_what_lies_in_the_graph_cannot_change(
+def test_settings_in_the_graph_cannot_change(
     spam_export: Path, spam_model: Any
 ) -> None:
     refused(
@@ -138,11 +138,11 @@ def test_what_lies_in_the_graph_cannot_change(
         lambda: load(spam_export, task="regression"), "classification", "regression"
     )
     predictor = load(spam_export, task=spam_model.task)
-    with pytest.raises(ValueError, match="lie in its graph"):
+    with pytest.raises(ValueError, match="are fixed in its graph"):
         predictor.model.task = other
 
 
-# A task of a user's own.
+# A custom task.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,11 +173,11 @@ class Measured(Classification):
         )
 
 
-def test_a_users_own_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
     columns = as_columns(text=["see you", "lunch at home"], label=["ham", "spam"])
     model = make_model(Probed(("ham", "spam")))
     folder = export_model(model, tmp_path / "served")
-    refused(lambda: load(folder), "Probed', which is none of ours")
+    refused(lambda: load(folder), "Probed', which is not one of ours")
     served = load(folder, task=Probed)
     ours = Predictor(model)
     assert_near(served.predict(["see you"]), ours.predict(["see you"]))
@@ -187,7 +187,7 @@ def test_a_users_own_task(make_model: Callable[..., Any], tmp_path: Path) -> Non
     refused(lambda: evaluate(served, columns), "measured", "evaluate the model folder")
 
 
-def test_the_command_line_asks_it(
+def test_the_command_line_queries_it(
     spam_export: Path,
     spam_folder: Path,
     pair_folder: Path,
@@ -225,4 +225,4 @@ def test_the_command_line_asks_it(
     assert_near(found[1], found[0])
     setting = ["predict", str(spam_export), "a", "--set", "temperature=2"]
     assert main(setting) == 2
-    assert "lie in its graph" in capsys.readouterr().err
+    assert "are fixed in its graph" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a server reads beside the graph: warm-up requests, batching parameters."""
+"""Files that a server reads with the graph: warm-up requests, batching parameters."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_lists_of_words_are_as_long_as_texts() -> None:
     assert {inputs["words"].shape[1] for _, inputs in requests(WORDS)} == {8, 12, 24}
 
 
-def test_ids_are_not_asked() -> None:
+def test_ids_get_no_warm_up_requests() -> None:
     assert requests(IDS) == []
 
 
-def test_words_are_whole_ones_of_the_vocabulary() -> None:
+def test_words_are_whole_words_of_the_vocabulary() -> None:
     assert whole_words(VOCABULARY, most=3) == ["win", "cash", "prize"]
     assert whole_words(["[PAD]", "##ab", "日"]) == ["a"]
 
@@ -126,7 +126,7 @@ def test_lists_of_any_length_are_not_batched(tmp_path: Path, signatures: Any) ->
     assert not (tmp_path / BATCHING).exists()
 
 
-def test_a_graph_that_refuses_a_request_is_not_published(
+def test_a_graph_that_fails_on_a_request_is_not_published(
     make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model(Classification(("a", "b")))

@@ -142,7 +142,7 @@ def test_activations_by_hand(name, at_one, at_minus_one):
 @pytest.mark.parametrize("name", NUMPY_ACTIVATIONS)
 @pytest.mark.parametrize("rematerialize", [False, True])
 def test_gradients_equal_finite_differences(name, rematerialize):
-    # Without dropout: the training path, which has a gradient of its own for GELU.
+    # Without dropout: the training path, which has its own gradient for GELU.
     block = built(hidden_act=name, rematerialize=rematerialize, **NO_DROPOUT)
     x, bias = inputs(rows=1, length=3)
     weights = numpy_weights(block)
@@ -208,7 +208,7 @@ def test_no_two_kernels_are_the_same():
     assert len(distinct) == len(kernels) == 4
 
 
-def test_a_hidden_token_changes_no_other():
+def test_a_hidden_token_does_not_change_the_others():
     block = built()
     x, bias = inputs()
     changed = x.copy()
@@ -284,7 +284,7 @@ def test_training_without_dropout_is_inference():
 
 
 @pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate"])
-def test_dropout_draws_anew_at_each_call(rate):
+def test_dropout_is_redrawn_at_each_call(rate):
     block = built(**NO_DROPOUT | {rate: 0.5})
     x, bias = inputs()
     first, second = (block(x, bias, training=True)[0] for _ in range(2))
@@ -314,7 +314,7 @@ def test_dropout_is_finite_at_the_ends_of_its_range(rate, dtype):
 
 @pytest.mark.parametrize("rate", [1, 1.0, -0.1, math.nan, math.inf, True, "0.1", None])
 @pytest.mark.parametrize("name", ["dropout_rate", "attention_dropout_rate"])
-def test_a_block_refuses_rates_out_of_the_range_of_the_config(name, rate):
+def test_a_block_rejects_rates_out_of_the_range_of_the_config(name, rate):
     told = rf"`{name}` must be in \[0, 1\); received {rate!r}"
     with pytest.raises(ConfigError, match=told):
         Block(**{**SETTINGS, name: rate})
@@ -377,7 +377,7 @@ def test_rematerialize_computes_the_block_twice(rematerialize, monkeypatch):
     assert len(count) == 1 + rematerialize
 
 
-def test_rematerialize_still_draws_anew_at_each_step():
+def test_rematerialize_still_redraws_dropout_at_each_step():
     first, second = gradients(True)
     assert abs(float(first[0] - second[0])) > 1e-3
 

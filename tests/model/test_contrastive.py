@@ -40,7 +40,7 @@ def test_ranking_is_cross_entropy_in_both_directions() -> None:
         ([[0, 1], [2, 0], [3, 4]], [(0, 1)]),  # a text that is the pair of another
     ],
 )
-def test_the_same_text_is_no_negative(
+def test_the_same_text_is_not_a_negative(
     numbers: list[list[int]], left_out: list[tuple[int, int]]
 ) -> None:
     keep = np.ones((3, 3), bool)
@@ -49,19 +49,19 @@ def test_the_same_text_is_no_negative(
     assert found == pytest.approx(cross_entropy(3 * COSINES, keep), rel=1e-5)
 
 
-def test_similarity_order_sums_what_stands_the_wrong_way() -> None:
+def test_similarity_order_sums_the_pairs_in_the_wrong_order() -> None:
     # Cosines of the pairs: 1, HALF, HALF; gold wants 0 < 1 and 0 < 2, and 1 = 2.
     loss = SimilarityOrderLoss(3.0)(np.array([1.0, 4.0, 4.0]), ROWS)
     wanted = np.log(1 + 2 * np.exp(3 * (1 - HALF)))
     assert float(loss) == pytest.approx(wanted, rel=1e-5)
 
 
-def test_equal_gold_says_nothing() -> None:
+def test_equal_gold_labels_give_no_loss() -> None:
     assert float(SimilarityOrderLoss()(np.ones(3), ROWS)) == 0.0
 
 
 @pytest.mark.parametrize("loss", [RankingLoss(7.0), SimilarityOrderLoss(7.0)])
-def test_a_loss_comes_back_from_its_config(loss: Any) -> None:
+def test_a_loss_is_restored_from_its_config(loss: Any) -> None:
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(loss)
     )
@@ -69,5 +69,5 @@ def test_a_loss_comes_back_from_its_config(loss: Any) -> None:
     assert again.scale == 7.0
 
 
-def test_a_scale_that_is_not_above_0_is_refused() -> None:
+def test_a_scale_that_is_not_above_0_is_rejected() -> None:
     refused(lambda: RankingLoss(0.0), "`scale`", "0.0")

@@ -172,7 +172,7 @@ def test_padding_changes_nothing(multiple):
         np.testing.assert_allclose(found, alone["pooled_output"][0], atol=1e-5)
 
 
-def test_what_stands_in_padding_changes_nothing():
+def test_the_contents_of_padding_change_nothing():
     encoder = tiny()
     batch = padded()
     noisy = {name: value.copy() for name, value in batch.items()}
@@ -235,7 +235,7 @@ def test_an_error_names_the_inputs_that_are_left_out(call):
     )
 
 
-# Columns of some tokens of each row, as a masked-LM head wants them; -1 is read as 0.
+# Columns of some tokens of each row, as a masked-LM head needs them; -1 is read as 0.
 def columns_of(batch):
     rows, length = batch["token_ids"].shape
     return np.stack([[1, 0, -1, row % length, length - 1] for row in range(rows)])
@@ -477,7 +477,7 @@ def test_rematerialize_gives_the_same_loss_and_gradients():
             expected, gradient = map(tf.convert_to_tensor, (expected, gradient))
             np.testing.assert_allclose(gradient, expected, atol=1e-5)
     (first, _), (second, _) = found[1]
-    assert abs(float(first - second)) > 1e-3  # and each step draws anew
+    assert abs(float(first - second)) > 1e-3  # and each step draws new masks
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
@@ -577,7 +577,7 @@ def test_checkpoint_round_trip(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_checkpoint_without_pooler_gives_an_encoder_without(tmp_path):
+def test_a_checkpoint_without_a_pooler_gives_an_encoder_without_one(tmp_path):
     write(tiny(pooler=False), tmp_path)
     assert "pooled_output" not in BertEncoder.from_pretrained(tmp_path)(padded())
 
@@ -667,7 +667,7 @@ def test_mismatch_names_all(tmp_path):
         np.testing.assert_array_equal(weight, values)  # nothing was set
 
 
-def test_a_new_pooler_only_where_it_is_asked_for(tmp_path):
+def test_a_new_pooler_only_on_request(tmp_path):
     write(tiny(pooler=False), tmp_path)
     encoder = BertEncoder.from_pretrained(tmp_path, pooler=True)
     assert encoder(padded())["pooled_output"].shape == (4, 8)
@@ -695,7 +695,7 @@ def test_an_unknown_output():
         BertEncoder(CONFIG, outputs=("logits",))
 
 
-def test_loading_draws_no_weights_but_what_a_checkpoint_lacks(tmp_path, monkeypatch):
+def test_loading_only_draws_weights_that_a_checkpoint_lacks(tmp_path, monkeypatch):
     write(tiny(pooler=False), tmp_path)
     drawn = []
     draw = keras.initializers.TruncatedNormal.__call__
@@ -713,7 +713,7 @@ def test_loading_draws_no_weights_but_what_a_checkpoint_lacks(tmp_path, monkeypa
         drawn.clear()
         keras.utils.set_random_seed(3)
         encoder = new()
-        after.append(random.random())  # whence Keras takes the seeds that follow
+        after.append(random.random())  # from which Keras derives later seeds
     assert drawn == [tuple(encoder.pooler.dense.kernel.shape)]
     assert np.any(np.asarray(encoder.pooler.dense.kernel))
     assert after[0] == after[1]

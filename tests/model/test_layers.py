@@ -77,7 +77,7 @@ def test_attention_bias_is_float32_and_finite_in_sixteen_bits(dtype):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_attention_bias_tells_its_shape(causal, packed):
+def test_attention_bias_returns_its_shape(causal, packed):
     layer = AttentionBias(causal=causal)
     mask = keras.Input((None,), dtype="int32")
     arguments = [mask] + [keras.Input((None,), dtype="int32")] * packed

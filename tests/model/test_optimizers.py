@@ -285,7 +285,7 @@ def compiled_model():
     return model
 
 
-def test_training_goes_on_after_a_reload(tmp_path):
+def test_training_continues_after_a_reload(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 2)), rng.normal(size=(8, 1))
     model = compiled_model()
@@ -351,7 +351,7 @@ def test_lamb_by_hand():
         np.testing.assert_allclose(weight.numpy(), values, atol=1e-5)
 
 
-def test_lamb_leaves_a_weight_of_zeros_unscaled_and_comes_back_from_its_config():
+def test_lamb_leaves_a_weight_of_zeros_unscaled_and_is_restored_from_its_config():
     weight = keras.Variable(np.zeros((2, 2), "float32"), name="kernel")
     optimizer = Lamb(0.1, weight_decay=0.5)
     again = Lamb.from_config(optimizer.get_config())

@@ -65,11 +65,11 @@ def test_layers_become_one() -> None:
 @pytest.mark.parametrize(
     "layer", [LayerMix("concat"), TextPooling("max", normalize=False)]
 )
-def test_a_layer_comes_back_from_its_config(layer: Any) -> None:
+def test_a_layer_is_restored_from_its_config(layer: Any) -> None:
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
 
 
-def test_unknown_choices_are_refused() -> None:
+def test_unknown_choices_are_rejected() -> None:
     refused(lambda: LayerMix("product"), "`combine`", "'product'")
     refused(lambda: TextPooling("sum"), "`pooling`", "'sum'")

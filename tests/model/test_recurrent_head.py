@@ -42,7 +42,7 @@ def features_read(head: RecurrentHead, given: list[np.ndarray]) -> np.ndarray:
 
     first.call = spy
     head(given, np.ones((2, 6), "int32"))
-    return np.asarray(seen[-1]).transpose(1, 0, 2)  # its time comes first
+    return np.asarray(seen[-1]).transpose(1, 0, 2)  # its time axis is first
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -79,7 +79,7 @@ def test_padding_changes_nothing() -> None:
     np.testing.assert_allclose(found, head(short, mask[:1, :4])[0], atol=1e-6)
 
 
-def test_texts_of_one_row_do_not_meet() -> None:
+def test_texts_of_one_row_do_not_interact() -> None:
     given = states()
     head = RecurrentHead(3, features="last", units=5, seed=1)
     mask = np.array([[1, 1, 1, 1, 1, 0]])
@@ -91,7 +91,7 @@ def test_texts_of_one_row_do_not_meet() -> None:
         np.testing.assert_allclose(found[start:end], wanted, atol=1e-6)
 
 
-def test_too_few_layers_are_refused() -> None:
+def test_too_few_layers_are_rejected() -> None:
     head = RecurrentHead(3, features="concat_last_four", units=2)
     refused(
         lambda: head(states(3), np.ones((2, 6))),

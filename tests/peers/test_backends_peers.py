@@ -1,7 +1,7 @@
 """Encoder and BiLSTM on JAX and torch equal those on TensorFlow; training on both.
 
 The process of JAX cannot import TensorFlow: `model/` needs Keras and NumPy alone.
-Keras takes its backend when it is imported, so each runs in a process of its own.
+Keras chooses its backend at import, so each runs in a separate process.
 """
 
 import os

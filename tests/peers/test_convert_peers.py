@@ -79,5 +79,5 @@ def test_there_and_back(name, through, tmp_path):
         for one, two in zip(
             model(inputs).to_tuple(), again.eval()(inputs).to_tuple(), strict=True
         ):
-            # Equal weights; torch sums in another order where memory lies otherwise.
+            # Equal weights; torch sums in another order if the memory layout differs.
             torch.testing.assert_close(one, two, atol=1e-6, rtol=0)

@@ -1,6 +1,6 @@
 """On JAX, `keras.distribution` with the encoder under `fit` equals one device.
 
-Two virtual CPU devices, in a process of their own.
+Two virtual CPU devices, in a separate process.
 """
 
 import os

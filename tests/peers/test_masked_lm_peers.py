@@ -101,7 +101,7 @@ def assert_equal_masks(found, expected):
         ("BertForPreTraining", {}),
     ],
 )
-def test_a_model_of_theirs_opens_here(minilm, rng, tmp_path, name, changes):
+def test_their_model_opens_here(minilm, rng, tmp_path, name, changes):
     model, tokenizer = theirs_in(tmp_path, minilm, rng, name, **changes)
     ours = load_model(tmp_path)
     assert isinstance(ours.task, MaskedLM)
@@ -127,7 +127,7 @@ def test_answers_are_those_of_their_pipeline(minilm, rng, tmp_path):
 
 
 @pytest.mark.parametrize("with_pooler", [False, True])
-def test_a_model_made_here_opens_there(minilm, tmp_path, with_pooler):
+def test_our_model_opens_there(minilm, tmp_path, with_pooler):
     encoder = BertEncoder(BertConfig(**SMALL), pooler=with_pooler, seed=1)
     tokenizer = WordPieceTokenizer.from_folder(minilm)
     model = TaskModel(
@@ -149,13 +149,13 @@ def test_a_model_made_here_opens_there(minilm, tmp_path, with_pooler):
     assert_equal_masks(our_masks(load_model(tmp_path), TEXTS), expected)
 
 
-def test_a_model_that_is_not_tied_is_refused(minilm, rng, tmp_path):
+def test_a_model_that_is_not_tied_is_rejected(minilm, rng, tmp_path):
     theirs_in(tmp_path, minilm, rng, "BertForMaskedLM", tie_word_embeddings=False)
     with pytest.raises(CheckpointError, match="cls.predictions.decoder.weight"):
         load_model(tmp_path)
 
 
-def test_pseudo_perplexity_is_that_of_one_pass_a_token(minilm, rng, tmp_path):
+def test_pseudo_perplexity_is_that_of_one_pass_per_token(minilm, rng, tmp_path):
     model, tokenizer = theirs_in(tmp_path, minilm, rng, "BertForMaskedLM")
     texts = ["See you at six, in the café!", "unbelievably [SEP]", ""]
     predictor = Predictor(load_model(tmp_path))

@@ -63,7 +63,7 @@ def our_logits(model, layout):
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_a_model_of_theirs_opens_here(minilm, tmp_path, layout):
+def test_their_model_opens_here(minilm, tmp_path, layout):
     seed = int(os.environ.get("PEERS_SEED") or secrets.randbelow(1 << 31))
     print(f"PEERS_SEED={seed}")
     rng = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def test_a_model_of_theirs_opens_here(minilm, tmp_path, layout):
     np.testing.assert_allclose(our_logits(ours, layout), expected, atol=TOLERANCE)
 
 
-def test_a_model_made_here_opens_there(minilm, tmp_path):
+def test_our_model_opens_there(minilm, tmp_path):
     encoder = BertEncoder(BertConfig(**SMALL), seed=1)
     tokenizer = WordPieceTokenizer.from_folder(minilm)
     task = MultipleChoice()

@@ -128,7 +128,7 @@ def test_no_code_is_run(tmp_path):
         ({"pooler.dense.weight": torch.eye(4).to_sparse()}, "a Tensor"),
     ],
 )
-def test_what_is_no_weight_is_refused(tmp_path, values, part):
+def test_objects_other_than_weights_are_rejected(tmp_path, values, part):
     folder = write(tmp_path / "a", values)
     refused(lambda: read_checkpoint(folder), part)
 

@@ -39,7 +39,7 @@ CONFIG = {
     "initializer_range": 0.3,
 }
 NAMES = ("blue", "green", "red")
-# Our task, and what a config of transformers says beside the sizes.
+# Our task, and the keys of a transformers config besides the sizes.
 TASKS = {
     "classification": (Classification(NAMES, pairs=True), {}),
     "multi-label": (
@@ -56,7 +56,7 @@ CLASSES = {
 
 
 def tokens():
-    """Return the pairs as transformers takes them."""
+    """Return the pairs in the form that transformers accepts."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     tokenizer = transformers.BertTokenizer(vocab=vocabulary)
     return tokenizer(TEXTS, OTHERS, padding=True, return_tensors="pt")

@@ -78,7 +78,7 @@ def their_logits(model, ids, segments):
 def their_best_span(model, tokenizer, question, context, task):
     """Return the best span of their windows, by trying every one.
 
-    Each start counts in the window where it has most context, as in `run_squad.py`.
+    Each start counts in the window with most context for it, as in `run_squad.py`.
     """
     asked = tokenizer(question, add_special_tokens=False)["input_ids"]
     room = LONGEST - 3 - len(asked)
@@ -88,7 +88,7 @@ def their_best_span(model, tokenizer, question, context, task):
         context,
         max_length=LONGEST,
         truncation="only_second",
-        stride=room - step,  # theirs is the overlap
+        stride=room - step,  # their stride is the overlap
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
     )
@@ -154,7 +154,7 @@ def test_logits_of_their_folder(theirs, rng):
         np.testing.assert_allclose(ours(batch)[0], wanted, atol=2e-5)
 
 
-def test_what_we_save_opens_there(theirs, tmp_path):
+def test_our_saved_folder_opens_there(theirs, tmp_path):
     _, folder = theirs
     encoder = BertEncoder.from_pretrained(str(folder), pooler=False)
     tokenizer = WordPieceTokenizer.from_folder(folder)

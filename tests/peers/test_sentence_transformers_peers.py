@@ -54,7 +54,7 @@ def test_minilm_gives_the_same_vectors(minilm: Path, open_peer: Any) -> None:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_what_is_saved_opens_there(
+def test_a_saved_folder_opens_there(
     encoder_folder: Path, tmp_path: Path, open_peer: Any, pooling: str, normalize: bool
 ) -> None:
     encoder = BertEncoder.from_pretrained(str(encoder_folder), pooler=False)

@@ -1,4 +1,4 @@
-"""Tables of the libraries themselves, where they are installed."""
+"""Tables of the libraries themselves, if they are installed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ STEPS, WARMUP, BATCH, RATE = 60, 6, 8, 2e-3
 
 
 def data(seed: int) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """Return pairs of random letters, and whether both begin with the same half."""
+    """Return pairs of random letters, and whether both start with the same half."""
     draws = np.random.default_rng(seed)
 
     def text() -> str:
@@ -141,7 +141,7 @@ def tagged_words() -> tuple[Task, Columns]:
 
 
 def questions() -> tuple[Task, Columns]:
-    """Return contexts and a letter of each, with which the question begins."""
+    """Return contexts and a letter of each, with which the question starts."""
     draws = np.random.default_rng(6)
     asked, contexts, answers = [], [], []
     for _ in range(STEPS * BATCH):

@@ -121,7 +121,7 @@ def test_minilm(minilm, rng, lengths):
 
 
 def test_packed_rows_of_minilm(minilm, rng):
-    # transformers gets one text a row, ours several.
+    # transformers gets one text per row, ours several.
     model = transformers.AutoModel.from_pretrained(minilm)
     lengths = (9, 40, 3, 17, 25, 2, 31)
     batch = batch_of(model.config, rng, lengths)
@@ -208,7 +208,7 @@ def their_logits(model, tokenizer, texts, max_length):
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_shard_size": "500KB"}], ids=str)
-def test_a_classifier_of_theirs_opens_here(minilm, rng, tmp_path, settings):
+def test_their_classifier_opens_here(minilm, rng, tmp_path, settings):
     model, tokenizer = classifier(minilm, rng, tmp_path, **settings)
     shards = list(tmp_path.glob("model-*.safetensors"))
     assert bool(shards) == bool(settings)

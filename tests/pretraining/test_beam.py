@@ -41,7 +41,7 @@ LOCAL = ["--runner=FnApiRunner"]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of files of several forms, whose blocks lie across them."""
+    """Return a folder of files in several formats, with blocks that span files."""
     folder = tmp_path_factory.mktemp("corpus")
     documents = list(some_documents(60))
     (folder / "a.txt").write_text("\n\n".join(documents[:25]) + "\n\n \n\n")
@@ -102,10 +102,10 @@ def test_the_files_are_those_of_one_machine(
     "mode",
     ["multi_threading", pytest.param("multi_processing", marks=pytest.mark.slow)],
 )
-def test_so_are_those_of_several_workers(
+def test_the_files_of_several_workers_are_those_of_one_machine(
     corpus: Path, one: Path, tmp_path: Path, mode: str, monkeypatch: Any
 ) -> None:
-    # The other processes import the package from where this one does.
+    # The other processes import the package from the same place.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     flags = [*LOCAL, f"--direct_running_mode={mode}", "--direct_num_workers=2"]
     on_beam(corpus, tmp_path / "data", flags)
@@ -113,7 +113,7 @@ def test_so_are_those_of_several_workers(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_lengths_alone_tell_the_blocks(seed: int) -> None:
+def test_blocks_follow_from_the_lengths_alone(seed: int) -> None:
     random = np.random.default_rng(seed)
     count = random.integers(0, 40)
     lengths = random.choice([1, 30, 60, 500], count).tolist()
@@ -143,7 +143,7 @@ def test_reading_needs_no_tensorflow() -> None:
 
 
 @needs_beam
-def test_a_mistake_is_told_as_on_one_machine(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_as_on_one_machine(tmp_path: Path) -> None:
     corpora = {
         "binary": {"a.txt": b"A text.\n\nOne more.", "b.txt": b"\x89PNG\0\0"},
         "utf8": {"a.txt": b"A text.\n\n" + b"x" * 70_000 + b"\n\xe9.", "b.txt": b"\0"},
@@ -183,7 +183,7 @@ def strictly_on_beam(corpus: Path, folder: Path) -> Any:
 
 
 @needs_beam
-def test_a_stopped_run_goes_on(
+def test_a_stopped_run_resumes(
     corpus: Path, one: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     folder = tmp_path / "data"
@@ -224,7 +224,7 @@ def test_a_stopped_run_goes_on(
 
 
 @needs_beam
-def test_it_goes_on_where_one_machine_stopped(
+def test_it_resumes_the_job_of_one_machine(
     corpus: Path, one: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -234,7 +234,7 @@ def test_it_goes_on_where_one_machine_stopped(
 
 
 @needs_beam
-def test_other_text_is_refused(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_other_text_is_rejected(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
     folder = tmp_path / "data"
     with monkeypatch.context() as patch:
         patch.setattr(beam_pretraining, "_finish", stopped)
@@ -258,7 +258,7 @@ def stopped(*given: Any) -> None:
 
 
 @needs_beam
-def test_text_that_changes_meanwhile(
+def test_text_that_changes_during_the_run(
     corpus: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     plan = beam_steps.Plan.__call__

@@ -1,4 +1,4 @@
-"""The job from documents to shards: what it writes, counts, refuses and resumes."""
+"""The job from documents to shards: output, counts, errors and resuming."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write(folder: Path, documents: Any = None, **settings: Any) -> dict[str, Any
 
 
 def google_features(max_predictions: int) -> dict[str, tf.io.FixedLenFeature]:
-    """Return what Google's run_pretraining.py asks of each example."""
+    """Return the features that Google's run_pretraining.py reads from each example."""
     masked = [max_predictions]
     return {
         "input_ids": tf.io.FixedLenFeature([T], tf.int64),
@@ -146,7 +146,7 @@ def test_counts_and_shares(static: tuple[Path, dict[str, Any]]) -> None:
     changed = (hidden & ~is_mask).sum() / total
     assert changed == pytest.approx(0.1 * (1 - 1 / len(VOCABULARY)), abs=0.015)
     assert rows["next_sentence_labels"].mean() == pytest.approx(0.55, abs=0.08)
-    # The manifest says what is there.
+    # The manifest describes the contents.
     assert manifest == json.loads((folder / "manifest.json").read_text())
     texts = list(some_documents(300))
     lines = [line for text in texts for line in text.splitlines()]
@@ -213,7 +213,7 @@ def test_dynamic_data_holds_the_tokens_alone(tmp_path: Path) -> None:
     assert names == set(rows)
 
 
-def test_without_pairs_the_whole_text_is_there_once(tmp_path: Path) -> None:
+def test_without_pairs_each_token_occurs_once(tmp_path: Path) -> None:
     documents = list(some_documents())
     settings = {"masking": "dynamic", "dupe_factor": 1, "next_sentence": "none"}
     manifest = write(tmp_path, documents, **settings)
@@ -244,7 +244,7 @@ def lines_of(document: Text, *, mark: str) -> list[str]:
     return document.text.split(mark)
 
 
-def test_documents_of_a_kind_of_their_own(tmp_path: Path) -> None:
+def test_documents_of_a_custom_type(tmp_path: Path) -> None:
     documents = [Text(text.replace("\n", "|")) for text in some_documents()]
     manifest = write(
         tmp_path / "own", documents, to_sentences=functools.partial(lines_of, mark="|")
@@ -300,7 +300,7 @@ def stop_after(count: int) -> Any:
     return say
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(tmp_path: Path) -> None:
     write(tmp_path / "whole")
     folder = tmp_path / "stopped"
     with pytest.raises(Stopped):
@@ -318,12 +318,12 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     assert files_of(folder) == files_of(tmp_path / "whole")
     assert (folder / "part-00001.tfrecord.gz").stat().st_mtime_ns == times
     assert len(said) == len(list(folder.glob("part-*"))) - 1
-    # Once more, when all is there: nothing is made.
+    # Once more, when everything exists: nothing is written.
     write(folder, say=stop_after(1))
     assert files_of(folder) == files_of(tmp_path / "whole")
 
 
-def test_another_job_is_refused(tmp_path: Path) -> None:
+def test_another_job_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         write(tmp_path / "begun", say=stop_after(1))
     write(tmp_path / "done")
@@ -408,7 +408,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
 
 
-def test_errors_come_whole_from_other_processes() -> None:
+def test_errors_of_other_processes_keep_their_attributes() -> None:
     error = DataError("must be so", path="a.txt", line=3)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.path, again.line) == ("a.txt:3: must be so", "a.txt", 3)
@@ -423,14 +423,14 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("workers", "kills"),  # a kill: shards that are there before it, besides older ones
+    ("workers", "kills"),  # a kill: shards that exist before it, besides older ones
     [
         pytest.param(1, (1, 4), marks=pytest.mark.thorough),
         pytest.param(2, (1, 4), marks=pytest.mark.thorough),
         (2, (3,)),
     ],
 )
-def test_a_killed_run_goes_on(
+def test_a_killed_run_resumes(
     tmp_path: Path, workers: int, kills: tuple[int, ...]
 ) -> None:
     folder = tmp_path / "killed"

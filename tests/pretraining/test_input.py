@@ -54,7 +54,7 @@ def unmasked(rows: dict[str, np.ndarray]) -> np.ndarray:
     return ids
 
 
-def test_static_data_comes_back_as_it_was_written(folders: dict[str, Path]) -> None:
+def test_static_data_reads_back_unchanged(folders: dict[str, Path]) -> None:
     written = read(folders["static"])
     rows = whole(folders["static"], **ALIKE)
     assert all(values.dtype == np.int32 for values in rows.values())
@@ -75,7 +75,7 @@ def test_static_data_comes_back_as_it_was_written(folders: dict[str, Path]) -> N
     np.testing.assert_array_equal(rows["next_sentence"], labels)
 
 
-def test_padding_is_cut_to_the_longest_row(folders: dict[str, Path]) -> None:
+def test_padding_is_trimmed_to_the_longest_row(folders: dict[str, Path]) -> None:
     full = batches(folders["static"], **ALIKE, batch_size=2)
     cut = batches(folders["static"], **{**ALIKE, "padding": "longest"}, batch_size=2)
     lengths = set()
@@ -167,7 +167,7 @@ def test_held_out_data_stays_the_same(folders: dict[str, Path]) -> None:
         assert (one != two).any() == redraw
 
 
-def test_going_on_where_a_run_stopped(folders: dict[str, Path]) -> None:
+def test_resuming_where_a_run_stopped(folders: dict[str, Path]) -> None:
     settings: dict[str, Any] = {"epochs": None, "padding": "full", "seed": 5}
     rows = len(read(folders["dynamic"], masked=False)["input_ids"])
     skip = rows // 16 + 3  # into the second epoch
@@ -177,7 +177,7 @@ def test_going_on_where_a_run_stopped(folders: dict[str, Path]) -> None:
         tf.nest.map_structure(np.testing.assert_array_equal, a, b)
 
 
-def test_without_pairs_there_is_no_label_of_them(tmp_path: Path) -> None:
+def test_without_pairs_there_are_no_next_sentence_labels(tmp_path: Path) -> None:
     write(tmp_path, next_sentence="none")
     _, labels = batches(tmp_path)[0]
     assert set(labels) == {"masked_lm"}

@@ -22,7 +22,7 @@ TOKENIZER = WordPieceTokenizer(VOCABULARY)
 CONFIG = PretrainingDataConfig(max_length=32, dupe_factor=2, block_characters=300)
 JOB = job_of(CONFIG, TOKENIZER, str.splitlines)
 TEXTS = ["win cash now\nsee you at six\nfree prize", "half off shoes\nsale now"] * 12
-# What no key takes, each of another kind; some take a few of them.
+# Values of different kinds; no key accepts all of them, some accept a few.
 ODD = [None, [[["x"]]], {"a": 1}, "\x00", "", -1, 10**400, float("nan"), 1.5, True]
 TAKES: dict[str, list[Any]] = {
     "bert_keras": ["\x00", ""],
@@ -77,7 +77,7 @@ def place_of(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def test_a_manifest_that_is_whole_is_taken(folder: Path, manifest: Any) -> None:
+def test_a_complete_manifest_is_accepted(folder: Path, manifest: Any) -> None:
     assert len(manifest["shards"]) > 1
     for read in both(folder):
         read()
@@ -99,7 +99,7 @@ def test_each_key_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("place", ["", "settings", "tokenizer", "shards[1]"])
-def test_a_further_key_is_named(
+def test_an_unknown_key_is_named(
     folder: Path, manifest: dict[str, Any], place: str
 ) -> None:
     objects(manifest)[place]["colour" * 100] = 1
@@ -135,7 +135,7 @@ def test_each_value_that_is_wrong_is_named(
         ({"settings": []}, "`settings` must be an object; received []"),
     ],
 )
-def test_values_that_do_not_go_together(
+def test_inconsistent_values(
     folder: Path, manifest: dict[str, Any], changes: dict[str, Any], told: str
 ) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
@@ -163,7 +163,7 @@ def test_shards_are_those_of_the_folder_in_order(
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\xff"])
-def test_files_that_are_no_json(folder: Path, manifest: Any, text: str) -> None:
+def test_files_that_are_not_json(folder: Path, manifest: Any, text: str) -> None:
     (folder / "manifest.json").write_bytes(text.encode("latin-1"))
     for read in both(folder):
         refused(read, "manifest.json: is not JSON")

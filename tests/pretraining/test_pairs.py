@@ -16,7 +16,7 @@ CLS, SEP, PAD = 2, 3, 0
 
 
 def documents(sizes: list[list[int]]) -> Tokens:
-    """Return documents of sentences of so many tokens, each token with its own id."""
+    """Return documents of sentences of these lengths, each token with its own id."""
     flat = np.array([size for document in sizes for size in document])
     ids = np.arange(10, 10 + flat.sum(), dtype="int32")
     return tokens_of(ids, flat, [len(document) for document in sizes])
@@ -66,7 +66,7 @@ def test_b_follows_a_or_is_of_another_document(seed: int) -> None:
     assert (own != other)[~is_next].all()
     sizes = np.diff(pairs.first) + np.diff(pairs.second)
     assert sizes.max() <= 61
-    whole = sizes[:, 0] < 61  # not cut, but for those of 61 by chance
+    whole = sizes[:, 0] < 61  # not truncated, except those of 61 by chance
     assert (pairs.second[:, 0] == pairs.first[:, 1])[is_next & whole].all()
 
 
@@ -123,7 +123,7 @@ def test_short_rows() -> None:
     [(50, 10, 61, (50, 10)), (90, 90, 61, (31, 30)), (90, 10, 61, (51, 10)),
      (10, 90, 61, (10, 51)), (31, 31, 61, (31, 30)), (90, 90, 60, (30, 30))],
 )  # fmt: skip
-def test_the_longer_text_is_cut_at_both_ends(
+def test_the_longer_text_is_truncated_at_both_ends(
     a: int, b: int, most: int, kept: tuple[int, int]
 ) -> None:
     tokens = documents([[a, b]] * 2000)
@@ -188,7 +188,7 @@ def test_without_pairs_every_token_is_in_one_row() -> None:
     assert begun and not any(inside[place] for place in begun)
 
 
-def test_a_word_longer_than_a_row_is_cut() -> None:
+def test_a_word_longer_than_a_row_is_split() -> None:
     tokens = documents([[100]])
     config = PretrainingDataConfig(
         max_length=32, next_sentence="none", short_sequence_probability=0

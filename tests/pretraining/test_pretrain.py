@@ -1,4 +1,4 @@
-"""Pretraining: whole runs, going on, accumulation, phases, heads, what is refused."""
+"""Pretraining: whole runs, resuming, accumulation, phases, heads, errors."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_run_leaves_models_curves_and_a_report(
     assert "masked lm perplexity" in (folder / "report.html").read_text().lower()
 
 
-def test_what_is_pretrained_opens_as_its_tasks(whole: PretrainResult) -> None:
+def test_a_pretrained_model_opens_as_its_tasks(whole: PretrainResult) -> None:
     found = weights(whole.folder)
     for task in ("masked-lm", "next-sentence"):
         model = load_model(whole.folder, task=task)
@@ -177,7 +177,7 @@ def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
     assert met[-1]  # no worker leaves before that
     names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert sorted(names)[-1] == f"step-{at + 1:09d}"
-    # What is half written is passed over.
+    # Partial writes are ignored.
     folder = tmp_path / "run"
     (folder / "checkpoints" / ".new-half").mkdir()
     with open(folder / "curves.jsonl", "a") as file:
@@ -194,7 +194,7 @@ def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
         }
 
 
-def test_a_finished_run_is_not_made_again(
+def test_a_finished_run_is_not_repeated(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:
     folder = tmp_path / "done"
@@ -224,7 +224,7 @@ def test_accumulation_layouts_and_one_batch_give_the_same_weights(
             )
 
 
-def test_a_model_learns_what_it_is_given(place: Path, tmp_path: Path) -> None:
+def test_a_model_learns_its_data(place: Path, tmp_path: Path) -> None:
     result = run(
         place, tmp_path / "run", "static", steps=120, learning_rate=1e-2, batch_size=16
     )
@@ -232,7 +232,7 @@ def test_a_model_learns_what_it_is_given(place: Path, tmp_path: Path) -> None:
     assert np.mean(losses[-10:]) < 0.75 * losses[0]
 
 
-def test_phases_take_their_share_of_the_steps(place: Path, tmp_path: Path) -> None:
+def test_phases_get_their_share_of_the_steps(place: Path, tmp_path: Path) -> None:
     result = run(
         place, tmp_path / "run", ["dynamic", "long"], phase_shares=(0.75, 0.25)
     )
@@ -243,7 +243,7 @@ def test_phases_take_their_share_of_the_steps(place: Path, tmp_path: Path) -> No
     assert rates == sorted(rates, reverse=True)  # one schedule over both
 
 
-def test_going_on_with_a_checkpoint_starts_where_it_was(
+def test_continuing_from_a_checkpoint_starts_with_its_loss(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.folder, tmp_path / "origin")
@@ -258,7 +258,7 @@ def test_going_on_with_a_checkpoint_starts_where_it_was(
     assert again.scores == pytest.approx(whole.scores, abs=1e-5)
 
 
-def test_a_head_that_is_missing_starts_at_random(
+def test_a_missing_head_is_initialized_randomly(
     place: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     one = run(place, tmp_path / "single", "single", steps=2)
@@ -267,7 +267,7 @@ def test_a_head_that_is_missing_starts_at_random(
     pairs = run(place, tmp_path / "pairs", sizes=one.folder, steps=2)
     said = capfd.readouterr().err
     for scope in ("bert/pooler", "cls/seq_relationship"):
-        assert f"the checkpoint has no {scope}: it starts at random" in said
+        assert f"the checkpoint has no {scope}: it is initialized randomly" in said
     assert "cls/predictions" not in said
     assert "cls/seq_relationship/kernel" in weights(pairs.folder)
 
@@ -303,7 +303,7 @@ def test_other_ways_of_training(
     assert (again.folder / "model.safetensors").read_bytes() == wanted
 
 
-def test_a_run_of_other_settings_is_refused(
+def test_a_run_of_other_settings_is_rejected(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:
     folder = place / "whole"
@@ -391,7 +391,7 @@ def test_a_batch_that_is_not_finite(
     assert found == wanted.tolist()
     if accumulation > 1:
         with pytest.raises(TrainingError):
-            go()  # goes on where it stands, and stands there again
+            go()  # resumes from the checkpoint and is stopped there again
         again = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
         assert again == note
     result = go(on_nonfinite="skip")
@@ -438,7 +438,7 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
     assert not output.exists()
 
 
-def test_a_shard_that_is_gone_is_missed(place: Path, tmp_path: Path) -> None:
+def test_a_missing_shard_is_reported(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "dynamic", tmp_path / "data")
     shard = sorted((tmp_path / "data").glob("*.tfrecord*"))[0]
     shard.unlink()
@@ -450,7 +450,7 @@ def test_a_shard_that_is_gone_is_missed(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_in_its_second_phase_goes_on(place: Path, tmp_path: Path) -> None:
+def test_a_run_in_its_second_phase_resumes(place: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"phase_shares": (0.5, 0.5), "accumulation": 2}
     data = ["dynamic", "long"]
     whole = run(place, tmp_path / "run", data, **settings).folder
@@ -502,7 +502,7 @@ def test_another_checkpoint_of_the_same_name_is_another_run(
     )
 
 
-def test_masks_of_the_config_stand_above_those_of_the_data(
+def test_mask_settings_of_the_config_override_those_of_the_data(
     place: Path, tmp_path: Path
 ) -> None:
     def masking(**changes: Any) -> Any:

@@ -73,7 +73,7 @@ def test_a_keras_file_gives_the_same_outputs(data: Path, tmp_path: Path) -> None
     assert not np.allclose(again(batch)["masked_lm"], wanted["masked_lm"])
 
 
-def test_the_pooler_is_there_for_pairs_alone() -> None:
+def test_the_pooler_exists_only_for_pairs() -> None:
     for pooler in (True, False):
         encoder = BertEncoder(STILL, pooler=pooler)
         assert (
@@ -86,7 +86,7 @@ def test_the_pooler_is_there_for_pairs_alone() -> None:
         )
 
 
-def test_causal_heads_see_nothing_that_follows() -> None:
+def test_causal_heads_do_not_see_later_tokens() -> None:
     config = dataclasses.replace(STILL, is_decoder=True)
     model = BertPretrainer(
         BertEncoder(config, pooler=False, seed=3), next_sentence=False
@@ -123,7 +123,7 @@ def test_operations_by_hand() -> None:
     assert head == 2 * (2 * (256 + 16 * STILL.vocab_size) + 5 * (256 + 32))
 
 
-def test_no_two_weights_start_alike() -> None:
+def test_no_two_weights_have_the_same_initial_values() -> None:
     config = PretrainConfig(seed=5)
     model = new_pretrainer(STILL, config, next_sentence=True)
     drawn = [w.numpy().ravel() for w in model.weights if w.numpy().std() > 0]

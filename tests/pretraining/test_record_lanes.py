@@ -1,4 +1,4 @@
-"""Lanes of records: one order however many replicas there are, files of their own."""
+"""Lanes of records: one order for any number of replicas, separate files."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_worker_of_several_replicas_gets_them_in_turn(data: Path) -> None:
         np.testing.assert_array_equal(found["token_ids"], wanted["token_ids"])
 
 
-def test_a_worker_opens_files_of_its_own(data: Path, tmp_path: Path) -> None:
+def test_a_worker_opens_only_its_own_files(data: Path, tmp_path: Path) -> None:
     found = find_files(data, TOKENIZER)
     assert len(found.paths) >= 8
     epoch = found.examples or 0
@@ -104,7 +104,7 @@ def test_a_worker_opens_files_of_its_own(data: Path, tmp_path: Path) -> None:
         {Path(path).name for path, _ in places[worker::2]} for worker in range(2)
     ]
     others = files[1] - files[0]
-    assert len(others) >= len(found.paths) // 2 - 2  # a file or two lie in both
+    assert len(others) >= len(found.paths) // 2 - 2  # one or two files are in both
     shutil.copytree(data, tmp_path / "data")
     for name in others:  # of the size that the manifest tells
         path = tmp_path / "data" / name

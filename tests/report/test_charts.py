@@ -1,4 +1,4 @@
-"""The chart is well-formed SVG whose points lie inside its frame."""
+"""The chart is well-formed SVG with all points inside its frame."""
 
 import math
 import re
@@ -56,7 +56,7 @@ def test_ticks_of_any_size(values, label):
     assert all(0 <= x <= 640 and 0 <= y <= 340 for x, y in points_of(line))
 
 
-def test_epochs_have_whole_ticks():
+def test_epochs_have_integer_ticks():
     words = words_of(draw({"a": [(1, 0.3), (2, 0.2), (3, 0.1)]}, y_label=""))
     assert {"1", "2", "3"} <= set(words) and "1.5" not in words
     assert "1" in words_of(draw({"a": [(1, 0.3)]}))

@@ -1,4 +1,4 @@
-"""The report holds what it was given, escaped, and needs nothing beside it."""
+"""The report holds its data, escaped, and needs no other file."""
 
 import os
 import re
@@ -113,7 +113,7 @@ def test_nothing_given_makes_a_page(report):
     assert page.text == "Run\nRun" and page.count("section") == 0
 
 
-def test_everything_from_strangers_is_escaped(report):
+def test_untrusted_text_is_escaped(report):
     scores = scores_of(2, [EVIL, "b"]) | {EVIL: 1.0, "more": {EVIL: {EVIL: EVIL}}}
     page = report(
         title=EVIL,
@@ -131,7 +131,7 @@ def test_everything_from_strangers_is_escaped(report):
     assert policy["content"].startswith("default-src 'none'")
 
 
-def test_texts_are_cut_and_made_printable(report):
+def test_texts_are_truncated_and_made_printable(report):
     page = report(mistakes=[{"text": "x" * 5000 + "end"}, {"text": "a\0b\ud800c\x1b"}])
     assert "x" * 299 + "…" in page.text and "end" not in page.text
     assert "a\ufffdb\ufffdc\ufffd" in page.text
@@ -152,7 +152,7 @@ def test_confusion_matrix_of_any_size(report, num_classes):
     assert ("dense" in matrix["class"]) == (num_classes == 60)
 
 
-def test_too_many_classes_show_their_commonest_confusions(report):
+def test_too_many_classes_show_their_most_common_confusions(report):
     matrix = np.zeros((150, 150), int)
     matrix[7, 9], matrix[3, 4] = 5, 80
     page = report(scores={"dev": {"confusion_matrix": matrix}})

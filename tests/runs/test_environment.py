@@ -1,4 +1,4 @@
-"""What the machine is told to be: the features of its processor."""
+"""The description of the machine: the features of its processor."""
 
 from __future__ import annotations
 

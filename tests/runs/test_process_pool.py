@@ -31,13 +31,13 @@ def mark_or_die(folder: Path, item: tuple[int, bytes]) -> int:
     return item[0]
 
 
-def test_nothing_to_do_starts_nothing() -> None:
+def test_no_work_starts_no_process() -> None:
     start = time.perf_counter()
     assert list(map_unordered(functools.partial(maker, Path()), [], workers=2)) == []
     assert time.perf_counter() - start < 1
 
 
-def test_what_cannot_be_pickled_is_refused() -> None:
+def test_unpicklable_items_are_rejected() -> None:
     action = map_unordered(lambda: abs, [1, 2], workers=2)
     refused(lambda: list(action), "top of a module")
 

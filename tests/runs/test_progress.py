@@ -46,7 +46,7 @@ def test_a_pipe_gets_a_line_every_five_seconds(
     assert lines[-1] == "reading: 9 texts  0.5 texts/s  number 8"
 
 
-def test_what_an_earlier_run_did_and_pauses_do_not_count_in_the_rate(
+def test_earlier_runs_and_pauses_do_not_count_in_the_rate(
     clock: Clock,
 ) -> None:
     shown = Progress("reading", unit="texts", total=30, done=10, is_shown=False)
@@ -90,7 +90,7 @@ print("an error", file=sys.stderr)
 """
 
 
-def test_a_terminal_gets_a_bar_that_goes_away() -> None:
+def test_a_terminal_gets_a_transient_bar() -> None:
     main, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run(

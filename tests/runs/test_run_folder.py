@@ -32,7 +32,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
         assert again.steps == [20, 30]
 
 
-def test_a_full_disk_leaves_what_was_finished(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_finished_checkpoints(tmp_path: Path) -> None:
     def no_room(folder: Path) -> None:
         fill(folder)
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -41,12 +41,12 @@ def test_a_full_disk_leaves_what_was_finished(tmp_path: Path) -> None:
         run.save(1, fill, keep=2)
         run.wait()
         before = files_of(tmp_path / "run")
-        run.save(2, no_room, keep=2)  # in the background: told at the next call
+        run.save(2, no_room, keep=2)  # in the background: reported at the next call
         refused(run.wait, "cannot be written: No space left on device", "are kept")
         assert files_of(tmp_path / "run") == before
 
 
-def test_what_a_kill_left_is_taken_away(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", {}) as run:
         run.save(1, fill, keep=2)
         run.add_row({"step": 1, "loss": 2.0})
@@ -66,14 +66,14 @@ def test_what_a_kill_left_is_taken_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 1, "rate": 0.2}'])
-def test_another_run_is_refused_untouched(tmp_path: Path, content: str) -> None:
+def test_another_run_is_rejected_and_unchanged(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
     before = files_of(tmp_path)
     refused(lambda: RunFolder(tmp_path, {"rate": 0.1}), str(tmp_path))
     assert files_of(tmp_path) == before
 
 
-def test_an_error_waits_for_what_is_being_written(tmp_path: Path) -> None:
+def test_an_error_waits_for_pending_writes(tmp_path: Path) -> None:
     def slow(folder: Path) -> None:
         time.sleep(0.2)
         fill(folder)
@@ -92,7 +92,7 @@ def test_broken_curves_end_there(tmp_path: Path, line: bytes) -> None:
         assert run.rows(last_step=5) == [{"step": 1}]
 
 
-def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     refused(lambda: RunFolder(tmp_path, {}), "must be a new folder or a run")
     refused(lambda: RunFolder(tmp_path / "thesis.tex", {}), "must be a new folder")
@@ -120,11 +120,11 @@ def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_differs_is_shown(
+def test_differences_are_shown(
     tmp_path: Path, old: dict[str, Any], new: dict[str, Any], told: str
 ) -> None:
     with RunFolder(tmp_path / "run", old) as run:
         run.save(1, fill, keep=1)
     refused(lambda: RunFolder(tmp_path / "run", new), f"with another {told}: choose")
     action = functools.partial(open_run, tmp_path / "run", new, resume="auto")
-    refused(action, f"with another {told}: give the same")
+    refused(action, f"with another {told}: use the same")

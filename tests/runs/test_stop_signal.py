@@ -1,4 +1,4 @@
-"""`StopSignal`: a run leaves where it is saved, and handlers are as they were."""
+"""`StopSignal`: a run ends where it is saved, and handlers are restored."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def test_a_signal_is_noted_and_then_obeyed(name: str) -> None:
         assert not stop.is_due()
         stop.leave()
         signal.raise_signal(signal.Signals[name])
-        stop.leave()  # nobody has been told to save yet
+        stop.leave()  # `is_due` has not returned true yet
         assert stop.is_due()
         stop.leave(lambda: saved.append(1))
     assert saved == [1]
 
 
-def test_work_that_is_made_again_is_left_at_once() -> None:
+def test_repeatable_work_is_interrupted_at_once() -> None:
     with pytest.raises(RunStopped), StopSignal() as stop, stop.at_once():
         signal.raise_signal(signal.SIGTERM)
         raise KeyError("never comes here")
@@ -51,7 +51,7 @@ def test_a_second_ctrl_c_ends_at_once() -> None:
         raise KeyError("never comes here")
 
 
-def test_another_thread_hears_of_no_signal() -> None:
+def test_another_thread_receives_no_signal() -> None:
     seen: list[bool] = []
 
     def work() -> None:

@@ -98,7 +98,7 @@ def test_a_threshold_that_answers_nothing() -> None:
     assert best_threshold([["dog"]], ["dog"], [0.5]) == 1.5
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_inputs_that_do_not_fit_are_rejected() -> None:
     refused(lambda: squad1_scores([["a"]], []), "same length", "1 and 0")
     refused(lambda: squad1_scores([], []), "same length")
     refused(lambda: squad1_scores([[]], ["a"]), "`golds` must hold at least one answer")

@@ -47,12 +47,12 @@ def test_rows_that_are_all_right_or_all_wrong_reach_a_bound(labels, bound) -> No
     assert fit_temperature(labels, [[0.8, 0.2]] * 3) == pytest.approx(bound)
 
 
-def test_a_probability_of_0_is_no_trouble() -> None:
+def test_a_probability_of_0_gives_a_finite_loss() -> None:
     found = fit_temperature([0, 1, 0], [[1.0, 0.0], [1.0, 0.0], [0.6, 0.4]])
     assert np.isfinite(found)
 
 
-def test_what_was_before_the_temperature() -> None:
+def test_scores_before_the_temperature() -> None:
     before = np.array([[0.9, 0.1], [0.2, 0.8]])
     found = uncalibrated_scores([0, 1], scaled(before, 2.0), 2.0)
     assert found["uncalibrated_loss"] == pytest.approx(cross_entropy([0, 1], before))
@@ -76,7 +76,7 @@ def test_the_threshold_by_hand(accuracy: float, threshold: float) -> None:
         assert scores["answered_accuracy"] >= accuracy
 
 
-def test_an_accuracy_out_of_reach_answers_nothing() -> None:
+def test_an_unattainable_accuracy_answers_nothing() -> None:
     wrong = np.zeros(5, bool)
     assert abstention_threshold(CONFIDENCE, wrong, accuracy=0.5) == 1.0
     scores = abstention_scores(CONFIDENCE, wrong, 1.0)

@@ -64,7 +64,7 @@ def test_matthews_of_three_classes_by_hand():
     expected = 12 / math.sqrt(24 * 22)
     assert matthews_correlation(LABELS, PREDICTIONS) == pytest.approx(expected)
     swapped = matthews_correlation(LABELS + 10**9, PREDICTIONS.astype(int) + 10**9)
-    assert swapped == pytest.approx(expected)  # no room is taken for empty classes
+    assert swapped == pytest.approx(expected)  # no memory is used for empty classes
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_only_the_order_matters_to_spearman():
 
 
 @pytest.mark.parametrize("correlation", [pearson, spearman])
-def test_a_constant_side_gives_0(correlation):
+def test_a_constant_side_has_correlation_0(correlation):
     assert correlation([1, 2, 3], [0.1, 0.1, 0.1]) == 0.0
     assert correlation([5], [5]) == 0.0
 
@@ -45,5 +45,5 @@ def test_extreme_sizes_do_not_overflow():
         (["1", "2"], [1, 2], "`targets` must be finite numbers"),
     ],
 )
-def test_what_is_no_pair_of_numbers(targets, predictions, part):
+def test_inputs_that_are_not_pairs_of_numbers(targets, predictions, part):
     refused(lambda: spearman(targets, predictions), part)

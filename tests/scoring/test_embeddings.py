@@ -31,7 +31,7 @@ def places(
 
 
 def test_places_of_pairs() -> None:
-    # The second text lies nearest to the pair of the first one.
+    # The second text is nearest to the pair of the first one.
     found, nearest = places(
         [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],
         [[1.0, 0.05], [0.0, 1.0], [0.1, 1.0]],
@@ -54,7 +54,7 @@ def test_another_pair_of_the_same_text_is_not_wrong() -> None:
     assert found == [1, 1, 1]
 
 
-def test_equal_pairs_are_one_candidate_and_a_text_is_no_candidate_for_itself() -> None:
+def test_equal_pairs_are_one_candidate_and_a_text_is_not_its_own_candidate() -> None:
     vectors = [[1.0, 0.0], [0.0, 1.0], [0.9, 0.2]]
     pairs = [[0.9, 0.2], [0.9, 0.2], [1.0, 0.0]]  # x, x and the text "a" itself
     found, nearest = places(

@@ -71,7 +71,7 @@ def test_tags_and_entities_are_two_forms_of_one_thing() -> None:
             assert entities_of(tags_of(found, 4, prefixes=prefixes)) == found
 
 
-def test_what_is_no_tag_is_a_type_alone() -> None:
+def test_a_string_that_is_not_a_tag_is_a_type() -> None:
     assert [parse_tag(tag) for tag in ("O", "B-", "X-A", "LABEL_1", "B")] == [
         ("O", ""),
         ("I", "B-"),

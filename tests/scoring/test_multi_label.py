@@ -54,7 +54,7 @@ def test_thresholds_by_hand():
     assert best_thresholds(TARGETS, P) == pytest.approx([0.65, 0.25, 0.25])
 
 
-def test_the_threshold_next_to_a_half_is_taken():
+def test_the_threshold_nearest_to_a_half_is_used():
     # Both 0.8 and 0.2 predict the one right row first.
     assert best_thresholds([[1], [0], [0]], [[0.9], [0.1], [0.1]]) == [0.5]
     assert best_thresholds([[0], [0]], [[0.9], [0.1]]) == [0.5]  # never right
@@ -83,7 +83,7 @@ def test_thresholds_are_the_best_of_all():
         (np.zeros((0, 2)), np.zeros((0, 2)), "[0, 2]"),
     ],
 )
-def test_what_does_not_fit(targets, p, part):
+def test_inputs_that_do_not_fit(targets, p, part):
     refused(lambda: scores(targets, p, (0.5,)), part)
 
 

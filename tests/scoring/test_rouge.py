@@ -84,7 +84,7 @@ def _grams(text: str, n: int) -> list[str]:
     return [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
 
 
-def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: Rouge("snowball"), "`stemmer` must be one of porter, none")
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
     refused(lambda: Rouge(), "pip install 'bert_keras[summarization]'")

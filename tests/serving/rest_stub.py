@@ -18,10 +18,10 @@ Answer = Callable[..., Mapping[str, Any]]
 
 @dataclasses.dataclass
 class Stub:
-    """A running server: where it is, what it was asked, and what it fails with.
+    """A running server: its address, its requests, and its planned failures.
 
-    `failures` are answered first, one a request: status, headers and body; a status of
-    0 closes the connection.
+    `failures` are answered first, one per request: status, headers and body; a status
+    of 0 closes the connection.
     """
 
     url: str = ""
@@ -37,7 +37,7 @@ class Stub:
     )
 
     def metadata(self) -> dict[str, Any]:
-        """Return the signatures as TF Serving prints them, in an order of its own."""
+        """Return the signatures as TF Serving prints them, in its own order."""
         listed = {
             name: {
                 "inputs": {s.name: _info(s.dtype, s.shape) for s in specs[::-1]},
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 
 def stub_of(signatures: Mapping[str, tuple[tuple[tf.TensorSpec, ...], Answer]]) -> Stub:
-    """Return a stub of functions that answer tensors; each is asked for its outputs."""
+    """Return a stub of functions that answer tensors; each declares its outputs."""
     stub = Stub(signatures=dict(signatures))
     for name, (specs, answer) in signatures.items():
         probes = [tf.fill([1] * s.shape.rank, "a") for s in specs]

@@ -25,7 +25,7 @@ from bert_keras.serving.batch_choice import (
         ([10, 5, 10, 10, 10, 10, 10, 10], 1000, list(range(8))),
     ],
 )
-def test_texts_of_about_one_length(
+def test_texts_of_similar_length(
     lengths: list[int], most: int, wanted: list[int]
 ) -> None:
     assert about_as_long(lengths, most) == wanted

@@ -76,7 +76,7 @@ def until(holds: Any) -> None:
         time.sleep(0.001)
 
 
-def test_requests_gather_while_others_are_computed(
+def test_requests_are_batched_while_others_are_computed(
     batcher: Batcher, signature: Doubling
 ) -> None:
     first = blocked(batcher, signature)
@@ -132,7 +132,7 @@ def test_a_long_request_is_computed_in_parts(
     assert signature.batches.count([500]) == 2
 
 
-def test_close_answers_what_was_submitted(signature: Doubling) -> None:
+def test_close_answers_submitted_requests(signature: Doubling) -> None:
     batcher = Batcher(max_batch_tokens=100, timeout_ms=5000)
     blocked(batcher, signature)
     futures = [submitted(batcher, signature, [number]) for number in (5, 60, 7)]

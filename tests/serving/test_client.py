@@ -107,19 +107,19 @@ def test_requests_of_the_async_client_overlap() -> None:
     assert max(most) == 3
 
 
-def test_no_text_asks_nothing(stub: Stub) -> None:
+def test_no_texts_send_no_request(stub: Stub) -> None:
     assert ask("sync", stub, []) == []
     assert bodies(stub) == []
 
 
-def test_any_form_that_predict_takes(stub: Stub) -> None:
+def test_any_form_that_predict_accepts(stub: Stub) -> None:
     given = [["a", "b"], (text for text in "ab"), {"text": ["a", "b"]}]
     given += [[{"text": "a"}, {"text": "b"}], tf.constant(["a", "b"])]
     for texts in given:
         assert [row["text"] for row in ask("sync", stub, texts)] == ["a", "b"]
 
 
-def test_half_a_surrogate_pair_is_sent_as_bytes(stub: Stub) -> None:
+def test_a_lone_surrogate_is_sent_as_bytes(stub: Stub) -> None:
     ask("sync", stub, ["é 日\0", "cash\udcff"])
     (body,) = bodies(stub)
     assert body["inputs"]["text"] == ["é 日\0", {"b64": "Y2FzaO2zvw=="}]
@@ -144,7 +144,7 @@ def test_the_key_goes_with_each_request(stub: Stub, kind: str) -> None:
 
 
 @KINDS
-def test_a_busy_server_is_asked_again(
+def test_a_request_to_a_busy_server_is_retried(
     stub: Stub, waits: list[float], kind: str
 ) -> None:
     stub.failures += [(503, {}, ""), (429, {"Retry-After": "7"}, ""), (502, {}, "x")]
@@ -156,7 +156,7 @@ def test_a_busy_server_is_asked_again(
 
 
 @KINDS
-def test_a_broken_connection_is_tried_again(
+def test_a_broken_connection_is_retried(
     stub: Stub, waits: list[float], kind: str
 ) -> None:
     stub.failures += [(0, {}, "")] * 2
@@ -180,14 +180,14 @@ def test_waits_grow_to_a_minute(stub: Stub, waits: list[float]) -> None:
     assert 30 <= waits[-1] <= 60
 
 
-def test_a_server_that_asks_for_hours(stub: Stub, waits: list[float]) -> None:
+def test_a_retry_after_of_hours(stub: Stub, waits: list[float]) -> None:
     stub.failures += [(503, {"Retry-After": "7200"}, "down for repairs")]
     refused(lambda: ask("sync", stub, ["a"]), "503: down for repairs")
     assert not waits
 
 
 @KINDS
-def test_nobody_listens(waits: list[float], kind: str) -> None:
+def test_no_server_listens(waits: list[float], kind: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -196,7 +196,7 @@ def test_nobody_listens(waits: list[float], kind: str) -> None:
 
 
 @KINDS
-def test_a_slow_answer_is_not_asked_for_again(waits: list[float], kind: str) -> None:
+def test_a_slow_request_is_not_retried(waits: list[float], kind: str) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -224,7 +224,7 @@ def test_a_slow_answer_is_not_asked_for_again(waits: list[float], kind: str) -> 
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else "",
 )
-def test_what_is_no_metadata(
+def test_invalid_metadata(
     stub: Stub, waits: list[float], kind: str, failure: Any, part: str
 ) -> None:
     stub.failures.append(failure)
@@ -241,7 +241,7 @@ def test_what_is_no_metadata(
         ('{"outputs": {"length": [1, 2]}}', "`length` must be a list of 1 values"),
         ('{"outputs": {"length": 1}}', "`length` must be a list of 1 values"),
         ('{"outputs": [1]}', "`outputs` must be an object"),
-        ('{"predictions": []}', "another form than `serving_default`: KeyError"),
+        ('{"predictions": []}', "does not match `serving_default`: KeyError"),
         ("[" * 100_000, "cannot be read"),
         (
             '{"outputs": {"label": ["a"], "classes": [1], "probabilities": [1]}}',
@@ -250,7 +250,7 @@ def test_what_is_no_metadata(
     ],
     ids=range(7),
 )
-def test_what_is_no_answer(stub: Stub, text: str, part: str) -> None:
+def test_invalid_answers(stub: Stub, text: str, part: str) -> None:
     with Client(stub.url, model="m") as client:
         client.predict(["a"])
         stub.failures.append((200, {}, text))

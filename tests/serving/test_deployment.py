@@ -61,7 +61,7 @@ def given(spam_export: Path, tmp_path_factory: pytest.TempPathFactory) -> list[P
 
 @pytest.fixture(scope="module")
 def deployment(given: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a written folder; it stays as it is."""
+    """Return a written folder; tests do not change it."""
     folder = tmp_path_factory.mktemp("deployments") / "Mail models"
     return write_deployment(folder, given, storage="gs://bucket/models/")
 
@@ -70,7 +70,7 @@ def documents(path: Path) -> list[Any]:
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
-def test_the_models_are_copied_whole(deployment: Path, given: list[Path]) -> None:
+def test_the_models_are_copied_completely(deployment: Path, given: list[Path]) -> None:
     found = files_of(deployment / "models")
     assert {name for name in found if name.startswith("spam/")} == {
         f"spam/1/{name}" for name in files_of(given[0])
@@ -116,7 +116,7 @@ def test_monitoring_and_batching_are_those_of_the_server(deployment: Path) -> No
     assert parsed("BatchingParameters", own.read_text()).max_batch_size.value == 128
 
 
-def test_flags_name_files_that_are_there(deployment: Path, tmp_path: Path) -> None:
+def test_flags_name_existing_files(deployment: Path, tmp_path: Path) -> None:
     (service,) = documents(deployment / "compose.yaml")[0]["services"].values()
     container = documents(deployment / "kubernetes.yaml")[0]["spec"]["template"][
         "spec"
@@ -206,7 +206,7 @@ def test_kserve_services(deployment: Path) -> None:
         assert model["storageUri"] == f"gs://bucket/models/{name}"
 
 
-def test_the_image_holds_what_the_flags_name(deployment: Path) -> None:
+def test_the_image_holds_the_files_of_the_flags(deployment: Path) -> None:
     text = (deployment / "Dockerfile").read_text()
     assert "FROM tensorflow/serving:2.20.0\n" in text
     copied = [line.split()[1:-1] for line in text.splitlines() if "COPY" in line]
@@ -233,7 +233,7 @@ def test_commands_of_the_readme_fit_the_models(
     assert "| Mail_2 | 4, 12 (stable, canary) | embedding |" in text
 
 
-def test_names_that_yaml_takes_for_other_values(tmp_path: Path) -> None:
+def test_names_that_yaml_reads_as_other_values(tmp_path: Path) -> None:
     model = fake_export(tmp_path / "exports" / "No" / "1", {"text": 1})
     folder = write_deployment(tmp_path / "null", model)
     assert list(documents(folder / "compose.yaml")[0]["services"]) == ["null"]
@@ -268,7 +268,7 @@ def test_writing_again_gives_the_same_files(small: Path, tmp_path: Path) -> None
     assert files_of(folder) == before
 
 
-def test_models_that_are_left_out_go(small: Path, tmp_path: Path) -> None:
+def test_omitted_models_are_removed(small: Path, tmp_path: Path) -> None:
     other = fake_export(tmp_path / "exports" / "other" / "7", {"text": 1})
     folder = write_deployment(tmp_path / "new", [small, other])
     write_deployment(folder, other)
@@ -276,7 +276,7 @@ def test_models_that_are_left_out_go(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.md", "models/small/2/saved_model.pb"])
-def test_a_folder_with_other_files_stays(
+def test_a_folder_with_other_files_is_kept(
     small: Path, tmp_path: Path, name: str
 ) -> None:
     folder = write_deployment(tmp_path / "new", small)
@@ -292,7 +292,7 @@ def test_a_folder_with_other_files_stays(
 
 
 @pytest.mark.parametrize("record", [None, "[]", '{"format": 2, "files": ["mine"]}'])
-def test_a_folder_that_is_not_ours_stays(
+def test_a_folder_that_is_not_ours_is_kept(
     small: Path, tmp_path: Path, record: str | None
 ) -> None:
     folder = tmp_path / "new"

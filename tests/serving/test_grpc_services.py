@@ -107,7 +107,7 @@ def wrong_requests() -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("kind", wrong_requests())
-def test_a_wrong_request_is_refused(prediction: Any, kind: str) -> None:
+def test_a_wrong_request_is_rejected(prediction: Any, kind: str) -> None:
     request, code = wrong_requests()[kind]
     with pytest.raises(grpc.RpcError) as caught:
         prediction.Predict(request, timeout=30)

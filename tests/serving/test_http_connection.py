@@ -69,14 +69,16 @@ def test_half_a_head_after_an_answer_is_closed(client: Client, impatient: None) 
         assert statuses(connection) == [200, 408]
 
 
-def test_a_body_that_does_not_come_is_closed(client: Client, impatient: None) -> None:
+def test_a_body_that_does_not_arrive_closes_the_connection(
+    client: Client, impatient: None
+) -> None:
     with connected(client) as connection:
         connection.sendall(head(len(GOOD) + 5) + GOOD)
         assert statuses(connection) == [408]
     assert is_served(client)
 
 
-def test_more_body_than_was_said_is_no_request(client: Client) -> None:
+def test_more_body_than_declared_is_not_a_request(client: Client) -> None:
     with connected(client) as connection:
         connection.sendall(head(len(GOOD)) + GOOD + b"garbage\r\n\r\n")
         assert statuses(connection) in ([200, 400], [400])
@@ -91,12 +93,12 @@ def test_more_body_than_was_said_is_no_request(client: Client) -> None:
 def test_a_head_has_a_limit(client: Client, more: str) -> None:
     with connected(client) as connection:
         with contextlib.suppress(ConnectionError):
-            connection.sendall(head(5, more=more)[:-2])  # goes on
+            connection.sendall(head(5, more=more)[:-2])  # continues
         assert statuses(connection) in ([431], [])
     assert is_served(client)
 
 
-def test_two_lengths_are_refused(client: Client) -> None:
+def test_two_lengths_are_rejected(client: Client) -> None:
     for more in ("Content-Length: 7\r\n", "Transfer-Encoding: chunked\r\n"):
         with connected(client) as connection:
             connection.sendall(head(len(GOOD), more=more) + GOOD)
@@ -104,13 +106,13 @@ def test_two_lengths_are_refused(client: Client) -> None:
             assert statuses(connection) == [400]
 
 
-def test_a_length_beyond_the_limit_is_refused_unread(client: Client) -> None:
+def test_a_length_beyond_the_limit_is_rejected_unread(client: Client) -> None:
     with connected(client) as connection:
         connection.sendall(head(10**12))
         assert statuses(connection) == [413]
 
 
-def test_an_upgrade_is_not_followed(client: Client) -> None:
+def test_an_upgrade_is_ignored(client: Client) -> None:
     more = "Connection: Upgrade, close\r\nUpgrade: websocket\r\n"
     with connected(client) as connection:
         connection.sendall(head(len(GOOD), more=more) + GOOD)
@@ -184,10 +186,10 @@ def fuzz(client: Client, count: int, seed: int) -> None:
     assert is_served(client)
 
 
-def test_malformed_requests_are_refused(client: Client) -> None:
+def test_malformed_requests_are_rejected(client: Client) -> None:
     fuzz(client, 400, seed=1)
 
 
 @pytest.mark.thorough
-def test_ten_thousand_malformed_requests_are_refused(client: Client) -> None:
+def test_ten_thousand_malformed_requests_are_rejected(client: Client) -> None:
     fuzz(client, 10_000, seed=2)

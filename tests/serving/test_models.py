@@ -40,7 +40,7 @@ def test_a_model_has_the_name_of_its_folder(tmp_path: Path) -> None:
         (["a:b=x"], "letters"),
     ],
 )
-def test_a_name_is_refused(paths: list[str], part: str) -> None:
+def test_a_name_is_rejected(paths: list[str], part: str) -> None:
     refused(lambda: named_paths(paths), part)
 
 
@@ -100,7 +100,7 @@ def test_versions_change_without_a_failed_request(
                 assert time.monotonic() < end
                 time.sleep(0.02)
             assert states() == {"1": "END", "2": "AVAILABLE"}
-            # The one before answers again where the newest is taken away.
+            # The previous version answers again if the newest is removed.
             shutil.rmtree(folder / "3")
             shutil.rmtree(folder / "2")
             until({"1": "AVAILABLE", "2": "END"})

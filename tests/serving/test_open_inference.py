@@ -21,7 +21,7 @@ def test_the_server_is_live(client: Client) -> None:
         assert client.get(path)[0] == 404
 
 
-def test_a_model_tells_its_tensors(client: Client) -> None:
+def test_a_model_lists_its_tensors(client: Client) -> None:
     found = client.get("/v2/models/pairs")[1]
     assert found["versions"] == ["1"]
     assert found["inputs"] == [
@@ -85,7 +85,7 @@ def test_lists_are_flat_or_nested(client: Client, data: list[Any]) -> None:
     ],
     ids=lambda change: "-".join(f"{k}-{v}" for k, v in change.items()),
 )
-def test_a_wrong_input_is_refused(client: Client, change: dict[str, Any]) -> None:
+def test_a_wrong_input_is_rejected(client: Client, change: dict[str, Any]) -> None:
     asked = {"inputs": [{**INPUT, **change}]}
     status, found = client.post("/v2/models/spam/infer", asked)
     assert status == 400
@@ -105,5 +105,5 @@ def test_a_wrong_input_is_refused(client: Client, change: dict[str, Any]) -> Non
     ],
     ids=lambda asked: "-".join(asked) or "empty",
 )
-def test_a_wrong_request_is_refused(client: Client, asked: Any) -> None:
+def test_a_wrong_request_is_rejected(client: Client, asked: Any) -> None:
     assert client.post("/v2/models/spam/infer", asked)[0] == 400

@@ -29,7 +29,7 @@ CHROMIUM = next(
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 
-# Form of a case by the name of its model; those of `QUICK` stand for the others.
+# Form of a case by the name of its model; those of `QUICK` represent the others.
 FORMS = {name: "" for name in TASKS} | {
     "pairs": "classification",
     "calibrated": "classification",
@@ -235,7 +235,7 @@ def test_labels_are_bars(slow_site: Site, open_page: Callable[..., Any]) -> None
     assert headline(page) == (", ".join(labels) or "None of the labels")
 
 
-def test_a_number_stands_on_its_scale(
+def test_a_number_is_shown_on_its_scale(
     site: Site, open_page: Callable[..., Any]
 ) -> None:
     page = open_page(site.url)
@@ -429,7 +429,7 @@ IDS = {
 
 
 def with_own_models(page: Any, answer: Any) -> list[Any]:
-    """Have the page see models of tasks of one's own; return what they are asked."""
+    """Show models of custom tasks to the page; return their requests."""
     asked: list[Any] = []
 
     def predict(route: Any) -> None:
@@ -442,7 +442,7 @@ def with_own_models(page: Any, answer: Any) -> list[Any]:
     return asked
 
 
-def test_answers_of_an_own_task_are_json(
+def test_answers_of_a_custom_task_are_json(
     site: Site, open_page: Callable[..., Any]
 ) -> None:
     hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -499,7 +499,7 @@ def test_errors_are_those_of_the_server(
     assert page.is_hidden("#error")
 
 
-def test_a_server_that_is_gone(site: Site, open_page: Callable[..., Any]) -> None:
+def test_an_unreachable_server(site: Site, open_page: Callable[..., Any]) -> None:
     page = open_page(site.url, expected="ERR_")
     page.route("**/*:predict", lambda route: route.abort())
     page.fill("#field-text", "win")
@@ -542,7 +542,7 @@ def test_the_keyboard_suffices(site: Site, open_page: Callable[..., Any]) -> Non
     assert page.input_value("#model") == "token-classification"
     assert [next_stop() for _ in range(2)] == ["signature", "field-text"]
     page.keyboard.type("see you")
-    page.keyboard.press("Enter")  # a line of its own
+    page.keyboard.press("Enter")  # a separate line
     page.keyboard.type("win")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#raw", state="visible")
@@ -565,7 +565,7 @@ def test_the_keyboard_suffices(site: Site, open_page: Callable[..., Any]) -> Non
     [(group, width) for group in ("site",) for width in (360, 400, 1400)]
     + [slow("slow_site", width) for width in (360, 1400)],
 )
-def test_nothing_is_cut_off(
+def test_nothing_is_clipped(
     request: pytest.FixtureRequest,
     open_page: Callable[..., Any],
     group: str,
@@ -594,7 +594,7 @@ def test_nothing_is_cut_off(
     assert page.evaluate(beyond) == []
 
 
-def test_the_key_is_asked_for(
+def test_the_key_is_requested(
     folders: Folders, open_page: Callable[..., Any], tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"

@@ -1,4 +1,4 @@
-"""TF Serving's REST API: what is asked and answered, and errors."""
+"""TF Serving's REST API: requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_rows_are_answered_as_predict_answers(
         assert list(named) == list(right["probabilities"])
 
 
-def test_rows_and_columns_say_the_same(client: Client) -> None:
+def test_rows_and_columns_agree(client: Client) -> None:
     path = "/v1/models/spam:predict"
     rows = client.post(path, {"instances": [{"text": text} for text in TEXTS]})[1]
     columns = client.post(path, {"inputs": {"text": TEXTS}})[1]
@@ -195,7 +195,7 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD_BODIES)
-def test_a_wrong_body_is_refused(client: Client, kind: str) -> None:
+def test_a_wrong_body_is_rejected(client: Client, kind: str) -> None:
     body, part = BAD_BODIES[kind]
     status, _, answer = client.send("POST", "/v1/models/spam:predict", body)
     assert status == 400
@@ -207,7 +207,7 @@ def test_a_wrong_body_is_refused(client: Client, kind: str) -> None:
 @pytest.mark.parametrize(
     "value", [{"instances": ["a"] * 41}, {"instances": ["a" * 2001]}], ids=["n", "long"]
 )
-def test_too_much_is_refused(client: Client, value: Any) -> None:
+def test_too_much_is_rejected(client: Client, value: Any) -> None:
     status, found = client.post("/v1/models/spam:predict", value)
     assert status == 413
     assert "at most" in found["error"] or "1 to 40" in found["error"]
@@ -227,7 +227,7 @@ def test_too_much_is_refused(client: Client, value: Any) -> None:
         ("POST", "/v1/models/spam/versions/1/versions/1:predict", 405),
     ],
 )
-def test_a_wrong_path_or_method_is_refused(
+def test_a_wrong_path_or_method_is_rejected(
     client: Client, method: str, path: str, status: int
 ) -> None:
     found, _, answer = client.send(method, path, b"{}" if method == "POST" else None)
@@ -235,14 +235,14 @@ def test_a_wrong_path_or_method_is_refused(
     assert answer.startswith(b'{"error":')
 
 
-def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
+def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
     body = b'{"instances": ["' + b"a" * 3_000_000 + b'"]}'
     status, _, answer = client.send("POST", "/v1/models/spam:predict", body)
     assert status == 413
     assert b"at most" in answer
 
 
-def test_requests_have_answers_of_their_own(client: Client, predict: Predict) -> None:
+def test_each_request_gets_its_own_answers(client: Client, predict: Predict) -> None:
     """Each of many requests at once gets what it gets alone."""
     from concurrent.futures import ThreadPoolExecutor
 

@@ -74,7 +74,7 @@ def test_there_is_a_page(client: Client) -> None:
         assert client.send("GET", "/" + file.decode())[0] == 200, file
 
 
-def test_keys_are_asked_for(folders: Folders, tmp_path: Path) -> None:
+def test_keys_are_required(folders: Folders, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# ours\nsecret\n\nother\n", encoding="utf-8")
     config = ServeConfig(port=0, no_grpc=True, api_key_file=str(keys))
@@ -95,7 +95,7 @@ def test_keys_are_asked_for(folders: Folders, tmp_path: Path) -> None:
             assert status(PATH, key) == 200
 
 
-def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_keys_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# none\n")
     refused(lambda: read_keys(str(tmp_path / "empty")), "holds none")
     refused(lambda: read_keys(str(tmp_path / "no")), "api_key_file", "no")
@@ -140,7 +140,7 @@ def test_too_many_requests_and_slow_ones(
         assert client.post(PATH, ASKED)[0] == 200
 
 
-def test_a_taken_port_is_named(folders: Folders) -> None:
+def test_an_occupied_port_is_named(folders: Folders) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = ServeConfig(port=port, no_grpc=True)
@@ -160,7 +160,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Server([])
 
 
-def test_sigterm_answers_what_was_accepted(folders: Folders) -> None:
+def test_sigterm_answers_accepted_requests(folders: Folders) -> None:
     """The command exits 0, its logs are JSON and hold no text."""
     command = [sys.executable, "-m", "bert_keras", "serve", f"spam={folders.spam}"]
     command += ["--port", "0", "--no-grpc"]

@@ -23,7 +23,7 @@ def echo(text: Any) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
-def test_the_script_asks_by_row_and_by_column() -> None:
+def test_the_script_queries_by_row_and_by_column() -> None:
     with running(stub_of({"serving_default": (TEXT, echo)})) as stub:
         command = ["sh", str(FOLDER / "curl.sh"), stub.url, "m"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -42,17 +42,17 @@ def test_the_script_asks_by_row_and_by_column() -> None:
         assert subprocess.run(command, capture_output=True, check=False).returncode != 0
 
 
-def test_the_page_is_whole_and_short() -> None:
+def test_the_page_is_complete_and_short() -> None:
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     assert page.count("\n") < 80
     named = set(re.findall(r'field\("(\w+)"\)', page))
     assert named == set(re.findall(r'id="(\w+)"', page))
     assert "innerHTML" not in page  # what a server answers is shown as text
-    assert not re.search(r"(src|href)=", page)  # nothing comes from elsewhere
+    assert not re.search(r"(src|href)=", page)  # nothing is loaded from elsewhere
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-def test_the_page_asks_as_the_api_wants() -> None:
+def test_the_page_sends_valid_requests() -> None:
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     (function,) = re.findall(r"(async function ask.*?\n}\n)", page, flags=re.S)
     with running(stub_of({"serving_default": (TEXT, echo)})) as stub:

@@ -24,8 +24,8 @@ class Case:
     outputs: tuple[int | None, ...]  # shape of the outputs; None: of no fixed size
     loss: float  # of the batch after `steps` updates, at most
     others: tuple[list[Any], ...]  # more texts, a list a role, met by no training row
-    # A role and a cell that `targets` refuses; None: no text is a wrong label.
+    # A role and a cell that `targets` rejects; None: any text is a valid label.
     wrong: tuple[str, str] | None
-    target: str = "label"  # the role whose cells `fit` takes as they are, or ""
+    target: str = "label"  # the role whose cells `fit` accepts unchanged, or ""
     steps: int = 40  # after which the batch is overfitted
     compares: bool = False  # whether the loss compares the rows of a batch

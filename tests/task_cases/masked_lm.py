@@ -8,7 +8,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.tasks.masked_lm import MaskedLM
 from task_cases import TEXTS, Case
 
-# One mask or several, glued to words, at either end, cut off; none; lower case.
+# One mask or several, glued to words, at either end, truncated; none; lower case.
 OTHERS = [
     "[MASK] you at six",
     "free cash[MASK]now",
@@ -22,7 +22,7 @@ OTHERS = [
 
 def _case(unit: str) -> Case:
     return Case(
-        # One prediction a text, so that batches of texts weigh what they hold.
+        # One prediction per text, so that batches are weighted by their texts.
         MaskedLM(top_k=3, max_predictions=1, mask_share=1.0, random_share=0.0),
         as_columns(text=TEXTS),
         outputs=(None, None, len(VOCABULARY)),

@@ -11,7 +11,7 @@ CLASSES = ("O", "B-deal", "I-deal", "B-time", "I-time")
 
 
 def rows(words: int) -> tuple[list[list[str]], list[list[str]]]:
-    """Return fifteen sentences of so many words each, and their tags.
+    """Return fifteen sentences of this many words each, and their tags.
 
     Batches of five then weigh alike: the loss is a mean over words.
     """

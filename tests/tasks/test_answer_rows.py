@@ -94,6 +94,6 @@ def test_row(name: str) -> None:
     assert given == kept
 
 
-def test_classes_that_do_not_fit_are_refused() -> None:
+def test_classes_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match="zip"):
         row_of({"label": "a", "probabilities": [0.5, 0.5], "classes": ["a"]})

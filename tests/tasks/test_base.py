@@ -46,14 +46,14 @@ def test_one_task_reads_a_config(config: dict[str, Any], task: str) -> None:
     assert [name for name in TASKS if find_task(name).reads(given)] == [task]
 
 
-def test_several_numbers_are_no_regression_of_ours() -> None:
+def test_several_outputs_are_not_a_regression() -> None:
     config = {**CLASSIFIER, "problem_type": "regression", "id2label": THREE}
     read = find_task("regression").from_model_config
     refused(lambda: read(config), "one output (`id2label`); received 3")
 
 
 class Mean(Regression):
-    """A task of a user's own that forgets where texts start."""
+    """A custom task that omits the starts of texts."""
 
     name = "mean"
     pooler = False
@@ -64,7 +64,7 @@ class Mean(Regression):
         return keras.layers.Dense(1, name="classifier")(pooled)
 
 
-def test_one_output_for_several_texts_of_a_row_is_refused(
+def test_one_output_for_several_texts_of_a_row_is_rejected(
     spam_model: TaskModel,
 ) -> None:
     encoder, preprocessor = spam_model.backbone, spam_model.preprocessor
@@ -92,7 +92,7 @@ def test_names_of_classes() -> None:
         {"id2label": {"0": True}},
     ],
 )
-def test_names_that_are_none(config: dict[str, Any]) -> None:
+def test_invalid_class_names(config: dict[str, Any]) -> None:
     refused(lambda: class_names(config), "`id2label`")
 
 
@@ -111,7 +111,7 @@ def test_equal_numbers_have_one_order(names: list[str], order: list[str]) -> Non
         assert sorted_names(dict.fromkeys(each)) == tuple(order)
 
 
-def test_a_class_that_is_no_task_is_told_what_to_subclass() -> None:
+def test_the_error_for_a_class_that_is_not_a_task_names_the_base_class() -> None:
     message = refused(lambda: find_task("pathlib:Path"), "'pathlib:Path'")
     module, name = re.search(r"subclass of ([\w.]+)\.(\w+)", message).groups()
     assert getattr(importlib.import_module(module), name).__name__ == "Task"
@@ -152,7 +152,7 @@ TAGS = {"classes": ("O", "B-a")}
         ("embedding", {}, {"scale": 1e300}),
     ],
 )
-def test_a_setting_out_of_its_range_is_refused(
+def test_a_setting_out_of_its_range_is_rejected(
     name: str, settings: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     task = find_task(name)

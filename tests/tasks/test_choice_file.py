@@ -48,13 +48,13 @@ def test_lists_of_any_length(tmp_path: Path) -> None:
     assert columns["label"] == ["0", "1"]
 
 
-def test_a_question_stands_before_each_choice(tmp_path: Path) -> None:
+def test_a_question_precedes_each_choice(tmp_path: Path) -> None:
     row = '{"context": "c", "question": "q?", "choices": ["a", "b"], "label": 1}'
     columns = read_choices(write(tmp_path, "a.jsonl", row), {})
     assert columns["choices"] == [["q? a", "q? b"]]
 
 
-def test_columns_of_ones_own(tmp_path: Path) -> None:
+def test_custom_columns(tmp_path: Path) -> None:
     text = "story\tright?\tone\ttwo\nOnce\t1\tupon\ta time\n"
     columns = {"context": "story", "choices": "one, two", "label": "right?"}
     found = read_choices(write(tmp_path, "a.tsv", text), columns)

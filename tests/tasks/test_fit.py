@@ -62,7 +62,7 @@ def parts(model: TaskModel, x: Any, y: Any, **options: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_rows_set_aside_are_of_all_classes(classifier: TaskModel, seed: int) -> None:
+def test_held_out_rows_are_of_all_classes(classifier: TaskModel, seed: int) -> None:
     order = np.argsort(LABELS, kind="stable")
     texts, labels = np.array(TEXTS)[order], np.array(LABELS)[order]
     kept, aside = parts(classifier, texts, labels, validation_split=0.5, seed=seed)
@@ -85,7 +85,7 @@ def test_a_class_of_one_row_is_trained_on(classifier: TaskModel) -> None:
     assert 2 in {label for _, label in numbers}
 
 
-def test_without_shuffling_the_last_rows_are_set_aside(classifier: TaskModel) -> None:
+def test_without_shuffling_the_last_rows_are_held_out(classifier: TaskModel) -> None:
     _, aside = parts(classifier, TEXTS, LABELS, validation_split=0.25, shuffle=False)
     assert [text.decode() for text, _ in aside] == TEXTS[9:]
 
@@ -99,7 +99,7 @@ def test_other_forms_of_rows_are_split(make_model: Callable[..., Any]) -> None:
     for (text, other), label, weight in aside:
         row = TEXTS.index(text.decode())
         assert (TEXTS[11 - row].encode(), row % 2, row) == (other, label, weight)
-    # Numbers that are no classes may all go.
+    # Numbers that are not classes may all be held out.
     number = compiled(make_model, Regression())
     assert len(parts(number, TEXTS, np.arange(12), validation_split=0.25)[1]) == 3
 
@@ -112,12 +112,12 @@ def test_a_split_is_trained_and_scored(make_model: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("split", [1.5, -0.1, 1.0, 0.01])
-def test_a_split_that_is_none(classifier: TaskModel, split: float) -> None:
+def test_an_invalid_split(classifier: TaskModel, split: float) -> None:
     action = lambda: classifier.fit(TEXTS[:2], ["ham", "spam"], validation_split=split)  # noqa: E731
     refused(action, "`validation_split`")
 
 
-def test_what_cannot_be_split(classifier: TaskModel) -> None:
+def test_inputs_that_cannot_be_split(classifier: TaskModel) -> None:
     data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
     refused(lambda: classifier.fit(data, validation_split=0.5), "`validation_data`")
     action = lambda: classifier.fit(TEXTS, LABELS[1:], validation_split=0.5)  # noqa: E731
@@ -164,7 +164,7 @@ def test_known_labels_pass() -> None:
         assert task.encode_targets(tf.constant(labels)).numpy().tolist() == wanted
 
 
-def test_fit_and_evaluate_tell_an_unknown_label(classifier: TaskModel) -> None:
+def test_fit_and_evaluate_report_an_unknown_label(classifier: TaskModel) -> None:
     known = tf.data.Dataset.from_tensor_slices((TEXTS[:4], ["eggs"] * 4)).batch(4)
     for action in (
         lambda: classifier.fit(TEXTS, ["ham", "eggs"] * 6, verbose=0),
@@ -174,6 +174,6 @@ def test_fit_and_evaluate_tell_an_unknown_label(classifier: TaskModel) -> None:
         assert line.endswith("received 'eggs'")
 
 
-def test_other_errors_of_tensorflow_stay_theirs() -> None:
+def test_other_errors_of_tensorflow_are_unchanged() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError), label_errors():
         tf.reshape(tf.zeros([4]), [3])

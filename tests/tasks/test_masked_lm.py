@@ -1,4 +1,4 @@
-"""The masked language model: what it reads, answers, scores, learns and starts from."""
+"""The masked language model: inputs, answers, scores, training and checkpoints."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def fill(model: Any, text: str, *tokens: str) -> str:
         ("see [MASK] at six", ["you"], "see you at six"),
         ("[MASK] [MASK]!", ["win", "cash"], "win cash!"),
         ("Half[MASK]off é", ["six"], "Halfsixoff é"),
-        ("see [MASK] now", ["##s"], "sees now"),  # a piece goes to its word
+        ("see [MASK] now", ["##s"], "sees now"),  # a piece joins its word
         ("see ## [MASK]", ["you"], "see ## you"),
         ("[MASK]", ["日"], "日"),
-        ("win " * 30 + "[MASK]", [], "win " * 30 + "[MASK]"),  # cut off
+        ("win " * 30 + "[MASK]", [], "win " * 30 + "[MASK]"),  # truncated
         ("[MASK] " + "win " * 30 + "[MASK]", ["you"], "you " + "win " * 30 + "[MASK]"),
     ],
 )
@@ -104,7 +104,7 @@ def test_only_the_mask_is_parsed(model: Any) -> None:
     assert (count["[CLS]"], count["[SEP]"], count["[MASK]"]) == (1, 1, 1)
 
 
-def test_texts_that_are_learned_hold_no_mask_of_their_own(model: Any) -> None:
+def test_masks_in_training_texts_are_plain_text(model: Any) -> None:
     task = MaskedLM(mask_share=0.0)
     x = tf.constant(["win [MASK] now"])
     for batch in (
@@ -211,7 +211,7 @@ def test_settings_of_a_trained_model(
     assert "`top_k`" in capsys.readouterr().err
 
 
-def test_other_settings_stay(
+def test_other_settings_are_kept(
     spam_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["predict", str(spam_folder), "win", "--set", "pairs=true"]
@@ -237,7 +237,7 @@ def test_wrong_settings(settings: dict[str, Any], parts: tuple[str, ...]) -> Non
 # Training.
 
 
-def test_masks_are_drawn_anew_and_by_the_seed(model: Any) -> None:
+def test_masks_are_redrawn_and_follow_the_seed(model: Any) -> None:
     draws = tf.range(len(TEXTS), dtype=tf.int64)
     texts, drawn = MaskedLM().redrawn((TEXTS, np.zeros(len(TEXTS))), draws)
     assert texts is TEXTS and drawn is draws
@@ -294,16 +294,16 @@ def test_training_starts_from_the_head_of_the_checkpoint(
             weight.assign(mine[weight.path])
     save_model(changed, folder.parent / "changed")
     loaded = new_model(MaskedLM(), folder.parent / "changed", config)
-    assert "at random" not in capsys.readouterr().err
+    assert "randomly" not in capsys.readouterr().err
     for weight in loaded.weights:
         if weight.path in mine:
             np.testing.assert_array_equal(weight.numpy(), mine[weight.path])
     new_model(MaskedLM(), encoder_folder, config)
     said = capsys.readouterr().err
-    assert "the checkpoint has no cls/predictions: it starts at random" in said
+    assert "the checkpoint has no cls/predictions: it is initialized randomly" in said
 
 
-def test_half_a_head_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_half_a_head_is_rejected(folder: Path, tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     half = tmp_path / "half"

@@ -69,7 +69,7 @@ def test_files(tmp_path: Path, name: str, content: str, settings: Any) -> None:
         ('{"text": "a", "label": null}\n{"text": "a", "label": []}', "is missing"),
     ],
 )
-def test_cells_that_are_none(tmp_path: Path, content: str, part: str) -> None:
+def test_invalid_cells(tmp_path: Path, content: str, part: str) -> None:
     (tmp_path / "a.jsonl").write_text(content + "\n")
     refused(lambda: MultiLabel.read(tmp_path / "a.jsonl"), "a.jsonl:1", part)
 
@@ -78,14 +78,14 @@ def test_a_name_that_begins_with_a_bracket() -> None:
     assert TASK.names("[x] , news") == ["[x]", "news"]
 
 
-def test_every_unknown_name_is_told_by_its_line() -> None:
+def test_every_unknown_name_is_reported_by_line() -> None:
     columns = as_columns(text=["a", "b"], label=["news,gossip", "wine"])
     line = refused(lambda: TASK.targets(columns), "gossip", "wine")
     assert "line 1" in line and "line 2" in line
     refused(lambda: TASK.encode_targets(tf.constant(["news,gossip"])), "'gossip'")
 
 
-def test_classes_that_are_nowhere() -> None:
+def test_classes_that_do_not_occur_in_the_data() -> None:
     columns = as_columns(text=["a", "b"], label=["", " , "])
     refused(lambda: MultiLabel.from_columns(columns), "must have a class")
 
@@ -125,7 +125,7 @@ def test_thresholds_are_learned_from_dev_rows() -> None:
 @pytest.mark.parametrize(
     "settings", [{"thresholds": 0.4}, {"threshold_tuning": "none"}]
 )
-def test_thresholds_that_stay(settings: dict[str, Any]) -> None:
+def test_thresholds_that_are_kept(settings: dict[str, Any]) -> None:
     task = dataclasses.replace(TASK, **settings)
     assert task.tune(ROWS, answers_of(task)) == task
 

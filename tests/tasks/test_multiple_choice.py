@@ -192,7 +192,7 @@ def test_wrong_labels_and_counts() -> None:
     )
 
 
-def test_the_ids_signature_takes_rows_of_choices(unsure: Any, served: Any) -> None:
+def test_the_ids_signature_accepts_rows_of_choices(unsure: Any, served: Any) -> None:
     texts = as_served(ITEMS)
     batch = unsure.task.features(unsure.preprocessor.replace(layout="padded"), texts)
     ids = {name: batch[name] for name in ("token_ids", "segment_ids", "padding_mask")}

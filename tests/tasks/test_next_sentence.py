@@ -114,7 +114,7 @@ def test_a_pair_that_is_not_sure_is_abstained() -> None:
 
 
 def pretrained(model: Any, folder: Path) -> Path:
-    """Write a folder as it comes from pretraining: both heads."""
+    """Write a folder as pretraining does, with both heads."""
     save_model(model, folder)
     config = model.backbone.config
     hidden, rows = config.hidden_size, config.vocab_size
@@ -136,7 +136,7 @@ def test_a_pretrained_head_answers_and_is_trained_further(
     make_model: Callable[..., Any], tmp_path: Path, encoder_folder: Path, capsys: Any
 ) -> None:
     model = make_model(NextSentence())
-    assert "cls/seq_relationship starts at random" in capsys.readouterr().err
+    assert "cls/seq_relationship is initialized randomly" in capsys.readouterr().err
     folder = pretrained(model, tmp_path / "pretrained")
     pairs = (tf.constant(["see you", "free cash"]), tf.constant(["at six", "lunch"]))
     wanted = model.answer(pairs)["probability"]
@@ -145,9 +145,11 @@ def test_a_pretrained_head_answers_and_is_trained_further(
     config = TrainConfig(max_length=24)
     begun = new_model(NextSentence(), folder, config)
     np.testing.assert_allclose(begun.answer(pairs)["probability"], wanted, atol=1e-6)
-    assert "starts at random" not in capsys.readouterr().err
+    assert "is initialized randomly" not in capsys.readouterr().err
     new_model(NextSentence(), encoder_folder, config)
-    assert "no cls/seq_relationship: it starts at random" in capsys.readouterr().err
+    assert (
+        "no cls/seq_relationship: it is initialized randomly" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

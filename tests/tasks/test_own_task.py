@@ -42,7 +42,7 @@ def python(code: str, *arguments: object, folder: Path, path: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the example as a user has it: the task trained, in a folder of its own."""
+    """Return a copy of the example in its own folder, with the task trained."""
     folder = tmp_path_factory.mktemp("user") / "own_task"
     shutil.copytree(EXAMPLE, folder)
     encoder = write_encoder(folder / "encoder", max_position_embeddings=128)
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the user's folder the current one, where the task is found, for a test."""
+    """Make the user's folder, where the task is found, current during a test."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in [name for name in sys.modules if name.partition(".")[0] == "stars"]:

@@ -78,7 +78,7 @@ def test_answers_are_parts_of_the_text(model: TaskModel, name: str) -> None:
 
 
 def test_marks_belong_to_their_letter(make_model: Callable[..., Any]) -> None:
-    # Spans of one token: each piece of the text comes up, dropped marks and all.
+    # Spans of one token: each piece of the text occurs, including dropped marks.
     model = make_model(QuestionAnswering(max_answer_tokens=1, n_best=20))
     (row,) = asked(model, ["e\u0301\u0323 日 you\ufe0f"])
     found = {span["answer"] for span in row["n_best"]}
@@ -96,7 +96,7 @@ def test_broken_bytes_count_as_python_counts_them(model: TaskModel) -> None:
         assert shown[start:end] == answer.decode() != ""
 
 
-def test_half_a_surrogate_pair_is_one_character(model: TaskModel) -> None:
+def test_a_lone_surrogate_is_one_character(model: TaskModel) -> None:
     (row,) = Predictor(model).predict([("when?", "\ud83d six")])
     span = next(span for span in row["n_best"] if span["answer"] == "six")
     assert (span["start"], span["end"]) == (2, 5)
@@ -164,7 +164,7 @@ def test_score_is_the_share_among_all_spans(model: TaskModel) -> None:
     assert scores.sum() + scores[0] * math.exp(null_score) == pytest.approx(1, 1e-4)
 
 
-def test_the_threshold_decides_between_answer_and_none(model: TaskModel) -> None:
+def test_the_threshold_decides_between_answer_and_no_answer(model: TaskModel) -> None:
     texts = as_tensors([[QUESTION] * 2, ["see you at six", ""]])
     batch = model.task.features(model.preprocessor, texts)
     outputs = model(batch, training=False)
@@ -626,5 +626,5 @@ def test_a_megabyte_needs_no_more_than_its_windows(tmp_path: Path) -> None:
     (row,) = predictor.predict([("when?", context)])
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert row["answer"] == context[row["start"] : row["end"]] != ""
-    # All windows at once would take 2.5 GB for the attention of a layer alone.
+    # All windows at once would need 2.5 GB for the attention of one layer.
     assert grown < 700_000  # kB

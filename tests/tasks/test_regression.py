@@ -104,12 +104,12 @@ def test_several_test_sets_are_scored_by_name(trained: TrainResult) -> None:
 
 
 @pytest.mark.parametrize("cell", ["high", "nan", "inf", "1e39", "1_000", "1,5"])
-def test_a_cell_that_is_no_number(cell: str) -> None:
+def test_a_cell_that_is_not_a_number(cell: str) -> None:
     rows = as_columns(text=["a", "b"], label=["1", cell])
     refused(lambda: Regression().targets(rows), ":2: `label`", cell)
 
 
-def test_one_value_is_no_regression() -> None:
+def test_a_single_value_is_not_a_regression() -> None:
     rows = as_columns(text=["a", "b"], label=["2", "2.0"])
     refused(lambda: Regression.from_columns(rows), "two values or more")
 
@@ -122,7 +122,7 @@ def test_a_wrong_setting_is_named(name: str, value: Any) -> None:
     refused(lambda: dataclasses.replace(Regression(), **{name: value}), f"`{name}`")
 
 
-def test_the_similarity_benchmark_is_read_as_it_is() -> None:
+def test_the_similarity_benchmark_is_read_without_conversion() -> None:
     folder = SHARED / "data/glue_stsb"
     if not folder.is_dir():
         pytest.skip(f"{folder} is absent")

@@ -48,7 +48,7 @@ def test_loss_by_hand() -> None:
     assert float(accuracy.result()) == 7 / 8
 
 
-def test_a_window_of_its_own_row_has_the_same_loss() -> None:
+def test_a_window_in_its_own_row_has_the_same_loss() -> None:
     padded = np.zeros((2, 3, 3), "int32")
     logits = np.full((2, 3, 2), 7, "float32")
     padded[0], logits[0] = TARGETS[0, :3], LOGITS[0, :3]
@@ -129,7 +129,7 @@ def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
             assert float(found.totals[text, 1]) == pytest.approx(total, rel=1e-5)
 
 
-def test_no_texts_at_all() -> None:
+def test_no_texts() -> None:
     none = Spans.none(3, temperatures=2)
     found = text_spans(none, tf.zeros([0], tf.int32), texts=0)
     assert found.scores.shape == (0, 3)

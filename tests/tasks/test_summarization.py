@@ -77,7 +77,7 @@ def test_a_long_document_is_scored_window_by_window(model: Any) -> None:
         )
 
 
-def test_answers_stand_in_the_document(model: Any) -> None:
+def test_answers_are_parts_of_the_document(model: Any) -> None:
     answers = {k: v.numpy() for k, v in model.answer(DOCUMENTS).items()}
     assert {k: v.shape for k, v in answers.items()} == {
         "summary": (4,),
@@ -102,7 +102,7 @@ def test_keras_predicts_from_raw_documents(model: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_targets_and_weights_stand_at_the_cls_tokens(model: Any, layout: str) -> None:
+def test_targets_and_weights_are_at_the_cls_tokens(model: Any, layout: str) -> None:
     preprocessor = model.preprocessor.replace(layout=layout, max_length=8)
     documents = ["you win. see you. lunch", "sale", "a. b"]
     targets = np.array([[0, 1, 1], [1, -1, -1], [0, 1, -1]], "int32")
@@ -161,7 +161,7 @@ def test_an_encoder_leaves_a_head_that_it_does_not_know(
         np.testing.assert_array_equal(weight, of_model)
 
 
-def test_bad_settings_and_rows_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_settings_and_rows_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: Summarization(max_sentences=0), "`max_sentences`", "received 0")
     refused(lambda: Summarization(trigram_blocking="yes"), "true or false", "'yes'")
     refused(lambda: Summarization(stemmer="x"), "`stemmer`", "'x'")
@@ -172,7 +172,7 @@ def test_bad_settings_and_rows_are_told(monkeypatch: pytest.MonkeyPatch) -> None
     refused(lambda: Summarization().targets(columns), "[summarization]")
 
 
-def test_folders_of_others_are_not_taken_for_summarizers() -> None:
+def test_other_folders_are_not_opened_as_summarizers() -> None:
     config = {"architectures": ["BertModel"]}
     assert not Summarization.reads(config)
     refused(lambda: Summarization.from_model_config(config), "config.json")

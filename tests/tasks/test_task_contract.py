@@ -1,7 +1,7 @@
 """The contract: what every task must do, run for each task of `TASKS`.
 
-A new task adds a module of its name to `task_cases`; everything here holds for its
-cases as it stands.
+A new task adds a module of its name to `task_cases`; everything here then runs
+its cases without changes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Trained:
 
     @property
     def training_texts(self) -> Any:
-        """The texts of the rows, as `fit` takes them: one tensor or a pair."""
+        """The texts of the rows in the form for `fit`: one tensor or a pair."""
         return as_tensors(self.case.task.texts(self.case.columns, use="train"))
 
     @property
@@ -98,7 +98,7 @@ class Trained:
     def tied(self) -> np.ndarray:
         """Which rows of `more_texts` repeat a word until windows of them are equal.
 
-        The same answer then stands at several places, and rounding decides which.
+        The same answer then occurs at several places, and rounding decides which.
         """
         texts = self.case.task.texts(self.case.columns)[-1] + self.case.others[-1]
         words = [str(text).split() for text in texts]
@@ -159,13 +159,13 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_list_of_tasks_says_what_the_class_says(name: str) -> None:
+def test_the_list_of_tasks_matches_the_classes(name: str) -> None:
     task = find_task(name)
     assert (task.name, task.summary) == (name, TASKS[name][1])
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_no_two_dropouts_draw_alike(name: str, tmp_path: Path) -> None:
+def test_no_two_dropouts_draw_the_same_mask(name: str, tmp_path: Path) -> None:
     task = next(iter(CASES[name].values())).task
     folder = write_encoder(tmp_path / "dropping", hidden_dropout_prob=0.1)
     encoder = BertEncoder.from_pretrained(
@@ -255,7 +255,7 @@ def test_a_text_alone_is_answered_as_in_a_batch(trained: Trained) -> None:
     assert_same(answers, {k: v[-2:-1] for k, v in trained.answers().items()})
 
 
-def test_packed_rows_give_what_padded_rows_give(trained: Trained) -> None:
+def test_packed_and_padded_rows_give_the_same_answers(trained: Trained) -> None:
     model = trained.model
     settings = {**model.preprocessor.settings(), "layout": "padded"}
     padded = Preprocessor(model.preprocessor.tokenizer, **settings)
@@ -306,7 +306,7 @@ def exported(
     exports: Callable[..., tuple[Path, Predictor]],
     request: pytest.FixtureRequest,
 ) -> tuple[Path, Predictor]:
-    """Return the folder of a trained model's export, and the export as it is loaded."""
+    """Return the folder of a trained model's export, and the loaded export."""
     name, form = request.node.callspec.params["trained"]
     return exports(name if trained.is_first else f"{name}-{form}", trained.model)
 
@@ -328,7 +328,7 @@ def test_an_export_gives_the_same_answers(trained: Trained, served: Predictor) -
                 assert not value.dtype.is_floating or np.isfinite(value).all()
 
 
-def test_an_export_is_asked_and_scored_as_the_model(
+def test_an_export_predicts_and_scores_like_the_model(
     trained: Trained, served: Predictor
 ) -> None:
     task, columns = trained.case.task, trained.case.columns
@@ -366,7 +366,7 @@ def test_an_export_answers_each_warm_up_request(
     assert asked == set(signatures)
 
 
-def test_a_task_comes_back_from_its_config(trained: Trained) -> None:
+def test_a_task_is_restored_from_its_config(trained: Trained) -> None:
     task = trained.case.task
     stored = json.loads(json.dumps(keras.saving.serialize_keras_object(task)))
     assert keras.saving.deserialize_keras_object(stored) == task
@@ -392,7 +392,7 @@ def test_a_wrong_label_is_named_by_its_line(trained: Trained) -> None:
     refused(lambda: trained.case.task.targets(wrong), "a.tsv:1:", cell)
 
 
-# Imports the script as it is, in a process that has nothing of ours.
+# Imports the unchanged script in a process without our package.
 ASK_ALL = """
 import importlib.util, json, sys
 jobs = json.load(sys.stdin)
@@ -409,7 +409,7 @@ assert not loaded, loaded
 """
 
 
-def test_the_script_asks_every_task(
+def test_the_script_queries_every_task(
     exports: Callable[..., tuple[Path, Predictor]],
 ) -> None:
     jobs, wanted = [], []
@@ -430,7 +430,7 @@ def test_the_script_asks_every_task(
         input=json.dumps(jobs),
         capture_output=True,
         text=True,
-        cwd=exports(next(iter(TASKS)))[0],  # where no module of ours is found
+        cwd=exports(next(iter(TASKS)))[0],  # where our modules are not found
         env={**os.environ, "PYTHONPATH": "", "TF_CPP_MIN_LOG_LEVEL": "0"},
         check=False,
     )

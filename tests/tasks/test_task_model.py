@@ -1,4 +1,4 @@
-"""`TaskModel` as a Keras and KerasHub user takes it: what works, and what it says."""
+"""`TaskModel` for users of Keras and KerasHub: features and messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_task_leaves_the_callers_encoder_as_it_was(
     assert {weight.path for weight in second.trainable_weights} >= set(before)
 
 
-def test_fit_moves_only_what_learns(encoder_folder: Path) -> None:
+def test_fit_updates_only_trainable_weights(encoder_folder: Path) -> None:
     encoder = BertEncoder.from_pretrained(
         str(encoder_folder), outputs=("hidden_states",), pooler=False
     )
@@ -80,7 +80,9 @@ def test_fit_moves_only_what_learns(encoder_folder: Path) -> None:
     assert len(slots) == len(moved)
 
 
-def test_lora_is_refused_where_no_block_learns(make_model: Callable[..., Any]) -> None:
+def test_lora_is_rejected_if_no_block_is_trained(
+    make_model: Callable[..., Any],
+) -> None:
     model = make_model(FeatureTagging(("O", "B-x"), layers="last", units=3))
     encoder = model.backbone
     refused(
@@ -105,7 +107,8 @@ def test_a_task_by_name_on_an_encoder(encoder_folder: Path, capsys: Any) -> None
         encoder_folder, "classification", classes=CLASSES, max_length=24, seed=1
     )
     assert new_heads(capsys) == [
-        f"{encoder_folder}: the checkpoint has no classifier: it starts at random"
+        f"{encoder_folder}: the checkpoint has no classifier: "
+        "it is initialized randomly"
     ]
     assert model.task == Classification(CLASSES)
     assert model.preprocessor.max_length == 24
@@ -126,7 +129,7 @@ def test_a_task_by_name_on_an_encoder(encoder_folder: Path, capsys: Any) -> None
             dict(task="classification", classes=CLASSES, max_length=41),
             ("`max_length`", "40", "41"),
         ),
-        (dict(), ("no task's head",)),
+        (dict(), ("no task head",)),
     ):
         refused(
             lambda call=call: TaskModel.from_pretrained(encoder_folder, **call), *words
@@ -156,7 +159,7 @@ def saved(make_model: Callable[..., Any], tmp_path_factory: Any) -> tuple[Any, P
         {"task": "classification", "classes": CLASSES},
     ],
 )
-def test_a_folder_gives_its_head(saved: Any, call: Any, capsys: Any) -> None:
+def test_a_folder_provides_its_head(saved: Any, call: Any, capsys: Any) -> None:
     model, folder = saved
     again = TaskModel.from_preset(folder, **call)
     assert new_heads(capsys) == []
@@ -173,13 +176,13 @@ def test_a_head_of_other_labels_or_of_another_task_is_new(
 ) -> None:
     _, folder = saved
     turned = TaskModel.from_pretrained(folder, "classification", classes=CLASSES[::-1])
-    assert "classifier is of other labels" in capsys.readouterr().err
+    assert "classifier has other labels" in capsys.readouterr().err
     assert turned.task.classes == CLASSES[::-1]
     TaskModel.from_pretrained(folder, "regression")
-    assert "no classifier: it starts at random" in capsys.readouterr().err
+    assert "no classifier: it is initialized randomly" in capsys.readouterr().err
 
 
-def test_a_subclass_comes_back_as_itself(encoder_folder: Path) -> None:
+def test_a_subclass_is_restored_as_itself(encoder_folder: Path) -> None:
     class Mine(TaskModel):
         pass
 
@@ -187,7 +190,9 @@ def test_a_subclass_comes_back_as_itself(encoder_folder: Path) -> None:
     assert type(model) is Mine
 
 
-def test_heads_put_together_by_hand_are_said(encoder_folder: Path, capsys: Any) -> None:
+def test_randomly_initialized_heads_are_reported(
+    encoder_folder: Path, capsys: Any
+) -> None:
     encoder = BertEncoder.from_pretrained(str(encoder_folder))
     assert capsys.readouterr().err == ""
     tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
@@ -207,7 +212,7 @@ def test_heads_put_together_by_hand_are_said(encoder_folder: Path, capsys: Any) 
     write_bare(bare, folder)
     capsys.readouterr()
     BertEncoder.from_pretrained(str(folder), pooler=True)
-    assert "no pooler: it starts at random" in capsys.readouterr().err
+    assert "no pooler: it is initialized randomly" in capsys.readouterr().err
 
 
 def write_bare(encoder: BertEncoder, folder: Path) -> None:
@@ -222,8 +227,8 @@ def test_a_pretrainer_has_the_heads_of_its_folder(
     model = BertPretrainer.from_pretrained(encoder_folder, seed=3)
     said = new_heads(capsys)
     assert [line.split("the checkpoint has no ")[1] for line in said] == [
-        "cls/predictions: it starts at random",
-        "cls/seq_relationship: it starts at random",
+        "cls/predictions: it is initialized randomly",
+        "cls/seq_relationship: it is initialized randomly",
     ]
     (tmp_path / "model").mkdir()
     write_pretrainer(
@@ -248,20 +253,20 @@ def test_summary_shows_preprocessor_and_layers(make_model: Callable[..., Any]) -
         assert word in text
 
 
-def test_fit_without_compile_takes_the_tasks_own(
+def test_fit_without_compile_uses_the_task_s_defaults(
     make_model: Callable[..., Any],
 ) -> None:
     model = make_model(Classification(CLASSES))
     history = model.fit(TEXTS, LABELS, verbose=0).history
     assert set(history) == {"loss", "accuracy"}
     assert isinstance(model.optimizer, AdamW)
-    np.testing.assert_allclose(model.optimizer.learning_rate, model.task.learning_rate)
+    np.testing.assert_allclose(model.optimizer.learning_rate, 3e-4)  # a narrow encoder
     model.compile("sgd")
     assert isinstance(model.optimizer, keras.optimizers.SGD)
     assert type(model.loss) is type(model.task.loss())
 
 
-def test_a_compiled_model_comes_back_compiled(
+def test_a_compiled_model_is_restored_compiled(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = make_model(Classification(CLASSES))
@@ -409,7 +414,7 @@ def test_a_quantized_model_answers_and_is_not_saved(
     model.export(tmp_path / "served")
 
 
-def test_what_kerashub_has_of_a_backbone(make_model: Callable[..., Any]) -> None:
+def test_the_interface_of_a_kerashub_backbone(make_model: Callable[..., Any]) -> None:
     model = make_model(Classification(CLASSES))
     encoder = model.backbone
     ids = np.array([[5, 6], [7, 5]])

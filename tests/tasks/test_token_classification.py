@@ -61,7 +61,7 @@ def test_texts_and_their_words_have_the_same_tags(model: Any) -> None:
     assert total > 5
 
 
-def test_an_export_takes_texts_and_words(model: Any, tmp_path: Path) -> None:
+def test_an_export_accepts_texts_and_words(model: Any, tmp_path: Path) -> None:
     served = tf.saved_model.load(export_model(model, tmp_path / "served")).signatures
     assert set(served) == {"serving_default", "words", "ids"}
     found = served["serving_default"](text=tf.constant(TEXTS))
@@ -137,7 +137,7 @@ def test_targets_follow_the_scheme_of_the_model() -> None:
     assert TokenClassification(("O", "I-x")).targets(columns).tolist() == [[1, 1, 1, 0]]
 
 
-def test_unknown_tags_are_refused_by_line(folder: Path, tmp_path: Path) -> None:
+def test_unknown_tags_are_rejected_by_line(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\n\nb O\nc B-mood\n", encoding="utf-8")
     task = load_model(folder).task
@@ -159,11 +159,11 @@ def test_bad_classes(classes: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("texts", [[["a"], "b"], [["a", 1]], [["a", ""]], [7]])
-def test_misuse_of_predict_is_told(model: Any, texts: list[Any]) -> None:
+def test_misuse_of_predict_is_reported(model: Any, texts: list[Any]) -> None:
     refused(lambda: Predictor(model).predict(texts), "`texts` must")
 
 
-def test_mistakes_are_told_as_entities() -> None:
+def test_mistakes_are_listed_as_entities() -> None:
     task = TokenClassification(CLASSES)
     columns = as_columns(
         text=["win cash now", "see you"], label=["B-deal I-deal O", "O O"]
@@ -246,7 +246,7 @@ def sure_model(make_model: Callable[..., Any], **settings: Any) -> Any:
 
 
 def nearly_right(model: Any) -> Columns:
-    """Return sentences with the tags that a model gives them, but for each fourth."""
+    """Return sentences with the tags of a model, except for every fourth."""
     texts, _ = rows(5)
     labels = [row["tags"] for row in Predictor(model).predict(texts)]
     for label in labels[::4]:

@@ -51,7 +51,7 @@ def test_pieces_of_texts_by_hand(tokenizer: WordPieceTokenizer) -> None:
 
 def test_pieces_of_words_by_hand(tokenizer: WordPieceTokenizer) -> None:
     # "new,new" is one word here; a word that the tokenizer drops is [UNK]; an empty
-    # string is none, wherever it stands.
+    # string is none, at any position.
     words = tf.constant([["new,new", "unwanted", "\u200b"], ["", "", ""]])
     words = tf.concat([words, [["", "", "new"]]], 0)
     pieces = pieces_of_words(tokenizer, words)
@@ -77,7 +77,7 @@ def test_every_word_is_read_once_and_with_context(
     batch = lay_windows(preprocessor, pieces)
     numbers = batch["words"].numpy()
     assert sorted(numbers[numbers >= 0]) == list(range(55))
-    # What stands at the token of a word is its first piece.
+    # The token of a word is its first piece.
     flat = [word for row in rows for word in row]
     first = {"new": NEW, "unwanted": UN, "日": DAY}
     found = batch["token_ids"].numpy()[numbers >= 0].tolist()
@@ -103,7 +103,7 @@ def test_windows_give_each_word_a_quarter_of_context(
     preprocessor = Preprocessor(tokenizer, max_length=18, layout="padded")
     words = tf.constant([["new"] * 39])
     batch = lay_windows(preprocessor, pieces_of_words(tokenizer, words))
-    # Windows of 16 begin at 0, 8, 16 and, for the last to be full, at 23.
+    # Windows of 16 start at 0, 8, 16 and, for the last to be full, at 23.
     wanted = [
         [*range(12), *[-1] * 4],
         [*[-1] * 4, *range(12, 20), *[-1] * 4],

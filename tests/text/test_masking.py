@@ -27,7 +27,7 @@ def masked(rows: list[list[int]], draws: Any = None, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("unit", ["piece", "word", "ngram"])
-def test_labels_are_what_stood_there(unit: str) -> None:
+def test_labels_are_the_original_tokens(unit: str) -> None:
     rows = [[IDS["win"], IDS["cash"], IDS["now"]] * 10, [], [IDS["sale"]]]
     ids, offsets, labels = masked(rows, rate=0.4, unit=unit)
     for row, hidden, places, wanted in zip(rows, ids, offsets, labels, strict=True):
@@ -62,7 +62,7 @@ def test_special_tokens_are_never_chosen() -> None:
     assert offsets == [[1, 5]] * 50
 
 
-def test_shares_of_what_becomes_of_tokens() -> None:
+def test_shares_of_masked_random_and_unchanged_tokens() -> None:
     rows = [[IDS["win"]] * 200] * 100
     ids, offsets, _ = masked(rows, rate=1.0, max_predictions=200)
     flat = np.array([hidden[1:-1] for hidden in ids]).ravel()
@@ -119,7 +119,7 @@ def test_whole_words() -> None:
     assert len(seen) == 9
 
 
-def test_words_that_are_too_long_are_passed_over() -> None:
+def test_words_that_are_too_long_are_skipped() -> None:
     word = [IDS["s"], *[IDS["##u"]] * 9]
     _, offsets, _ = masked([word, [*word, IDS["now"]]], unit="word")
     assert offsets == [[], [11]]

@@ -25,7 +25,7 @@ def test_marks_come_in_canonical_order() -> None:
 
 
 def test_a_text_is_put_in_order_by_itself() -> None:
-    # Each part has a batch of others beside it, with marks and without.
+    # Each part is in a batch with others, with marks and without.
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     tokenizer = WordPieceTokenizer(golden["vocabulary"])
     rows = golden["rows"][:12]

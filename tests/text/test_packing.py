@@ -104,7 +104,7 @@ def test_longest_first_is_that_of_the_tokenizers_library() -> None:
         assert tf.concat([a, b], axis=1).to_list() == wanted
 
 
-def test_an_unknown_truncation_is_refused() -> None:
+def test_an_unknown_truncation_is_rejected() -> None:
     a = ragged([1])
     refused(lambda: truncate_pair(a, a, 3, how="middle"), "`truncation`", "'middle'")
 
@@ -166,7 +166,7 @@ def packed(request: pytest.FixtureRequest) -> tuple[list[int], dict, dict]:
     return sizes, settings, {key: value.numpy() for key, value in batch.items()}
 
 
-def test_each_text_is_whole_and_where_it_is_said_to_be(packed: Any) -> None:
+def test_each_text_is_complete_and_at_its_position(packed: Any) -> None:
     sizes, _, batch = packed
     tokens = batch["token_ids"].reshape(-1)
     first = 1
@@ -192,7 +192,7 @@ def test_each_text_has_its_positions_segments_and_its_own_number(packed: Any) ->
     assert len(seen) == len(sizes)  # no two texts of a row share a number
 
 
-def test_all_else_is_padding(packed: Any) -> None:
+def test_everything_else_is_padding(packed: Any) -> None:
     sizes, _, batch = packed
     mask = batch["padding_mask"]
     assert mask.sum() == sum(sizes)
@@ -206,7 +206,7 @@ def test_rows_have_the_wanted_length(packed: Any) -> None:
     length = batch["token_ids"].shape[1]
     multiple = settings.get("multiple", 1)
     assert length % multiple == 0
-    # Rows are shared out evenly, so they may be up to twice as long as was asked for.
+    # Rows are shared out evenly, so they may be up to twice as long as requested.
     most = 2.2 * max(settings.get("row_tokens", 96), *sizes) + multiple
     assert length <= max(most, max(sizes))
 
@@ -239,12 +239,12 @@ def tokenizer() -> WordPieceTokenizer:
     return WordPieceTokenizer([*special, *letters, *(f"##{c}" for c in letters)])
 
 
-def test_a_long_text_is_cut(tokenizer: WordPieceTokenizer) -> None:
+def test_a_long_text_is_truncated(tokenizer: WordPieceTokenizer) -> None:
     batch = Preprocessor(tokenizer, max_length=4, layout="padded")(["a b c d e", ""])
     assert batch["token_ids"].numpy().tolist() == [[2, 4, 5, 3], [2, 3, 0, 0]]
 
 
-def test_a_pair_is_cut_as_was_chosen(tokenizer: WordPieceTokenizer) -> None:
+def test_a_pair_is_truncated_as_configured(tokenizer: WordPieceTokenizer) -> None:
     pair = (["a b c"], ["d e f g"])
     rows = {
         how: Preprocessor(tokenizer, max_length=6, truncation=how).join(pair)[0]
@@ -258,12 +258,12 @@ def test_a_pair_is_cut_as_was_chosen(tokenizer: WordPieceTokenizer) -> None:
     }
 
 
-def test_two_strings_in_a_list_are_no_pair(tokenizer: WordPieceTokenizer) -> None:
+def test_two_strings_in_a_list_are_not_a_pair(tokenizer: WordPieceTokenizer) -> None:
     ids, _ = Preprocessor(tokenizer).join(["a", "b"])
     assert ids.to_list() == [[2, 4, 3], [2, 5, 3]]
 
 
-def test_lengths_tell_what_is_cut(tokenizer: WordPieceTokenizer) -> None:
+def test_lengths_report_truncated_texts(tokenizer: WordPieceTokenizer) -> None:
     preprocessor = Preprocessor(tokenizer, max_length=5)
     lengths, cut = preprocessor.lengths(["a", "a b c", "a b c d"])
     assert lengths.numpy().tolist() == [3, 5, 5]
@@ -294,7 +294,7 @@ def test_the_same_in_a_function_and_in_tf_data(
             np.testing.assert_array_equal(other[key], value)
 
 
-def test_a_preprocessor_comes_back_from_its_config(
+def test_a_preprocessor_is_restored_from_its_config(
     tokenizer: WordPieceTokenizer,
 ) -> None:
     preprocessor = Preprocessor(

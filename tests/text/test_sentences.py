@@ -1,4 +1,4 @@
-"""Sentences are those a reader would see, and stand where the offsets say."""
+"""Sentences are those that a reader would see, at the given offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_keras.text.sentences import choose_sentences, list_sentences, split_sentences
 
-# Each line a text, with | where it is to be split.
+# Each line is a text; | marks the expected splits.
 TEXTS = """
 Dr. Wu has 3.5 cats.| “Has she?”| Yes!
 The U.S. Senate met J. R. R. Tolkien at 5.30 p.m. yesterday... and left.| He smiled.
@@ -77,7 +77,7 @@ def test_bytes_that_are_not_utf8_are_counted_as_python_reads_them() -> None:
     assert len(found.texts[0]) == 3
 
 
-def test_a_batch_is_split_as_its_texts_alone() -> None:
+def test_a_batch_is_split_like_its_texts_alone() -> None:
     texts = [text.replace("|", "") for text in TEXTS] * 30
     assert list_sentences(texts) == [list_sentences([text])[0] for text in texts]
 
@@ -87,7 +87,7 @@ def choose(scores: list[list[float]], texts: list[list[str]], **how) -> list[lis
     return choose_sentences(rows, tf.ragged.constant(texts), **how).numpy().tolist()
 
 
-def test_the_best_sentences_stand_in_their_order() -> None:
+def test_the_best_sentences_are_in_document_order() -> None:
     texts = [["a", "b", "c", "d"], ["e"], [""]]
     scores = [[0.1, 0.9, 0.3, 0.95], [0.0], [0.7]]
     assert choose(scores, texts, most=2) == [[1, 3], [0, -1], [-1, -1]]
@@ -95,7 +95,7 @@ def test_the_best_sentences_stand_in_their_order() -> None:
     assert choose([[0.5, 0.5, 0.5]], [["a", "b", "c"]], most=2) == [[0, 1]]
 
 
-def test_trigram_blocking_passes_over_repetitions() -> None:
+def test_trigram_blocking_skips_repetitions() -> None:
     texts = [
         ["The cat sat down.", "See: the CAT sat!", "A cat sat.", "The cat", ""],
         ["a b c", "b c d", "c d e a b c", "x y z", "no, b-c d"],

@@ -221,7 +221,7 @@ def fuzz(count: int, *, seed: int) -> list[str]:
 def in_context(codes) -> list[str]:
     """Return each character alone, in a word, between spaces and after an accent.
 
-    From U+3000 on sixteen in one text: nothing there makes a text take another way.
+    From U+3000 on, sixteen in one text: no character there changes the code path.
     """
     forms = [
         (chr(c), f"a{chr(c)}b", f"a {chr(c)} b", f"é{chr(c)}B.")
@@ -538,7 +538,7 @@ def test_published_cases():
 
 @needs_data
 def test_tf_text_cases():
-    """The cases of tf-text's tests, but for the options which BERT does not have:
+    """The cases of tf-text's tests, except for options that BERT does not have:
     unused tokens kept whole, NFD that keeps the accents."""
     path = DATA / "golden_tokenization" / "tf_text_cases.json"
     golden = json.loads(path.read_text("utf-8"))
@@ -768,7 +768,7 @@ def test_one_custom_op_in_the_graph():
     ops = {"UnicodeDecode", "ResourceGather", "Cumsum", *CUSTOM_OPS}
     places = {node.device for node in nodes if node.op in ops}
     assert len(places) == 1 and "CPU:0" in places.pop()
-    assert graph_def.ByteSize() < 400_000  # the models are no constants
+    assert graph_def.ByteSize() < 400_000  # the models are not constants
 
 
 SERVE = """

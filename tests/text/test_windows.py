@@ -13,7 +13,7 @@ from bert_keras.text.windows import Windows, cut_windows
 
 
 def cut(questions: list[int], contexts: list[int], **changes: Any) -> Windows:
-    """Return the windows of questions and contexts of so many pieces.
+    """Return the windows of questions and contexts with these piece counts.
 
     Questions are pieces 900, 901 …, contexts 10, 11 …
     """
@@ -60,7 +60,7 @@ def test_empty_texts_have_a_window() -> None:
     assert cut([], []).ids.nrows() == 0
 
 
-def test_questions_are_cut() -> None:
+def test_questions_are_truncated() -> None:
     assert cut([30], [1], max_question_tokens=3).ids.to_list() == [
         [1, 900, 901, 902, 2, 10, 2]
     ]
@@ -71,7 +71,7 @@ def test_questions_are_cut() -> None:
 @pytest.mark.parametrize("stride", [1, 2, 5, 100])
 @pytest.mark.parametrize("question", [0, 3, 50])
 @pytest.mark.parametrize("max_length", [5, 6, 13])
-def test_each_piece_is_in_the_window_where_it_has_most_context(
+def test_each_piece_is_read_in_the_window_with_most_context(
     stride: int, question: int, max_length: int
 ) -> None:
     sizes = list(range(40))
@@ -100,7 +100,7 @@ def test_each_piece_is_in_the_window_where_it_has_most_context(
             assert context[owner] == max(context) >= 0
 
 
-def test_no_room_is_refused() -> None:
+def test_no_room_for_context_is_rejected() -> None:
     refused(lambda: cut([1], [1], max_length=4), "`max_length`", "received 4")
 
 

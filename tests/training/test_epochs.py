@@ -22,7 +22,7 @@ def curve(*epochs: tuple[float, float]) -> DevCurve:
 @pytest.mark.parametrize(
     ("epochs", "best"),
     [
-        ([(0.7, 0.5), (0.8, 0.9), (0.7, 0.1)], 2),  # the score comes first
+        ([(0.7, 0.5), (0.8, 0.9), (0.7, 0.1)], 2),  # the score takes precedence
         ([(0.75, 0.9), (0.75, 0.4), (0.75, 0.5)], 2),  # then the loss
         ([(0.75, 0.4), (0.75, 0.4), (0.5, 0.1)], 2),  # then the later epoch
         ([(NAN, 0.4), (0.1, 0.9)], 2),

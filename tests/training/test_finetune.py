@@ -1,4 +1,4 @@
-"""Training: seeds, the best epoch, class weights, reports, and what is refused."""
+"""Training: seeds, the best epoch, class weights, reports, and errors."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.training import finetune as training
 from bert_keras.training import run as finetuning_result
 from bert_keras.training.config import TrainConfig
@@ -122,14 +123,14 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
 @pytest.mark.parametrize(
     ("losses", "best"), [((0.5, 0.4), 1), ((0.4, 0.5), 0), ((0.4, 0.4), 1)]
 )
-def test_of_epochs_that_tie_the_one_of_the_lowest_loss_is_kept(
+def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     losses: tuple[float, ...],
     best: int,
 ) -> None:
-    # Both epochs score alike, whatever the model says.
+    # Both epochs have the same score, whatever the model answers.
     seen: list[list[np.ndarray]] = []
     score, answers = Classification.score, Predictor.answers
 
@@ -162,16 +163,44 @@ def test_of_epochs_that_tie_the_one_of_the_lowest_loss_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("rows", "batch_size", "epochs"),
-    [(12, 16, 20), (392, 16, 12), (1000, 32, 10), (3668, 32, 3), (10**6, 32, 3)],
+    ("task", "hidden_size", "rate"),
+    [
+        (Classification(("a", "b")), 768, 5e-5),
+        (Classification(("a", "b")), 384, 1e-4),
+        (Classification(("a", "b")), 1024, 3.75e-5),
+        (Classification(("a", "b")), 128, 3e-4),
+        (FeatureTagging(("O", "B-x", "I-x")), 768, 1e-3),
+    ],
 )
-def test_small_data_gets_more_updates(rows: int, batch_size: int, epochs: int) -> None:
+def test_narrow_encoders_learn_at_a_higher_rate(
+    task: Any, hidden_size: int, rate: float
+) -> None:
+    assert TrainConfig().settled(task, 100).learning_rate is None
+    found = TrainConfig().settled(task, 100, hidden_size).learning_rate
+    assert found == pytest.approx(rate)
+    given = TrainConfig(learning_rate=2e-5).settled(task, 100, hidden_size)
+    assert given.learning_rate == 2e-5
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "epochs", "patience"),
+    [
+        (12, 16, 20, 10),
+        (392, 16, 16, 8),
+        (1000, 32, 13, 7),
+        (3668, 32, 4, 3),
+        (10**6, 32, 3, 3),
+    ],
+)
+def test_small_data_gets_more_updates(
+    rows: int, batch_size: int, epochs: int, patience: int
+) -> None:
     config = TrainConfig().settled(Classification, rows)
-    assert (config.batch_size, config.epochs, config.patience) == (
-        *(batch_size, epochs),
-        3,
-    )
-    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 7
+    assert config.batch_size == batch_size
+    assert (config.epochs, config.patience) == (epochs, patience)
+    config = TrainConfig(batch_size=batch_size).settled(Classification, rows)
+    assert config.patience == patience
+    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 9
     # The negatives of a pair are the other rows of its batch.
     assert TrainConfig().settled(Embedding, 12).batch_size == 32
     given = TrainConfig(epochs=7).settled(Classification, rows)
@@ -224,7 +253,7 @@ def test_a_run_that_was_stopped_ends_as_early(
     assert (settings["best_epoch"], settings["best_epoch_dev_loss"]) == (3, 0.7)
 
 
-def test_a_loss_that_no_score_tells_is_computed(make_model: Any) -> None:
+def test_a_loss_that_is_not_a_score_is_computed(make_model: Any) -> None:
     model = make_model(Regression(scaling="none"))
     rows = as_columns(text=TEXTS, label=[str(n % 5) for n in range(12)])
     found = HeldOutLoss(model, rows, batch_size=5)()
@@ -235,7 +264,7 @@ def test_a_loss_that_no_score_tells_is_computed(make_model: Any) -> None:
     assert some() == pytest.approx(HeldOutLoss(model, rows.take([0, 1]))(), rel=0.02)
 
 
-def test_without_dev_rows_some_are_set_aside(
+def test_without_dev_rows_some_are_held_out(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Seen(Exception):
@@ -254,7 +283,7 @@ def test_without_dev_rows_some_are_set_aside(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_class_stays_in_training(seed: int) -> None:
+def test_each_class_is_kept_in_training(seed: int) -> None:
     # Each class but one has one row: whatever is drawn, only that one's can go.
     rows = as_columns(text=list("abcdef"), label=["x", "ham", "y", "ham", "z", "w"])
     config = TrainConfig(seed=seed, dev_share=0.5)
@@ -279,7 +308,7 @@ def test_each_class_stays_in_training(seed: int) -> None:
         ("token-classification", ["B-x", "B-x", "B-y", "O"]),
     ],
 )
-def test_what_other_tasks_learn_stays_in_training(
+def test_classes_of_other_tasks_are_kept_in_training(
     task: str, labels: list[str], seed: int
 ) -> None:
     rows = as_columns(text=list("abcd"), text_pair=list("abcd"), label=labels)
@@ -291,7 +320,7 @@ def test_what_other_tasks_learn_stays_in_training(
     assert set.union(*trained) == set.union(*kinds)
 
 
-def test_what_is_set_aside_is_named_where_it_matters() -> None:
+def test_held_out_rows_are_mentioned_if_relevant() -> None:
     action = functools.partial(task_and_data, config=TrainConfig(), tell=str)
     two = as_columns(text=["a", "b"], label=["neg", "pos"])
     refused(lambda: action(Classification, train=two), "too few rows", "each class")
@@ -303,7 +332,7 @@ def test_what_is_set_aside_is_named_where_it_matters() -> None:
     assert "set aside" not in line
 
 
-def test_data_is_given_as_people_have_it(encoder_folder: Path, tmp_path: Path) -> None:
+def test_data_is_accepted_in_common_forms(encoder_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     rows = [f'"{text}",{n}\n' for text, n in zip(TEXTS, TARGETS, strict=True)]
     path.write_text("sentence,kind\n" + "".join(rows))
@@ -329,7 +358,7 @@ def test_data_is_given_as_people_have_it(encoder_folder: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["train", "dev", "test"])
-def test_what_is_no_data_is_named(run: Any, name: str) -> None:
+def test_invalid_data_is_named(run: Any, name: str) -> None:
     refused(lambda: run(**{name: 5}), f"`{name}` must be a path", "received int")
     refused(lambda: run(task="spam"), "`task` must be one of", "'spam'")
 
@@ -348,7 +377,7 @@ def test_a_label_of_many_digits_is_one_line(task: str) -> None:
     assert len(refused(lambda: number().targets(rows.take([0])), "a.tsv:0")) < 300
 
 
-def test_too_few_rows_to_set_some_aside(encoder_folder: Path, tmp_path: Path) -> None:
+def test_too_few_rows_to_hold_some_out(encoder_folder: Path, tmp_path: Path) -> None:
     one = as_columns(text=["a"], label=["ham"])
     action = lambda: train(  # noqa: E731
         Classification, encoder=encoder_folder, train=one, output=tmp_path / "model"
@@ -390,7 +419,7 @@ def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None
     }
 
 
-def test_evaluation_scores_what_predict_says(spam_folder: Path) -> None:
+def test_evaluation_scores_the_answers_of_predict(spam_folder: Path) -> None:
     predictor = load(spam_folder)
     rows = as_columns(text=TEXTS, label=["ham"] * len(TEXTS))
     said = [row["label"] for row in predictor.predict(TEXTS)]
@@ -406,7 +435,7 @@ def test_an_unknown_label_at_evaluation_is_named_by_line(spam_folder: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["train", "dev"])
-def test_a_test_set_has_a_name_of_its_own(run: Any, name: str, tmp_path: Path) -> None:
+def test_a_test_set_has_its_own_name(run: Any, name: str, tmp_path: Path) -> None:
     rows = as_columns(text=TEXTS, label=LABELS)
     refused(lambda: run(test={name: rows}), "`test`", f"received {name}")
     assert not (tmp_path / "model").exists()
@@ -421,7 +450,7 @@ def test_an_unknown_label_is_found_before_training(
     assert not (tmp_path / "model").exists()
 
 
-def test_one_class_is_no_task(run: Any) -> None:
+def test_a_single_class_is_rejected(run: Any) -> None:
     rows = as_columns(text=["a", "b"], label=["ham", "ham"])
     refused(lambda: run(train=rows), "two classes or more", "'ham'")
 
@@ -436,7 +465,7 @@ def test_a_missing_encoder(run: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def test_another_backend_is_told_before_training(
+def test_another_backend_is_reported_before_training(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("keras.config.backend", lambda: "jax")
@@ -444,14 +473,16 @@ def test_another_backend_is_told_before_training(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_taken_output_is_found_before_training(run: Any, tmp_path: Path) -> None:
+def test_an_occupied_output_is_rejected_before_training(
+    run: Any, tmp_path: Path
+) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.tex").write_text("mine")
     refused(run, "holds other files")
     assert files_of(tmp_path / "model") == {"thesis.tex": b"mine"}
 
 
-def test_a_run_that_breaks_leaves_the_model_that_stood(
+def test_a_failed_run_leaves_the_old_model(
     run: Any, spam_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(spam_folder, tmp_path / "model")
@@ -464,7 +495,7 @@ def test_a_run_that_breaks_leaves_the_model_that_stood(
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
     monkeypatch.undo()
-    run()  # goes on where training was over
+    run()  # resumes after the end of training
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -496,7 +527,7 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
     refused(action, "`tensorboard`", "outside")
 
 
-def test_parts_that_no_batch_has() -> None:
+def test_more_parts_than_rows_of_a_batch() -> None:
     for rows in (12, 2000):
         settle = lambda rows=rows: TrainConfig(accumulation=3).settled(  # noqa: E731
             Classification, rows

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_two(folder: Path, output: Path, *names: str) -> dict[str, dict]:
-    """Return what cases give on two replicas, from a process of its own."""
+    """Return the results of the cases on two replicas, from a separate process."""
     run_script("finetuning_cases.py", folder, output, "mirrored", *names)
     return {name: dict(np.load(output / f"{name}.npz")) for name in names}
 
@@ -57,8 +57,8 @@ def assert_equal(one: dict, two: dict, case: str) -> None:
 @pytest.mark.slow
 def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
     # Clipped, with weight decay, batches in parts, a last batch that one replica has
-    # no row of, a loss that is no number in each epoch, stopped on the way; and where
-    # words count, not rows.
+    # no row of, a loss that is NaN in each epoch, interrupted; and with words
+    # counted, not rows.
     names = ("classes", "token-classification,rows,packed")
     two = on_two(folder, tmp_path, *names)
     for name in names:
@@ -72,7 +72,7 @@ def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_on_replicas_goes_on_with_the_same_bytes(
+def test_a_run_on_replicas_resumes_with_the_same_bytes(
     folder: Path, tmp_path: Path
 ) -> None:
     found = on_two(folder, tmp_path, "resumed")["resumed"]

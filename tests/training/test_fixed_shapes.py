@@ -70,7 +70,7 @@ def made(encoder: Path, name: str, form: str) -> tuple[TaskModel, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "form"), EACH)
-def test_what_is_learned_is_the_same(encoder: Path, name: str, form: str) -> None:
+def test_the_learned_weights_are_the_same(encoder: Path, name: str, form: str) -> None:
     found = []
     for fixed in (False, True):
         model, columns = made(encoder, name, form)
@@ -109,13 +109,13 @@ def test_xla_compiles_the_step(encoder: Path, name: str, form: str) -> None:
     plain = tf.function(step, autograph=False)(*batches[0])
     compiled = tf.function(step, autograph=False, jit_compile=True)(*batches[0])
     np.testing.assert_allclose(compiled[0], plain[0], rtol=1e-5)
-    # Of the key's bias it is 0 but for rounding, so that of all tells how much that is.
+    # For the key's bias it is 0 except for rounding; the others give the scale.
     most = max(np.abs(gradient).max() for gradient in plain[1])
     for one, two in zip(plain[1], compiled[1], strict=True):
         np.testing.assert_allclose(two, one, atol=1e-5 * most)
 
 
-def test_shapes_are_known_before_a_batch_is_there(encoder: Path) -> None:
+def test_shapes_are_known_before_the_first_batch(encoder: Path) -> None:
     model, columns = made(encoder, "classification", "single")
     rows = training_rows(model, columns, CONFIG, fixed=True)
     inputs, labels = rows.dataset(share=Share(0, 2, 2)).element_spec
@@ -141,7 +141,7 @@ def test_rows_that_fill_no_batch_are_left_out(encoder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_as_on_a_tpu(encoder: Path, tmp_path: Path) -> None:
-    # What a run does there but for the device: one shape, dev scored by a copy.
+    # As on a TPU except for the device: one shape, dev scored by a copy.
     texts, labels = zip(*ROWS[:10], strict=True)
     rows = as_columns(text=texts, label=labels)
     one = find_strategy("single")

@@ -86,7 +86,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
+def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     run: Run,
     whole: TrainResult,
     tmp_path: Path,
@@ -95,7 +95,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     output = tmp_path / "model"
-    save_model(load_model(spam_folder), output)  # a model stands there
+    save_model(load_model(spam_folder), output)  # a model exists there
     stood = files_of(output)
     with monkeypatch.context() as patch:  # in the middle of the second epoch
         signalled(patch, 20)
@@ -128,7 +128,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_the_same(
 
 
 @pytest.mark.slow
-def test_another_run_is_refused_and_thrown_away_by_choice(
+def test_another_run_is_rejected_or_deleted_on_request(
     run: Run, whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "model"
@@ -151,14 +151,14 @@ def test_another_run_is_refused_and_thrown_away_by_choice(
     assert_same_model(run(output, resume="never"), whole)
 
 
-def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_is_replaced(tmp_path: Path) -> None:
     path = run_path(tmp_path / "model")
     with open_run(path, {"rate": 1}, resume="auto"):
         pass
     with open_run(path, {"rate": 2}, resume="auto") as run:
         run.save(1, lambda folder: None, keep=1)
     refused(lambda: open_run(path, {"rate": 3}, resume="auto"), "another `rate`: 2")
-    # Of several runs: none is over, and one has a checkpoint.
+    # Several runs: none is finished, and one has a checkpoint.
     several = run_path(tmp_path / "several", "runs")
     open_run(several, {"rate": 1}, resume="auto").__exit__(None, None, None)
     within = several / ".seed-1.run" / "checkpoints" / "step-000000002"
@@ -175,7 +175,7 @@ def test_a_run_without_a_checkpoint_is_in_nobodys_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [".seed-1.run/checkpoints/step-000000001", "seed-1.finished.json"]
 )
-def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
+def test_results_of_several_runs_are_kept(tmp_path: Path, name: str) -> None:
     path = run_path(tmp_path / "model", "runs")
     with open_run(path, {"rate": 1}, resume="auto"):
         (path / name).mkdir(parents=True)
@@ -194,7 +194,7 @@ def test_what_several_runs_have_made_is_kept(tmp_path: Path, name: str) -> None:
     ],
     ids=["stopped", "lost"],
 )
-def test_the_command_line_has_codes_of_its_own(
+def test_the_command_line_has_its_own_exit_codes(
     error: Exception,
     code: int,
     line: str,
@@ -215,7 +215,7 @@ def test_the_command_line_has_codes_of_its_own(
 
 
 class Weighed(Classification):
-    """One row of it weighs what is no number, or too much."""
+    """One of its rows has a weight that is NaN or too large."""
 
     weight = 1.0
 
@@ -248,7 +248,7 @@ def test_a_batch_that_is_not_finite(
     assert ("the loss is nan" in line) == np.isnan(weight)
     assert ("gradient is not finite" in line) != np.isnan(weight)
     with pytest.raises(TrainingError):
-        go()  # goes on where it stands, and stands there again
+        go()  # resumes from the checkpoint and is stopped there again
     note = json.loads((tmp_path / ".model.run" / "nonfinite.json").read_text())
     assert 18 in note["lines"] and note["epoch"] == 1 and len(note["lines"]) == 8
     result = go(on_nonfinite="skip")
@@ -271,7 +271,7 @@ def curve(losses: list[float], steps_per_row: int = 50) -> list[dict[str, float]
     ]
 
 
-def test_a_run_that_diverged_is_known_by_its_last_losses(make_model: Any) -> None:
+def test_a_diverged_run_is_detected_by_its_last_losses(make_model: Any) -> None:
     model = make_model(Classification(("ham", "promo", "spam")))
     rows = as_columns(text=list("abcd"), label=["ham", "ham", "ham", "spam"])
     entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))  # 0.5623
@@ -282,7 +282,7 @@ def test_a_run_that_diverged_is_known_by_its_last_losses(make_model: Any) -> Non
     assert failed.loss == pytest.approx(0.57)
     assert failed.constant_loss == pytest.approx(entropy, abs=1e-9)
     assert "no better" in str(failed)
-    assert divergence(model, rows, []) is not None  # all updates were passed over
+    assert divergence(model, rows, []) is not None  # all updates were skipped
     # Of one epoch the second half.
     history = [{"epoch": n / 4, "step": n, "loss": 9.0 / n} for n in (1, 2, 3, 4)]
     one = divergence(model, rows, history)
@@ -304,7 +304,7 @@ def test_a_run_of_a_few_updates_has_not_diverged_yet(make_model: Any) -> None:
 def test_many_skewed_classes_do_not_hide_a_run_that_diverged(
     make_model: Any, classes: int
 ) -> None:
-    """The loss of one answer was taken for 3% higher than it is."""
+    """The loss of one answer was overestimated by 3%."""
     sizes = [max(1, 2 * classes // rank) for rank in range(1, classes + 1)]
     names = [f"c{n:04}" for n in range(classes)]
     labels = [
@@ -357,7 +357,7 @@ def test_the_loss_of_one_answer_by_descent() -> None:
     ("fails", "seed"),
     [(2, 1042), pytest.param(1, 1042, marks=pytest.mark.thorough)],
 )
-def test_a_run_that_learned_nothing_is_begun_again(
+def test_a_run_that_learned_nothing_is_restarted(
     train_spam: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -391,7 +391,7 @@ def test_a_run_that_learned_nothing_is_begun_again(
         assert set(scores) == {"dev"} and "no better" not in page
 
 
-def test_too_few_updates_are_no_reason_to_begin_again(
+def test_too_few_updates_do_not_cause_a_restart(
     train_spam: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -406,7 +406,7 @@ def test_too_few_updates_are_no_reason_to_begin_again(
     assert result.report["settings"]["too_few_updates"] == str(early)
 
 
-def test_runs_that_more_restarts_have_left_are_taken_away(tmp_path: Path) -> None:
+def test_runs_left_by_more_restarts_are_removed(tmp_path: Path) -> None:
     def leave(name: str, **changes: Any) -> None:
         path = run_path(tmp_path / "a [model]", name)
         with open_run(path, {**told, "weights": name, **changes}, resume="auto"):
@@ -425,7 +425,9 @@ def test_runs_that_more_restarts_have_left_are_taken_away(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
+def test_a_tiny_learning_rate_is_reported_as_divergence(
+    train_spam: Any, tmp_path: Path
+) -> None:
     result = train_spam(tmp_path / "model", epochs=7, learning_rate=1e-12)
     wanted = pytest.approx(np.log(3))
     assert result.report["scores"]["diverged"]["constant_loss"] == wanted
@@ -435,7 +437,7 @@ def test_a_rate_of_nothing_is_seen(train_spam: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_parts_of_a_batch_learn_as_the_whole(train_spam: Any, tmp_path: Path) -> None:
+def test_parts_of_a_batch_train_like_the_whole(train_spam: Any, tmp_path: Path) -> None:
     rows = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
     settings = {"train": rows, "epochs": 3, "learning_rate": 1e-3, "batch_size": 4}
     whole = train_spam(tmp_path / "whole", **settings)
@@ -473,7 +475,7 @@ def test_lora_learns_and_becomes_plain_weights(
 
 
 @pytest.mark.parametrize("rank", [16, 100_000])
-def test_lora_of_the_whole_width_is_refused(make_model: Any, rank: int) -> None:
+def test_lora_of_the_whole_width_is_rejected(make_model: Any, rank: int) -> None:
     model = make_model(Classification(("ham", "promo", "spam")))
     told = f"`lora_rank` must be below the encoder's width, 16; received {rank}"
     refused(lambda: add_lora(model.backbone, rank, seed=4), told)
@@ -533,7 +535,7 @@ def test_parts_of_a_batch_that_is_compared(
 
 
 def kills(folder: Path, count: int) -> dict[str, Any]:
-    """Kill a run so many times; check that it ends as one that was not killed."""
+    """Kill a run `count` times; check that it ends like an uninterrupted one."""
     done = subprocess.run(
         [sys.executable, "killed_runs.py", str(folder), str(count)],
         cwd=Path(__file__).parents[1],

@@ -1,4 +1,4 @@
-"""What is said of a run while it goes on."""
+"""Progress messages during a run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_time_left_counts_scoring(
     assert seconds_left(capsys.readouterr().err.strip()) == "20 s"
 
 
-def test_scoring_that_is_quick_is_not_told(
+def test_quick_scoring_is_not_reported(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = progress().scoring("dev", 20).add
@@ -66,7 +66,7 @@ def test_scoring_that_is_quick_is_not_told(
     assert capsys.readouterr().err == ""
 
 
-def test_a_run_that_may_end_early_tells_the_most(
+def test_a_run_that_may_end_early_reports_the_maximum(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = progress(may_end_early=True, dev_rows=0, final_rows=0)
@@ -75,7 +75,7 @@ def test_a_run_that_may_end_early_tells_the_most(
     assert seconds_left(capsys.readouterr().err.strip()) == "at most 42 s"
 
 
-def test_another_worker_tells_nothing(
+def test_another_worker_reports_nothing(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = progress(is_shown=False).scoring("dev", 20).add

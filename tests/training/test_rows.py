@@ -1,4 +1,4 @@
-"""The order of training rows: a function of seed and epoch, wherever a run begins."""
+"""The order of training rows: a function of seed and epoch, wherever a run starts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(make_model: Any) -> Any:
     return rows
 
 
-def test_an_epoch_takes_each_row_once_in_an_order_of_its_own(rows: Any) -> None:
+def test_an_epoch_reads_each_row_once_in_its_own_order(rows: Any) -> None:
     made = rows()
     assert (made.steps_per_epoch, made.steps) == (3, 9)
     assert [made.size(step) for step in range(4)] == [4, 4, 3, 4]
@@ -52,7 +52,7 @@ def test_an_epoch_takes_each_row_once_in_an_order_of_its_own(rows: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["classes", "masks"])
-def test_rows_go_on_anywhere(rows: Any, name: str) -> None:
+def test_rows_resume_anywhere(rows: Any, name: str) -> None:
     whole = flat(rows(name).dataset())
     assert len(whole) == 9
     found = flat(rows(name).dataset(4))  # in the middle of an epoch
@@ -61,7 +61,7 @@ def test_rows_go_on_anywhere(rows: Any, name: str) -> None:
             np.testing.assert_array_equal(left, right)
 
 
-def test_batches_hold_the_rows_that_are_told(rows: Any) -> None:
+def test_batches_hold_the_reported_rows(rows: Any) -> None:
     made = rows(accumulation=2)
     assert [made.parts(step) for step in range(4)] == [2, 2, 2, 2]
     assert rows(accumulation=4).parts(2) == 3
@@ -72,13 +72,13 @@ def test_batches_hold_the_rows_that_are_told(rows: Any) -> None:
         assert sum(targets[2 * step : 2 * step + 2], []) == wanted
 
 
-def test_labels_hold_weights_where_rows_have_them(rows: Any) -> None:
+def test_labels_hold_weights_if_rows_have_them(rows: Any) -> None:
     _, labels = rows().dataset().element_spec
     assert set(labels) == {"targets", "weights"}
     inputs, labels = rows("masks").dataset().element_spec
     assert set(labels) == {"targets"} and "slots" not in inputs
 
 
-def test_where_rows_stand() -> None:
+def test_positions_of_rows() -> None:
     assert places_of(COLUMNS, [3, 0, 3]) == "rows in memory, lines 1, 4"
     assert places_of(COLUMNS, list(range(11)), most=2).endswith("lines 1, 2 and 9 more")

@@ -1,4 +1,4 @@
-"""Several seeds and a grid: what is told of them, and going on with those missing."""
+"""Several seeds and a grid: messages, and resuming with the missing runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def seeds(folder: Path, count: int = 3, **changes: Any) -> TrainResult:
     )
 
 
-def test_the_best_seed_is_kept_and_all_are_told(
+def test_the_best_seed_is_kept_and_all_are_reported(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     result = seeds(tmp_path)
@@ -91,7 +91,7 @@ def test_the_best_seed_is_kept_and_all_are_told(
     assert result.model.task.classes == ("ham", "promo", "spam")
 
 
-def test_of_seeds_that_tie_the_one_of_the_lowest_loss_is_kept(
+def test_among_tied_seeds_the_one_with_the_lowest_loss_is_kept(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     trainer.accuracy |= {9: 0.75}
@@ -99,9 +99,7 @@ def test_of_seeds_that_tie_the_one_of_the_lowest_loss_is_kept(
     assert seeds(tmp_path).report["settings"]["best_run"] == "seed-9"
 
 
-def test_seeds_that_are_done_are_not_trained_again(
-    trainer: Trainer, tmp_path: Path
-) -> None:
+def test_finished_seeds_are_not_trained_again(trainer: Trainer, tmp_path: Path) -> None:
     trainer.fails = 9
     with pytest.raises(KeyError):
         seeds(tmp_path)
@@ -156,7 +154,7 @@ def test_wrong_numbers_of_runs(tmp_path: Path) -> None:
     )
 
 
-def test_diverged_runs_are_told() -> None:
+def test_diverged_runs_are_reported() -> None:
     scores = {
         "a": {"dev": {"f1": 0.5, "loss": 1.0}},
         "b": {"dev": {"f1": 0.7}, "diverged": {"loss": 1.0}},

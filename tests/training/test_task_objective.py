@@ -65,7 +65,7 @@ def test_sums_over_counts_are_the_loss(make_model: Any, name: str, form: str) ->
 
 
 class Mean(keras.losses.Loss):
-    """A user's loss that is a mean over something of its own."""
+    """A custom loss that is a mean over something other than rows."""
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return keras.ops.sum(y_pred[:, 0]) / self.counted(y_true)

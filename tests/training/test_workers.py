@@ -59,7 +59,7 @@ sys.exit(main.main(["tasks"]))
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return a command that pretrains, but for the folder of the run."""
+    """Return a command that pretrains, without the folder of the run."""
     folder = tmp_path_factory.mktemp("workers")
     (folder / "vocab").mkdir()
     TOKENIZER.save(folder / "vocab")
@@ -153,7 +153,7 @@ def children(process: subprocess.Popen) -> list[int]:
 
 
 @pytest.mark.thorough
-def test_a_killed_worker_ends_its_peer_and_the_job_goes_on(
+def test_a_killed_worker_ends_its_peer_and_the_job_resumes(
     command: list[str], tmp_path: Path
 ) -> None:
     run = tmp_path / "two"
@@ -173,7 +173,7 @@ def test_a_killed_worker_ends_its_peer_and_the_job_goes_on(
     job = start(command, run)
     said = job.communicate(timeout=300)[1]
     assert job.returncode == 0, said[-3000:]
-    assert said.count("resuming after step") == 1  # the chief says it
+    assert said.count("resuming after step") == 1  # the chief reports it
     for worker in (0, 1):
         assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
     assert main([*command, "--output", str(tmp_path / "one")]) == 0
@@ -194,7 +194,7 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     while not (kept / "step-000000003").exists():
         assert job.poll() is None, job.communicate()[1][-3000:]
         time.sleep(0.01)
-    os.kill(children(job)[1], signal.SIGTERM)  # one alone is asked to end
+    os.kill(children(job)[1], signal.SIGTERM)  # only one is told to stop
     said = job.communicate(timeout=120)[1]
     assert job.returncode == STOPPED, said[-3000:]
     assert said.count("the work so far is saved") == 2 and not output.exists()
@@ -204,7 +204,7 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     out, said = job.communicate(timeout=300)
     assert job.returncode == 0, said[-3000:]
     step = int(steps[-1].removeprefix("step-"))
-    assert said.count(f"resuming after step {step} of 36") == 1  # the chief says it
+    assert said.count(f"resuming after step {step} of 36") == 1  # the chief reports it
     for worker in (0, 1):
         assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
     assert out.count("macro_f1") == 2  # both return the scores
@@ -274,7 +274,7 @@ def test_the_scripts_are_bash(name: str) -> None:
         ("tpu_vm.sh", 1, 1, 20),
     ],
 )
-def test_the_scripts_tell_a_saved_run_from_a_failure(
+def test_the_scripts_distinguish_a_saved_run_from_a_failure(
     tmp_path: Path, name: str, code: int, ended: int, tries: int
 ) -> None:
     programs = tmp_path / "programs"

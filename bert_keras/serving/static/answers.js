@@ -1,7 +1,7 @@
-// Answers as people read them: a headline and the nodes below it.
+// Answers for people: a headline and the nodes below it.
 //
 // A view is chosen by the names of the outputs, as `row_of` of answer_rows.py does.
-// What the server sends becomes text nodes, never HTML.
+// Text from the server becomes text nodes, never HTML.
 
 const MOST_BARS = 20;
 const KINDS = 6; // colors of marks in page.css
@@ -154,7 +154,7 @@ function summaryView(row, given) {
   return { headline: row.summary || "No sentence", nodes };
 }
 
-// The least of 1, 2, 5, 10, 20, 50 … that is not below a number.
+// The smallest of 1, 2, 5, 10, 20, 50 … that is not below a number.
 function roundedUp(number) {
   if (!number) return 0;
   const power = 10 ** Math.floor(Math.log10(number));
@@ -202,7 +202,7 @@ function jsonView(row) {
   return { headline: "Answer", nodes: [shown] };
 }
 
-// The outputs by which answers are recognized; inputs that a view shows again.
+// The outputs by which answers are recognized; inputs that a view repeats.
 const VIEWS = [
   [["label", "probabilities", "classes"], [], classView],
   [["labels", "probabilities", "classes"], [], labelsView],
@@ -215,14 +215,14 @@ const VIEWS = [
   [["summary", "sentences", "starts", "ends", "scores"], [], summaryView],
 ];
 
-// Returns `headline` and `nodes` for the answers to the rows that were sent.
+// Returns `headline` and `nodes` for the answers to the sent rows.
 export function viewOf(model, signature, instances, predictions) {
   const names = signature.outputs.map(({ name }) => name);
   if (isVectors(names, predictions)) {
     const [input] = signature.inputs;
     return nearestView(predictions, instances.map((each) => each[input.name]));
   }
-  // The API leaves out a name alone.
+  // The API omits the name of a single output.
   const row = names.length === 1 ? { [names[0]]: predictions[0] } : predictions[0];
   const [given] = instances;
   const has = (found, wanted) => wanted.every((name) => Object.hasOwn(found, name));
@@ -231,7 +231,7 @@ export function viewOf(model, signature, instances, predictions) {
   try {
     return (view ?? jsonView)(row, given, model);
   } catch {
-    return jsonView(row); // of a task of the user's own, with names like ours
+    return jsonView(row); // from a custom task with output names like ours
   }
 }
 

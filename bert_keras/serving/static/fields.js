@@ -2,7 +2,7 @@
 
 const lines = (text) => text.split("\n").filter((line) => line.trim());
 
-// A field without `read` gives its text as it is.
+// A field without `read` returns its text unchanged.
 const FIELDS = {
   text: { label: "Text", rows: 6 },
   document: { label: "Document", rows: 10 },
@@ -18,7 +18,7 @@ const FIELDS = {
   },
 };
 
-// Vectors are shown by what is near to what, so there are two fields for one input.
+// Vectors are shown by their similarity, so one input has two fields.
 const SEARCH = [
   { id: "query", label: "Query" },
   { id: "texts", label: "Texts, one per line", rows: 8, read: lines },
@@ -38,7 +38,7 @@ const REVIEW =
   "The soup was cold and far too expensive, but our waiter could not have been kinder.";
 const MAIL = "Congratulations! You have won a prize. Claim it today with your card number.";
 
-// By task; a name of an input that is not here takes `text`.
+// By task; an input name that is not listed uses `text`.
 const EXAMPLES = {
   "classification": { text: MAIL, ...PAIR },
   "multi-label": { text: REVIEW, ...PAIR },

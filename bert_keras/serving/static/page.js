@@ -1,4 +1,4 @@
-// The form: choose a model, ask it, show its answer.
+// The form: choose a model, query it, show its answer.
 
 import { viewOf } from "./answers.js";
 import { exampleOf, fieldsOf, instancesOf, takesTexts } from "./fields.js";
@@ -6,7 +6,7 @@ import { exampleOf, fieldsOf, instancesOf, takesTexts } from "./fields.js";
 const byId = (id) => document.getElementById(id);
 const state = { models: [], key: "", asking: new AbortController() };
 
-// Returns the JSON of the server; an error has the server's words.
+// Returns the JSON of the server; an error has the server's message.
 async function send(path, options = {}) {
   const headers = state.key ? { authorization: `Bearer ${state.key}` } : {};
   let reply;
@@ -108,7 +108,7 @@ function chooseSignature() {
   }
 }
 
-// Returns what the fields hold, by name.
+// Returns the texts of the fields by name.
 function texts() {
   const boxes = byId("fields").querySelectorAll("input, textarea");
   return Object.fromEntries([...boxes].map((box) => [box.name, box.value]));
@@ -147,7 +147,7 @@ async function ask() {
     byId("reply").textContent = JSON.stringify(body, null, 2);
     byId("raw").hidden = false;
   } catch (error) {
-    if (asking.signal.aborted) return; // another question took its place
+    if (asking.signal.aborted) return; // another request has replaced this one
     fail(error);
   }
   byId("answer").removeAttribute("aria-busy");
@@ -156,7 +156,7 @@ async function ask() {
 function show({ headline, nodes }) {
   byId("headline").textContent = headline;
   byId("view").replaceChildren(...nodes);
-  // On a phone the answer stands below the form.
+  // On a phone the answer is below the form.
   if (byId("answer").getBoundingClientRect().top > innerHeight - 100) {
     byId("headline").scrollIntoView({ block: "center" });
   }
@@ -172,7 +172,7 @@ function on(id, event, action) {
 on("key-form", "submit", () => {
   const key = byId("key").value.trim();
   if (!/^[!-~]+$/.test(key)) {
-    fail(new Error("A key has ASCII characters only, without blanks."));
+    fail(new Error("A key has only ASCII characters, without spaces."));
     return;
   }
   state.key = key;

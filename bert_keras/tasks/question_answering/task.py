@@ -334,7 +334,7 @@ def misplaced(columns: Columns) -> list[str]:
     if len(lost):
         lines.append(
             f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
-            "trained on: none of their answers stands where `answer_start` says: "
+            "trained on: none of their answers is at its `answer_start`: "
             f"{first_of([str(names[row]) for row in lost])}"
         )
     return lines

@@ -49,7 +49,7 @@ _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
 class TaggingTask(Confidence, Task):
-    """A task of one tag for each word; a subclass says what stands on the encoder.
+    """A task of one tag for each word; a subclass defines the layers on the encoder.
 
     A row holds a list of words, or a text that is split at spaces, and as many tags. A
     plain text is split by the tokenizer, at spaces and punctuation. A word is labelled

@@ -316,7 +316,7 @@ def find_entities(
         texts: string [B].
 
     Returns:
-        `entities` string [B, E], as they stand in the text, `types` string [B, E],
+        `entities` string [B, E], as in the text, `types` string [B, E],
         `starts` and `ends` int32 [B, E], in characters, and `scores` float32 [B, E],
         the mean over the words; filled with empty strings, -1 and 0.
     """

@@ -159,6 +159,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "on_nonfinite": "skip",
         "restarts": 6,
         "tensorboard": "d",
+        "track": "mlflow",
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

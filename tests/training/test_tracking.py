@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from conftest import refused
 
 from bert_keras.training.config import TrainConfig
@@ -135,7 +136,7 @@ def test_tensorboard_reads_the_curves(tmp_path: Path, train_spam: Any) -> None:
     found = event_accumulator.EventAccumulator(str(tmp_path / "spam.tensorboard"))
     found.Reload()
     values = {
-        tag: [float(event.tensor_proto.float_val[0]) for event in found.Tensors(tag)]
+        tag: [float(tf.make_ndarray(e.tensor_proto)) for e in found.Tensors(tag)]
         for tag in ("loss", "scores/dev/accuracy")
     }
     losses = [row["loss"] for row in result.history if "loss" in row]

@@ -51,12 +51,26 @@ SMALL = {
     ),
 }
 LARGE = {
-    "3 epochs, 5e-5, batch 16": TrainConfig(epochs=3, batch_size=16),
+    "3 epochs, 5e-5, batch 32": TrainConfig(
+        epochs=3, batch_size=32, learning_rate=5e-5
+    ),
     "4 epochs, 1e-4, batch 32": TrainConfig(
         epochs=4, batch_size=32, learning_rate=1e-4
     ),
 }
-HAND = {"emails": SMALL, "sms100": SMALL, "sms500": SMALL, "mrpc": LARGE, "cola": LARGE}
+MIDDLE = {
+    **LARGE,
+    "3 epochs, 5e-5, batch 16": TrainConfig(
+        epochs=3, batch_size=16, learning_rate=5e-5
+    ),
+}
+HAND = {
+    "emails": SMALL,
+    "sms100": SMALL,
+    "sms500": SMALL,
+    "mrpc": MIDDLE,
+    "cola": LARGE,
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -133,7 +133,9 @@ def test_tensorboard_reads_the_curves(tmp_path: Path, train_spam: Any) -> None:
 
     assert loader
     result = train_spam(tmp_path / "spam", track="tensorboard", epochs=1)
-    found = event_accumulator.EventAccumulator(str(tmp_path / "spam.tensorboard"))
+    found = event_accumulator.EventAccumulator(
+        str(tmp_path / "spam.tensorboard"), size_guidance={"tensors": 0}
+    )
     found.Reload()
     values = {
         tag: [float(tf.make_ndarray(e.tensor_proto)) for e in found.Tensors(tag)]

@@ -23,6 +23,7 @@ from bert_keras.settings import (
     SAVE_EVERY,
     SEED,
     STRATEGY,
+    TRACKERS,
     TRUNCATIONS,
     WEIGHT_DECAY,
     check_options,
@@ -151,8 +152,18 @@ class TrainConfig:
         most=INT32,
     )
     card: bool = option(True, "write a model card, README.md, into the model folder")
+    track: str | None = option(
+        None,
+        "send curves, settings, scores and the report to a tracker: tensorboard "
+        "(a folder), mlflow (MLFLOW_TRACKING_URI) or wandb (WANDB_PROJECT)",
+        words=TRACKERS,
+        unset="none",
+    )
     tensorboard: str | None = option(
-        None, "folder for TensorBoard's curves", unit="dir", unset="no curves"
+        None,
+        "folder for TensorBoard",
+        unit="dir",
+        unset="none; with --track tensorboard, NAME.tensorboard beside the model NAME",
     )
 
     def __post_init__(self) -> None:

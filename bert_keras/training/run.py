@@ -44,7 +44,7 @@ FINISHED = ".finished.json"  # suffix of the notes about finished runs
 # Settings that may differ when a run resumes: the weights do not depend on them.
 _FREE = (
     *("save_every", "keep", "on_nonfinite", "restarts", "strategy"),
-    *("tensorboard", "card"),
+    *("tensorboard", "track", "card"),
 )
 
 
@@ -251,6 +251,7 @@ def finish_run(
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output.name, report)
+        loop.trackers.finish(report, output / "report.html")
     model.compile(
         new_optimizer(config, steps=loop.rows.steps, model=model),
         loss=task.loss(),

@@ -190,7 +190,7 @@ def explain(
             mask.
         against: the answer to compare with, such as the class that was expected; by
             default all others together.
-        baseline: what stands in the place of words: `pad` or `mask`.
+        baseline: what replaces words: `pad` or `mask`.
         steps: points of integrated gradients, or orders of words for `shapley`. `None`:
             16 points, doubled up to 1,024 while the gap exceeds 1%; or 24 orders.
         seed: of the orders for `shapley`.
@@ -340,7 +340,7 @@ class Explainer:
         """Return the explanation of an item.
 
         Raises:
-            ConfigError: what is asked is no answer of the task.
+            ConfigError: the task has no such answer.
         """
         targets = targets_of(self._model.task, item)
         count = len(item.words.words)

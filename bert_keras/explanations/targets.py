@@ -129,7 +129,7 @@ def targets_of(task: Task, item: Item) -> list[Target]:
     """Return the numbers to explain for an item.
 
     Raises:
-        ConfigError: `target` or `against` is no answer of the task.
+        ConfigError: the task has no answer `target` or `against`.
     """
     if not (task.answers_ids and is_one_vector(item.model.output)):
         raise ConfigError(

@@ -63,8 +63,8 @@ class Decoding:
             raise ConfigError(
                 f"`sample` must be true or false; received {self.sample!r}"
             )
-        for name, most in (("temperature", 100.0), ("sample_top_p", 1.0)):
+        for name, highest in (("temperature", 100.0), ("sample_top_p", 1.0)):
             value = getattr(self, name)
-            check_number(name, value, least=0, most=most)
+            check_number(name, value, least=0, most=highest)
             if not value:
                 raise ConfigError(f"`{name}` must be above 0; received {value!r}")

@@ -512,7 +512,7 @@ def _sizes_of(decoder: Any) -> tuple[dict[str, Any], Any]:
     """Return what `decoder` says of sizes, and the folder of a vocabulary of its own.
 
     Raises:
-        ConfigError: it is no string.
+        ConfigError: it is not a string.
     """
     if not isinstance(decoder, str) or not decoder:
         raise ConfigError(
@@ -522,9 +522,9 @@ def _sizes_of(decoder: Any) -> tuple[dict[str, Any], Any]:
     if decoder in (ENCODER, SHARED):
         return {}, None
     if _is_new(decoder):
-        sizes = BertConfig.from_preset(decoder)
+        preset = BertConfig.from_preset(decoder)
         keys = ("num_hidden_layers", "hidden_size", "num_attention_heads")
-        found = {key: getattr(sizes, key) for key in (*keys, "intermediate_size")}
+        found = {key: getattr(preset, key) for key in (*keys, "intermediate_size")}
         return found, None
     checkpoint = read_checkpoint(decoder)
     sizes = checkpoint.config.to_dict()

@@ -194,10 +194,14 @@ def pack_pairs(
     )
     rows, columns, ranks = _places(sizes, room)
     places = [(rows, columns[:, i], ranks) for i in range(2)]
-    settings = {"multiple": multiple}
     return (
-        _laid(*first, places[0], pad_id=pad_ids[0], **settings),
-        _laid(*second, places[1], pad_id=pad_ids[1], **settings, **others),
+        _laid(first[0], first[1], places[0], pad_id=pad_ids[0], multiple=multiple),
+        _laid(
+            *(second[0], second[1], places[1]),
+            pad_id=pad_ids[1],
+            multiple=multiple,
+            **others,
+        ),
     )
 
 

@@ -4,6 +4,7 @@ VENV := .venv
 PEERS := .venv-peers
 BEAM := .venv-beam
 GARDEN := .venv-garden
+DOCS := .venv-docs
 # In file order; otherwise files with few, long tests would run last, one after the other.
 PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu selects the small CPU build of torch.
@@ -11,7 +12,7 @@ TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden environments bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -65,6 +66,16 @@ $(GARDEN)/.made: setup.cfg pyproject.toml
 test-garden: $(GARDEN)/.made
 	$(GARDEN)/bin/python -m pytest $(PARALLEL) tests/garden
 
+# MkDocs reads the code and imports none of it; the build itself needs no network.
+$(DOCS)/.made: setup.cfg
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --no-compile $$($(PYTHON) -c "import configparser as c; p = c.ConfigParser(interpolation=None); p.read('setup.cfg'); print(*p['options.extras_require']['docs'].split())")
+	touch $@
+
+docs: $(DOCS)/.made
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	@echo "build/site/index.html; for its search: $(PYTHON) -m http.server --directory build/site"
+
 bench: $(PEERS)/.made
 	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done
 
@@ -74,4 +85,4 @@ lint: $(VENV)/.made
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(BEAM) $(GARDEN) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(BEAM) $(GARDEN) $(DOCS) build dist *.egg-info

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import configparser
-import dataclasses
 import pkgutil
 import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
 
+import bert_keras
 from bert_keras.cli.parser import parser
-from bert_keras.tasks import TASKS, find_task
-from bert_keras.tasks.classifier import Confidence
+from bert_keras.cli.tasks import settings_table
+from bert_keras.tasks import TASKS
+from bert_keras.tasks.catalog import TASK_HELP
+
+PACKAGE = ROOT / "bert_keras"
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "examples/**/*.md", "saved_models/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "saved_models/*.md")
     for path in ROOT.glob(pattern)
 )
 # The changelog names what has moved; the migration page names the options of others,
@@ -64,7 +71,7 @@ def wrong_options(text: str) -> list[str]:
     for command in commands(text):
         if command.startswith(FOREIGN):
             continue
-        verb = re.match(r"bert-keras ([a-z-]+)", command)
+        verb = re.match(r"bert-keras ([a-z][a-z-]*)", command)
         if verb and verb[1] not in options:
             wrong.append(command)
             continue
@@ -126,26 +133,86 @@ def test_a_wrong_option_is_found() -> None:
     assert not wrong_options("`bert-keras pretraining-data --beam '--runner=x'`")
 
 
-def settings_of(heading: str) -> dict[str, tuple[str, bool]]:
-    """Return default and `can change later` of each setting below a heading."""
-    text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
-    _, _, text = text.partition(f"\n{heading}\n")
-    text = text.partition("\n## ")[0].partition("\n### ")[0]
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    return {row[0][2:].strip("`"): (row[1], row[2].strip() == "yes") for row in rows}
-
-
 @pytest.mark.parametrize("name", TASKS)
-def test_settings_of_a_task_are_those_of_its_class(name: str) -> None:
-    task = find_task(name)
-    told = settings_of(f"## {name}")
-    if issubclass(task, Confidence):
-        told |= settings_of("### Settings of calibration and abstention")
-    fields = {field.name: field.default for field in dataclasses.fields(task)}  # type: ignore[arg-type]
-    assert set(told) == set(fields)
-    assert {name for name, (_, free) in told.items() if free} == set(task.free_settings)
-    for setting, (default, _) in told.items():
-        value = fields[setting]
-        if re.fullmatch(r"`[^`]*`", default) and not isinstance(value, tuple):
-            word = str(value).lower() if isinstance(value, bool) else str(value)
-            assert default == f"`{word}`", setting
+def test_the_page_of_a_task_has_its_settings_rows_and_figure(name: str) -> None:
+    """`tests/cli/test_tasks.py` compares them with the class."""
+    page = (ROOT / "docs" / "tasks" / f"{name}.md").read_text(encoding="utf-8")
+    told = TASK_HELP[name]
+    for part in (settings_table(name), told.rows, told.data, f"images/{name}.svg"):
+        assert part in page
+
+
+def test_the_overview_leads_to_each_task() -> None:
+    page = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(tasks/([a-z-]+)\.md\)", page)) == set(TASKS)
+
+
+def test_figures_are_those_that_are_drawn() -> None:
+    draw = runpy.run_path(str(ROOT / "docs" / "draw.py"))
+    for name, figure in draw["FIGURES"].items():
+        path = ROOT / "docs" / "images" / f"{name}.svg"
+        assert path.read_text(encoding="utf-8") == draw["drawn"](figure), name
+    rooms = (ROOT / "docs" / "images" / "rooms.svg").read_text(encoding="utf-8")
+    assert rooms == draw["drawn_rooms"]()
+    named = set(re.findall(r">([a-z]+)/", rooms.replace(", ", ">")))
+    assert named == {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {
+        *("files", "runs", "corpus", "cli")
+    }
+
+
+def test_the_site_has_every_page() -> None:
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8")))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in DOCS}
+    assert listed == pages
+
+
+def test_the_start_is_the_tour_of_the_readme() -> None:
+    """`tests/test_readme.py` runs it."""
+    tours = [
+        re.findall(r"<!-- tour -->\n```bash\n.*?```", page.read_text("utf-8"), re.S)
+        for page in (ROOT / "README.md", ROOT / "docs" / "index.md")
+    ]
+    assert tours[0] == tours[1] != []
+
+
+@pytest.mark.parametrize("page", LASTING, ids=name_of)
+def test_python_on_a_page_parses_and_its_names_are_public(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for code in [block for kind, block in FENCE.findall(text) if kind == "python"]:
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module == "bert_keras":
+                assert {alias.name for alias in node.names} <= set(bert_keras.__all__)
+            is_ours = isinstance(node, ast.Attribute) and (
+                isinstance(node.value, ast.Name) and node.value.id == "bert_keras"
+            )
+            assert not is_ours or node.attr in bert_keras.__all__  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_the_python_of_the_start_runs(
+    encoder_folder: Path,
+    spam_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"<!-- run -->\n```python\n(.*?)```", text, flags=re.S)
+    assert len(blocks) == text.count("```python") == 4
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tour").symlink_to(spam_folder)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {"encoder": encoder_folder}
+    for block in blocks:
+        exec(compile(block, "docs/index.md", "exec"), found)
+    assert {"label", "score", "probabilities"} <= set(found["answers"][0])
+    assert (tmp_path / "models" / "mine" / "README.md").is_file()
+    assert 0 <= float(capsys.readouterr().out) <= 1
+
+
+def test_the_citation_names_the_version() -> None:
+    import yaml
+
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert found["version"] == bert_keras.__version__
+    assert found["license"] == "Apache-2.0" and found["cff-version"] == "1.2.0"

@@ -206,22 +206,55 @@ def options_table(config: type) -> str:
 
 
 def options_page() -> str:
-    """Return the page of the documentation that lists the options of all configs."""
+    """Return the page of the documentation that lists all arguments of all verbs."""
+    from bert_keras.cli.parser import VERBS, parser
     from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
     from bert_keras.serving.config import ServeConfig
     from bert_keras.training.config import TrainConfig
 
-    verbs = {
+    configs = {
         "train": TrainConfig,
         "pretraining-data": PretrainingDataConfig,
         "pretrain": PretrainConfig,
         "serve": ServeConfig,
     }
-    parts = ["# Options", "Written by `python -m bert_keras.cli.options`."]
-    for verb, config in verbs.items():
-        parts += [f"## `bert-keras {verb}`", f"Fields of `{config.__name__}`."]
-        parts.append(options_table(config))
+    (verbs,) = (
+        action.choices
+        for action in parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    parts = [
+        "# Options",
+        "All arguments of each command, written by `python -m bert_keras.cli.options`. "
+        "Each also takes `--help`, `--version`, `--quiet` and `--verbose`.",
+    ]
+    for verb, (_, summary) in VERBS.items():
+        told = f"{summary[:1].upper()}{summary[1:]}."
+        config = configs.get(verb)
+        names = set(options_of(config)) if config else set()
+        parts += [f"## `bert-keras {verb}`", told, _arguments_table(verbs[verb], names)]
+        if config:
+            parts += [f"Settings, the fields of `{config.__name__}`:"]
+            parts.append(options_table(config))
     return "\n\n".join(parts)
+
+
+_EVERYWHERE = ("help", "version", "quiet", "verbose")
+
+
+def _arguments_table(parser: argparse.ArgumentParser, without: set[str]) -> str:
+    """Return the arguments of a verb as a table of Markdown, but for some."""
+    lines = ["| argument | meaning |", "|---|---|"]
+    for action in parser._actions:
+        if action.dest in without or action.dest in _EVERYWHERE:
+            continue
+        value = action.metavar if isinstance(action.metavar, str) else ""
+        name = f"{action.option_strings[0]} {value}" if action.option_strings else value
+        told = str(action.help or "").replace("%%", "%").replace("|", "/")
+        if action.option_strings and action.required:
+            told += " (required)"
+        lines.append(f"| `{name.strip()}` | {told} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,19 @@ def example_of(name: str) -> str:
     )
 
 
+def settings_table(name: str) -> str:
+    """Return the settings of a task as a table of Markdown, for its page."""
+    lines = [
+        "| setting | values | default | can change later | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for each in TASK_HELP[name].settings:
+        free = "yes" if each.free else ""
+        cells = (f"`{each.name}`", each.values, each.default, free, each.help)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _own_task_help(name: str) -> str:
     import dataclasses
 

@@ -15,8 +15,12 @@ def load_tensorflow() -> None:
     Their messages would bury the line that tells a user what is wrong, and no setting
     disables all of them: some are printed before the libraries read any.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
+        return
+    if level == "0":  # all messages are wanted
+        import tensorflow_text  # noqa: F401
+
         return
     watched = is_watched()
     if watched:

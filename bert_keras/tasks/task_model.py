@@ -270,7 +270,8 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """Train like `keras.Model.fit`.
 
         Texts in memory are shuffled each epoch (unlike in KerasHub's `Task`); a
-        dataset, or batch dicts, keep their order.
+        dataset, or batch dicts, keep their order. A batched `tf.data.Dataset` holds
+        pairs of texts and labels, or dicts with the columns of the texts and `label`.
 
         `validation_split` selects random rows, with the seed of
         `keras.utils.set_random_seed`, and leaves at least one row of each class in
@@ -286,6 +287,9 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             numbers = self.task.encode_targets(tf.constant(list(class_weight)))
             weights = class_weight.values()
             kwargs["class_weight"] = dict(zip(numbers.numpy(), weights, strict=True))
+        x = self._labelled(x)
+        if "validation_data" in kwargs:
+            kwargs["validation_data"] = self._labelled(kwargs["validation_data"])
         split = kwargs.pop("validation_split", None)
         if split and kwargs.get("validation_data") is None:
             kept, aside = self._split((x, y, sample_weight), split, shuffle)
@@ -308,10 +312,18 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         with label_errors():
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """Score like `keras.Model.evaluate`."""
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Score like `keras.Model.evaluate`; datasets are those of `fit`."""
         with label_errors():
-            return super().evaluate(*args, **kwargs)
+            return super().evaluate(self._labelled(x), *args, **kwargs)
+
+    def _labelled(self, data: Any) -> Any:
+        """Return a dataset of dicts that hold a label as one of texts and labels."""
+        roles, label = self.task.roles, "label"
+        spec = getattr(data, "element_spec", None)
+        if not isinstance(spec, dict) or not {*roles, label} <= set(spec):
+            return data
+        return data.map(lambda row: ({role: row[role] for role in roles}, row[label]))
 
     def _split(
         self, data: tuple[Any, Any, Any], share: float, shuffle: bool
@@ -412,20 +424,15 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         Prediction and export share this function, so they give equal answers.
         `preprocessor` overrides the model's, for another layout.
         """
-        return self.task.respond(
-            texts,
-            preprocessor or self.preprocessor,
-            lambda batch: self(batch, training=False),
-        )
+        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+
+    def infer(self, batch: dict[str, Any]) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        return self.task.infer(self, batch)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the input of the task's `score` for texts, in graph."""
-        return self.task.respond(
-            texts,
-            preprocessor,
-            lambda batch: self(batch, training=False),
-            scored=True,
-        )
+        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -23,6 +23,7 @@ from bert_keras.settings import (
     SAVE_EVERY,
     SEED,
     STRATEGY,
+    TRACKERS,
     TRUNCATIONS,
     WEIGHT_DECAY,
     check_options,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
-_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 400, 3, 20, 3
+_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 3, 20, 3
 
 
 @with_options_documented
@@ -54,7 +55,7 @@ class TrainConfig:
         unit="n",
         least=1,
         most=INT32,
-        unset="enough for 400 updates (3 to 20 epochs), fewer if dev stops improving",
+        unset="enough for 500 updates (3 to 20 epochs), fewer if dev stops improving",
     )
     patience: int | None = option(
         None,
@@ -83,6 +84,14 @@ class TrainConfig:
         above=0,
         unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
     )
+    new_learning_rate: float | None = option(
+        None,
+        "peak learning rate of the weights that are initialized randomly: those of the "
+        "head, or of a decoder and its cross-attention",
+        unit="rate",
+        above=0,
+        unset="the same as for the others",
+    )
     warmup_share: float = option(
         0.1,
         "share of the updates during which the learning rate rises from 0",
@@ -99,7 +108,7 @@ class TrainConfig:
         unit="tokens",
         least=3,
         most=INT32,
-        unset="128, for question-answering 384, for summarization 512",
+        unset="128, for question-answering 384, for summaries 512",
     )
     truncation: str = option(
         "longest_first", "how pairs that are too long are truncated", words=TRUNCATIONS
@@ -143,8 +152,18 @@ class TrainConfig:
         most=INT32,
     )
     card: bool = option(True, "write a model card, README.md, into the model folder")
+    track: str | None = option(
+        None,
+        "send curves, settings, scores and the report to a tracker: tensorboard "
+        "(a folder), mlflow (MLFLOW_TRACKING_URI) or wandb (WANDB_PROJECT)",
+        words=TRACKERS,
+        unset="none",
+    )
     tensorboard: str | None = option(
-        None, "folder for TensorBoard's curves", unit="dir", unset="no curves"
+        None,
+        "folder for TensorBoard",
+        unit="dir",
+        unset="none; with --track tensorboard, NAME.tensorboard beside the model NAME",
     )
 
     def __post_init__(self) -> None:
@@ -190,7 +209,7 @@ class TrainConfig:
 def chosen_epochs(rows: int, batch_size: int) -> int:
     """Return the default number of epochs for a number of training rows.
 
-    Enough for 400 updates, at least the paper's 3 and at most 20, which Mosbach et
+    Enough for 500 updates, at least the paper's 3 and at most 20, which Mosbach et
     al. 2021 (arXiv:2006.04884) recommend for small sets.
     """
     steps = math.ceil(rows / batch_size)

@@ -38,6 +38,7 @@ from bert_keras.training.loop import (
 )
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.rows import RowsPlace
+from bert_keras.training.tracking import Trackers
 from bert_keras.training.updates import (
     HeldOutLoss,
     new_optimizer,
@@ -144,6 +145,7 @@ class FineTuningLoop(TrainingLoop):
         devices: where to compute.
         stop: signals that the run must end.
         final_rows: number of rows that are scored after training.
+        trackers: get the curves.
 
     Attributes:
         best: the best epoch so far.
@@ -164,11 +166,12 @@ class FineTuningLoop(TrainingLoop):
         devices: Devices,
         stop: StopSignal,
         final_rows: int = 0,
+        trackers: Trackers | None = None,
     ) -> None:
         fixed = devices.has_static_shapes
         self.rows = training_rows(model, train, config, fixed=fixed)
         with devices.strategy.scope():
-            optimizer = new_optimizer(config, steps=self.rows.steps)
+            optimizer = new_optimizer(config, steps=self.rows.steps, model=model)
             # Otherwise TensorFlow creates its variables while it traces the step, and
             # has to trace the step a second time.
             optimizer.build(model.trainable_variables)
@@ -189,11 +192,12 @@ class FineTuningLoop(TrainingLoop):
         self._predictor = Predictor(self._scored, freeze=False)
         self._held_out_loss: HeldOutLoss | None = None
         self.ending = ""
+        self.trackers = trackers or Trackers()
         self.progress: TrainingProgress = TrainingProgress(
             self.rows,
             start=self.step,
             metrics=self._metrics,
-            tensorboard=config.tensorboard if devices.is_chief else None,
+            draw=self.trackers.curves,
             is_shown=devices.is_chief,
             dev_rows=len(dev),
             final_rows=final_rows,
@@ -201,6 +205,7 @@ class FineTuningLoop(TrainingLoop):
         )
         self.restore()
         self._curve = DevCurve()
+        self.trackers.resume(self.history)
         for row in self.history:
             self._curve.add_row(row, model.task.best_score)
 
@@ -307,6 +312,8 @@ class FineTuningLoop(TrainingLoop):
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
         shown = {**plain, "loss": loss, task.best_score: value}
         row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
+        for line in task.shown(self.dev, answers):
+            say(line)
         self.add_row(row)
         if self._curve.add(self.epoch, value, loss, scores, answers):
             weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}

@@ -33,7 +33,6 @@ from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
-from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.run import (
     TrainResult,
     discard_run,
@@ -44,6 +43,7 @@ from bert_keras.training.run import (
     run_path,
     told_settings,
 )
+from bert_keras.training.tracking import check_tracking, tracked
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -239,7 +239,7 @@ def train(
     tell = say if devices.is_chief else _silent
     check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
-    check_tensorboard(config.tensorboard, Path(output))
+    check_tracking(config, Path(output))
     task, data = task_and_data(
         task,
         train=train,
@@ -325,6 +325,7 @@ class _Training:
         with (
             _run_folder(devices, path, told, self.resume) as run,
             StopSignal(devices.vote) as stop,
+            tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
             loop = FineTuningLoop(
                 model,
@@ -335,6 +336,7 @@ class _Training:
                 devices=devices,
                 stop=stop,
                 final_rows=sum(len(rows) for rows in list(data.values())[2:]),
+                trackers=trackers,
             )
             if attempt == 0:
                 say(devices.line())

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from bert_keras.errors import ConfigError
 from bert_keras.runs.progress import Progress, report
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.updates import Update
@@ -31,7 +28,7 @@ class TrainingProgress:
         rows: the training rows.
         start: number of updates made before.
         metrics: each row of the curves has their means; then they are reset.
-        tensorboard: folder for curves, or `None`.
+        draw: gets each row of the curves, for a tracker.
         is_shown: whether progress is reported.
         dev_rows: number of rows that are scored after each epoch.
         final_rows: number of rows that are scored after training.
@@ -47,7 +44,7 @@ class TrainingProgress:
         *,
         start: int = 0,
         metrics: Sequence[keras.metrics.Metric] = (),
-        tensorboard: str | None = None,
+        draw: Callable[[Mapping[str, float]], object] = lambda row: None,
         is_shown: bool = True,
         dev_rows: int = 0,
         final_rows: int = 0,
@@ -78,11 +75,7 @@ class TrainingProgress:
             ),
             may_end_early=may_end_early,
         )
-        self._writer = None
-        if tensorboard:
-            import tensorflow as tf
-
-            self._writer = tf.summary.create_file_writer(tensorboard)
+        self._draw = draw
         self._begin_epoch()
 
     def state(self) -> dict[str, float]:
@@ -219,30 +212,3 @@ class TrainingProgress:
             f"{self._tokens / seconds:,.0f} real tokens/s",
             f"{self.real_share:.0%} of tokens real",
         ]
-
-    def _draw(self, row: Mapping[str, float]) -> None:
-        """Add a row to TensorBoard's curves."""
-        if self._writer is None:
-            return
-        import tensorflow as tf
-
-        with self._writer.as_default():
-            for name, value in row.items():
-                if name not in ("epoch", "step"):
-                    tf.summary.scalar(name, value, step=int(row["step"]))
-        self._writer.flush()
-
-
-def check_tensorboard(curves: str | None, output: Path) -> None:
-    """Raise unless curves can be written and survive replacement of the model."""
-    if curves is None:
-        return
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ConfigError(
-            "`tensorboard` needs a package: pip install 'bert_keras[tensorboard]'"
-        )
-    if output.resolve() in (Path(curves).resolve(), *Path(curves).resolve().parents):
-        raise ConfigError(
-            f"`tensorboard` must be a folder outside the model folder; "
-            f"received {curves}"
-        )

@@ -37,7 +37,6 @@ from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.epochs import rank_of
 from bert_keras.training.finetune import task_and_data, train
-from bert_keras.training.progress import check_tensorboard
 from bert_keras.training.run import (
     FINISHED,
     TrainResult,
@@ -47,6 +46,7 @@ from bert_keras.training.run import (
     told_settings,
     write_results,
 )
+from bert_keras.training.tracking import check_tracking, curves_folder
 
 # Arguments of `train` whose data is read once for all runs.
 _OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
@@ -137,7 +137,7 @@ class _Runs:
     ) -> None:
         check_output_place("output", output, {"encoder": given.get("encoder")})
         check_replaceable(output)
-        check_tensorboard(config.tensorboard, Path(output))
+        check_tracking(config, Path(output))
         self.output = Path(output)
         # Several strategies in one process interfere with each other.
         devices = given.get("devices") or find_strategy(config.strategy)
@@ -176,8 +176,9 @@ class _Runs:
             say(f"{name}: was trained before")
         else:
             say(f"{name}:")
-            if config.tensorboard:  # separate curves
-                place = os.path.join(config.tensorboard, name)
+            curves = curves_folder(config, self.output)
+            if curves:  # separate curves
+                place = os.path.join(curves, name)
                 config = dataclasses.replace(config, tensorboard=place)
             result = train(
                 self.task, output=self._run.path / name, config=config, **self.given

@@ -159,14 +159,15 @@ def test_every_setting_of_training_has_an_option() -> None:
         "on_nonfinite": "skip",
         "restarts": 6,
         "tensorboard": "d",
+        "track": "mlflow",
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    options = vars(parser().parse_args([*words, "--rematerialize"]))
+    options = vars(parser().parse_args([*words, "--rematerialize", "--no-card"]))
     assert {name: options[name] for name in given} == given
-    assert options["rematerialize"] is True
+    assert (options["rematerialize"], options["card"]) == (True, False)
     names = set(TrainConfig.__dataclass_fields__)
-    assert names == {*given, "rematerialize"}
+    assert names == {*given, "rematerialize", "card"}
 
 
 def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:

@@ -78,6 +78,16 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean masked-lm?" in capsys.readouterr().err
 
 
+def test_verbose_tells_where_an_error_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # restored after the test
+    assert main(["tasks", "nothing", "--verbose"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("Traceback") and "check_task_name" in "".join(told)
+    assert told[-1].startswith("bert-keras: `task` must be")
+
+
 def test_a_setting_with_a_typing_error() -> None:
     task = find_task("classification")
     message = "received 'class_weight=balanced'; did you mean class_weights?"

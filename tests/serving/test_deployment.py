@@ -182,12 +182,16 @@ def test_kubernetes_objects(deployment: Path) -> None:
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"].startswith("/v1/models/Mail_2")
     assert set(container["resources"]) == {"requests", "limits"}
+
+
+def test_kubernetes_objects_follow_the_schemas(deployment: Path) -> None:
+    objects = documents(deployment / "kubernetes.yaml")
     validate = pytest.importorskip("kubernetes_validate")
     for each in objects:
         validate.validate(each, "1.34", strict=True)
-    del work["spec"]["selector"]
+    del objects[0]["spec"]["selector"]
     with pytest.raises(validate.ValidationError):
-        validate.validate(work, "1.34", strict=True)
+        validate.validate(objects[0], "1.34", strict=True)
 
 
 def test_kserve_services(deployment: Path) -> None:

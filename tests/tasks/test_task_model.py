@@ -324,6 +324,18 @@ def test_datasets_of_dicts(make_model: Callable[..., Any]) -> None:
     model.fit(made, validation_data=made, verbose=0)
 
 
+def test_a_dataset_of_columns_may_hold_the_label(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(Classification(CLASSES))
+    columns = {"text": TEXTS, "label": LABELS, "other": LABELS}
+    rows = tf.data.Dataset.from_tensor_slices(columns).batch(4)
+    wanted = model.evaluate(TEXTS, LABELS, verbose=0)
+    np.testing.assert_allclose(model.evaluate(rows, verbose=0), wanted, rtol=1e-5)
+    found = model.fit(rows, validation_data=rows, verbose=0).history
+    assert set(found) >= {"loss", "val_loss"}
+
+
 def test_calls_of_fit_share_the_graph_of_the_text_handling(
     make_model: Callable[..., Any],
 ) -> None:

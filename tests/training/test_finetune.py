@@ -186,9 +186,9 @@ def test_narrow_encoders_learn_at_a_higher_rate(
     ("rows", "batch_size", "epochs", "patience"),
     [
         (12, 16, 20, 10),
-        (392, 16, 16, 8),
-        (1000, 32, 13, 7),
-        (3668, 32, 4, 3),
+        (392, 16, 20, 10),
+        (1000, 32, 16, 8),
+        (3668, 32, 5, 3),
         (10**6, 32, 3, 3),
     ],
 )
@@ -200,7 +200,7 @@ def test_small_data_gets_more_updates(
     assert (config.epochs, config.patience) == (epochs, patience)
     config = TrainConfig(batch_size=batch_size).settled(Classification, rows)
     assert config.patience == patience
-    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 9
+    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 11
     # The negatives of a pair are the other rows of its batch.
     assert TrainConfig().settled(Embedding, 12).batch_size == 32
     given = TrainConfig(epochs=7).settled(Classification, rows)

@@ -1,0 +1,213 @@
+"""Curves and scores of a run for TensorBoard, MLflow or Weights & Biases.
+
+Each tracker uses the library's own client. A resumed run is a new run of MLflow and of
+Weights & Biases, which begins with the curves so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from bert_keras.errors import ConfigError
+from bert_keras.training.config import TrainConfig
+
+
+class Tracker(Protocol):
+    """What a run tells."""
+
+    has_memory: bool  # whether it still holds the curves of an interrupted run
+
+    def curves(self, row: Mapping[str, float]) -> None:
+        """Add a row of the curves, with its `step`."""
+
+    def finish(
+        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
+    ) -> None:
+        """Add what is known at the end: settings, scores and the report's file."""
+
+    def close(self, *, is_finished: bool) -> None:
+        """End the run."""
+
+
+class TensorBoardTracker:
+    """Writes event files into a folder."""
+
+    has_memory = True
+
+    def __init__(self, folder: str) -> None:
+        import tensorflow as tf
+
+        self._summary: Any = tf.summary
+        self._writer = tf.summary.create_file_writer(folder)
+
+    def curves(self, row: Mapping[str, float]) -> None:
+        with self._writer.as_default():
+            for name, value in _values(row).items():
+                self._summary.scalar(name, value, step=int(row["step"]))
+        self._writer.flush()
+
+    def finish(
+        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
+    ) -> None:
+        lines = [f"| {name} | {value} |" for name, value in settings.items()]
+        table = "\n".join(["| setting | value |", "|---|---|", *lines])
+        with self._writer.as_default():
+            self._summary.text("settings", table, step=0)
+            for name, value in scores.items():
+                self._summary.scalar(f"scores/{name}", value, step=0)
+        self._writer.flush()
+
+    def close(self, *, is_finished: bool) -> None:
+        self._writer.close()
+
+
+class MLflowTracker:
+    """Writes to the server or folder of `MLFLOW_TRACKING_URI`."""
+
+    has_memory = False
+
+    def __init__(self, name: str) -> None:
+        self._mlflow = importlib.import_module("mlflow")
+        self._mlflow.start_run(run_name=name)
+
+    def curves(self, row: Mapping[str, float]) -> None:
+        self._mlflow.log_metrics(_values(row), step=int(row["step"]))
+
+    def finish(
+        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
+    ) -> None:
+        self._mlflow.log_params(
+            {key: str(each)[:500] for key, each in settings.items()}
+        )
+        self._mlflow.log_metrics(
+            {f"scores/{key}": each for key, each in scores.items()}
+        )
+        self._mlflow.log_artifact(str(report))
+
+    def close(self, *, is_finished: bool) -> None:
+        self._mlflow.end_run("FINISHED" if is_finished else "FAILED")
+
+
+class WandbTracker:
+    """Writes to the project of `WANDB_PROJECT`, or `bert_keras`."""
+
+    has_memory = False
+
+    def __init__(self, name: str) -> None:
+        self._wandb = importlib.import_module("wandb")
+        project = os.environ.get("WANDB_PROJECT", "bert_keras")
+        self._run = self._wandb.init(project=project, name=name)
+
+    def curves(self, row: Mapping[str, float]) -> None:
+        self._run.log(_values(row), step=int(row["step"]))
+
+    def finish(
+        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
+    ) -> None:
+        self._run.config.update(dict(settings))
+        self._run.summary.update(
+            {f"scores/{key}": each for key, each in scores.items()}
+        )
+        self._run.log({"report": self._wandb.Html(report.read_text("utf-8"))})
+
+    def close(self, *, is_finished: bool) -> None:
+        self._run.finish(exit_code=0 if is_finished else 1)
+
+
+class Trackers:
+    """The trackers of a run; each call goes to all of them.
+
+    Attributes:
+        is_finished: whether the run has told its end.
+    """
+
+    def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
+        self._trackers = trackers
+        self.is_finished = False
+
+    def resume(self, history: Sequence[Mapping[str, float]]) -> None:
+        """Tell the curves of an interrupted run again where they were lost."""
+        for tracker in self._trackers:
+            for row in [] if tracker.has_memory else history:
+                tracker.curves(row)
+
+    def curves(self, row: Mapping[str, float]) -> None:
+        """Add a row of the curves."""
+        for tracker in self._trackers:
+            tracker.curves(row)
+
+    def finish(self, report: Mapping[str, Any], page: Path) -> None:
+        """Add settings and scores of `TrainResult.report`, and the report's page."""
+        scores = {
+            f"{split}/{key}": float(value)
+            for split, found in report["scores"].items()
+            for key, value in found.items()
+            if isinstance(value, int | float)
+        }
+        for tracker in self._trackers:
+            tracker.finish(report["settings"], scores, page)
+        self.is_finished = True
+
+    def close(self) -> None:
+        """End the run."""
+        for tracker in self._trackers:
+            tracker.close(is_finished=self.is_finished)
+
+
+@contextlib.contextmanager
+def tracked(config: TrainConfig, output: Path, *, is_chief: bool) -> Iterator[Trackers]:
+    """Yield the trackers that a run asks for; they are closed at its end.
+
+    Args:
+        config: has `track` and `tensorboard`.
+        output: the model folder, whose name is that of the run.
+        is_chief: other workers track nothing.
+    """
+    found: list[Tracker] = []
+    folder = curves_folder(config, output)
+    if is_chief and folder is not None:
+        found.append(TensorBoardTracker(folder))
+    if is_chief and config.track == "mlflow":
+        found.append(MLflowTracker(output.name))
+    if is_chief and config.track == "wandb":
+        found.append(WandbTracker(output.name))
+    trackers = Trackers(found)
+    try:
+        yield trackers
+    finally:
+        trackers.close()
+
+
+def curves_folder(config: TrainConfig, output: Path) -> str | None:
+    """Return the folder of TensorBoard's curves, `NAME.tensorboard` by default."""
+    if config.tensorboard or config.track != "tensorboard":
+        return config.tensorboard
+    return str(output.with_name(f"{output.name}.tensorboard"))
+
+
+def check_tracking(config: TrainConfig, output: Path) -> None:
+    """Raise ConfigError unless the trackers are installed and their place is free."""
+    curves = curves_folder(config, output)
+    wanted = {config.track, "tensorboard" if curves else None} - {None}
+    for name in sorted(map(str, wanted)):
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"`{'track' if name == config.track else name}` needs a package: "
+                f"pip install 'bert_keras[{name}]'"
+            )
+    places = () if curves is None else (Path(curves), *Path(curves).parents)
+    if output.resolve() in [place.resolve() for place in places]:
+        raise ConfigError(
+            "`tensorboard` must be a folder outside the model folder; "
+            f"received {curves}"
+        )
+
+
+def _values(row: Mapping[str, float]) -> dict[str, float]:
+    return {key: each for key, each in row.items() if key not in ("epoch", "step")}

@@ -1,0 +1,109 @@
+"""What the site has beyond the pages: the API by room, and links out of `docs/`.
+
+MkDocs calls these functions, see `hooks` in mkdocs.yml.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "bert_keras"
+# A link, unless its target has a scheme or is a place on the page.
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages of the API to the last section of the navigation."""
+    (section,) = config.nav[-1].values()
+    section.append({"API": ["api/index.md", *(f"api/{room}.md" for room in rooms())]})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages of the API, one for each room with public names."""
+    summaries = {room: docstring_of(room).split("\n\n")[0] for room in rooms()}
+    lines = ["# API", "", "| room | contents |", "|---|---|"]
+    for room, names in rooms().items():
+        summary = " ".join(summaries[room].split())
+        lines.append(f"| [`{room}`]({room}.md) | {summary} |")
+        parts = [f"# {room}", docstring_of(room)]
+        parts += [entry(name, module) for name, module in sorted(names.items())]
+        content = "\n\n".join(parts)
+        files.append(File.generated(config, f"api/{room}.md", content=content))
+    lines += ["", "## Names of `bert_keras`", "", "| name | room |", "|---|---|"]
+    for name, module in sorted(public_names(PACKAGE / "__init__.py").items()):
+        room = room_of(module)
+        anchor = f"{room}.md#{module}.{name}"
+        lines.append(f"| [`bert_keras.{name}`]({anchor}) | `{room}` |")
+    files.append(File.generated(config, "api/index.md", content="\n".join(lines)))
+    return files
+
+
+def entry(name: str, module: str) -> str:
+    """Return the entry of a public name; the fields of a config are on another page."""
+    told = f"::: {module}.{name}"
+    if not name.endswith("Config") or name == "BertConfig":
+        return told
+    plain = "    options: { show_signature: false, members: false }"
+    return f"{told}\n{plain}\n\nIts fields are the [options](../options.md)."
+
+
+def rooms() -> dict[str, dict[str, str]]:
+    """Return each room with its public names, and the module of each."""
+    found: dict[str, dict[str, str]] = {}
+    for path in [PACKAGE / "__init__.py", *sorted(PACKAGE.glob("*/__init__.py"))]:
+        for name, module in public_names(path).items():
+            found.setdefault(room_of(module), {})[name] = module
+    return dict(sorted(found.items()))
+
+
+def room_of(module: str) -> str:
+    """Return the package of a module, `bert_keras.ROOM`, or the module itself."""
+    return ".".join(module.split(".")[:2])
+
+
+def docstring_of(room: str) -> str:
+    """Return the docstring of a room, or of a module outside of the rooms."""
+    path = PACKAGE / room.partition(".")[2]
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+
+
+def public_names(path: Path) -> dict[str, str]:
+    """Return the names that a package imports for type checkers, with their modules."""
+    return {
+        alias.asname: node.module or ""
+        for block in ast.parse(path.read_text("utf-8")).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+
+
+def title_of(place: str) -> str:
+    """Return the first heading of a page."""
+    return (ROOT / place).read_text("utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Name linked pages by their titles, and files out of `docs/` by their paths."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def changed(found: re.Match[str]) -> str:
+        mark, text, target, _ = found.groups()
+        place = posixpath.normpath(posixpath.join("docs", folder, target))
+        if mark or place.startswith("docs/"):
+            is_page = text.endswith(".md") and (ROOT / place).is_file()
+            return found[0].replace(text, title_of(place), 1) if is_page else found[0]
+        return f"{text} (`{place}`)" if text not in place else f"`{place}`"
+
+    return LINK.sub(changed, markdown)

@@ -63,7 +63,7 @@ def main(encoder: str) -> None:
             dev=pairs[850:900],
             test=pairs[900:],
             output=Path(folder) / "model",
-            config=bk.TrainConfig(epochs=12, batch_size=16, new_learning_rate=1e-3),
+            config=bk.TrainConfig(epochs=5, batch_size=16, new_learning_rate=1e-3),
         )
         predictor = bk.load(result.folder)
     print("bleu {bleu:.1f}  chrf {chrf:.1f}".format(**result.scores["test"]))

@@ -2,8 +2,8 @@
 
 Names are imported on first access, so that `import bert_keras` and the help of the
 command line do not wait for TensorFlow. More names are public in `bert_keras.training`,
-`.pretraining`, `.corpus`, `.inference`, `.checkpoints`, `.distribution`, `.scoring` and
-`.serving`.
+`.pretraining`, `.corpus`, `.inference`, `.explanations`, `.checkpoints`,
+`.distribution`, `.scoring` and `.serving`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bert_keras.config import BertConfig as BertConfig
     from bert_keras.data.table import as_columns as as_columns
     from bert_keras.errors import BertKerasError as BertKerasError
+    from bert_keras.explanations.explainer import explain as explain
     from bert_keras.inference.convert import convert as convert
     from bert_keras.inference.embedder import embed as embed
     from bert_keras.inference.export import export_model as export_model
@@ -111,6 +112,7 @@ _PLACES = {
     "convert": "inference.convert",
     "embed": "inference.embedder",
     "evaluate": "training.finetune",
+    "explain": "explanations.explainer",
     "export_model": "inference.export",
     "find_task": "tasks",
     "load": "inference.predictor",

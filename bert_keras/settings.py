@@ -38,6 +38,10 @@ UNITS = ("piece", "word", "ngram")
 NEXT_SENTENCE = ("next", "order", "none")
 MASKING = ("static", "dynamic")
 OBJECTIVES = ("masked", "causal")
+ATTRIBUTIONS = ("integrated-gradients", "gradient-input", "occlusion", "shapley")
+BASELINES = ("pad", "mask")
+VIEWS = ("words", "attention", "map")
+PROJECTIONS = ("pca", "tsne", "umap")
 # The grids of a search; `paper` is that of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {

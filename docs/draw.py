@@ -98,6 +98,20 @@ FIGURES = {
         "one score for each sentence, from the mean of its tokens",
         "a storm hit the coast .",
     ),
+    "translation": Figure(
+        "[CLS] the train is late [SEP]",
+        "",
+        (0, 1, 2, 3, 4, 5),
+        "decoder: attends to all tokens, writes one token after the other",
+        "der zug hat verspätung",
+    ),
+    "abstractive-summarization": Figure(
+        "[CLS] a storm hit the coast . trains stopped . [SEP]",
+        "",
+        tuple(range(11)),
+        "decoder: attends to all tokens, writes one token after the other",
+        "storm stops trains",
+    ),
 }
 
 
@@ -176,9 +190,12 @@ ROOMS = {
     "text": (1, 1, "text/", "WordPiece ids, packed rows"),
     "checkpoints": (2, 1, "checkpoints/", "weights under canonical names"),
     "tasks": (0, 2, "tasks/", "labels, heads, losses, answers"),
-    "model": (1, 2, "model/", "encoder and heads in Keras"),
+    "model": (1, 2, "model/, generation/", "encoder, decoder, heads; search"),
     "training": (2, 2, "training/, pretraining/", "epochs, checkpoints, resuming"),
-    "scoring": (0, 3, "scoring/, report/", "scores, curves, mistakes"),
+    "scoring": (
+        *(0, 3, "scoring/, report/, explanations/"),
+        "scores, mistakes, words that decide",
+    ),
     "inference": (1, 3, "inference/", "model folder, predict, export"),
     "distribution": (2, 3, "distribution/", "GPUs, machines, TPUs"),
     "serving": (1, 4, "serving/", "HTTP, gRPC, a page"),
@@ -192,7 +209,7 @@ ARROWS = (
     *("distribution training", "inference serving", "inference saved"),
     *("serving answers", "saved serving"),
 )
-WIDE, HIGH, ACROSS, DOWN = 236.0, 54.0, 290.0, 92.0
+WIDE, HIGH, ACROSS, DOWN = 290.0, 54.0, 344.0, 92.0
 
 
 def drawn_rooms() -> str:

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "bert_keras"
 # What any room may import, and the only modules outside of the rooms.
 GROUND = {"__init__", "__main__", "errors", "config", "settings"}
 _BELOW_TASKS = {"checkpoints", "data", "distribution", "model", "scoring", "text"}
-_BELOW_INFERENCE = {"files", "runs", "tasks", *_BELOW_TASKS}
+_BELOW_INFERENCE = {"files", "generation", "runs", "tasks", *_BELOW_TASKS}
 _BELOW_TRAINING = {"inference", "report", *_BELOW_INFERENCE}
 ROOMS: dict[str, set[str]] = {
     "files": set(),
@@ -34,9 +34,11 @@ ROOMS: dict[str, set[str]] = {
     "corpus": {"files", "text"},
     "data": {"files", "runs", "scoring", "text"},
     "distribution": {"runs"},
-    "tasks": {"runs", *_BELOW_TASKS},
+    "generation": {"model"},
+    "tasks": {"generation", "runs", *_BELOW_TASKS},
     "inference": _BELOW_INFERENCE,
     "serving": {"inference", *_BELOW_INFERENCE},
+    "explanations": {"inference", "report", *_BELOW_INFERENCE},
     "training": _BELOW_TRAINING,
     "pretraining": {"corpus", "training", *_BELOW_TRAINING},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,9 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     folder = Path(folder)
     raw = read_json(folder / CONFIG)
     check_is_bert(raw, place=str(folder / CONFIG))
-    config = bert_config(raw, path=folder / CONFIG)
-    chosen, unrecognized, notes = _sorted_out(_tensors(folder), folder=folder)
+    sizes = raw["encoder"] if is_encoder_decoder(raw) else raw
+    config = bert_config(sizes, path=folder / CONFIG)
+    chosen, unrecognized, notes = _sorted_out(_tensors(folder), raw, folder=folder)
     types = sorted({tensor.dtype for tensor, _ in chosen.values()} - {"F32"})
     if types:
         notes.append(f"weights stored as {', '.join(types)} are read as float32")
@@ -84,8 +85,86 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     )
 
 
+ENCODER_DECODER = "encoder-decoder"  # the `model_type` of a folder of two BERTs
+_SHARED = "tie_encoder_decoder"  # whether the decoder has the encoder's weights
+
+
+def is_encoder_decoder(raw: Mapping[str, Any]) -> bool:
+    """Return whether a config is of an `EncoderDecoderModel`."""
+    return raw.get("model_type") == ENCODER_DECODER
+
+
+def decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return `config`, `shared` and `tied` of a checkpoint's decoder.
+
+    Raises:
+        CheckpointError: it has no decoder.
+        ConfigError: a size is out of its range.
+    """
+    raw, place = checkpoint.raw_config, checkpoint.path / CONFIG
+    if not is_encoder_decoder(raw):
+        raise CheckpointError(
+            f"{place}: `model_type` must be {ENCODER_DECODER}; "
+            f"received {one_line(raw.get('model_type'))}"
+        )
+    return {
+        "config": bert_config(raw["decoder"], path=place),
+        "shared": bool(raw.get(_SHARED)),
+        "tied": names.DECODER_OUTPUT not in checkpoint.shapes,
+    }
+
+
+def encoder_decoder_config(
+    encoder: Mapping[str, Any], decoder: Mapping[str, Any], *, shared: bool, tied: bool
+) -> dict[str, Any]:
+    """Return the entries of `config.json` of an `EncoderDecoderModel`.
+
+    Args:
+        encoder, decoder: sizes, as of `BertConfig.to_dict`.
+        shared: whether the decoder has the encoder's embeddings and blocks.
+        tied: whether the output's table is that of the decoder's token embeddings.
+    """
+    return {
+        "model_type": ENCODER_DECODER,
+        "architectures": ["EncoderDecoderModel"],
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": tied,
+        _SHARED: shared,
+        "encoder": {
+            "model_type": "bert",
+            "architectures": ["BertModel"],
+            **encoder,
+        },
+        "decoder": {
+            "model_type": "bert",
+            "architectures": ["BertLMHeadModel"],
+            **decoder,
+            "is_decoder": True,
+            "add_cross_attention": True,
+            "tie_word_embeddings": tied,
+        },
+    }
+
+
 def check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
-    """Raise unless a config describes a BERT that this package supports."""
+    """Raise unless a config describes a BERT, or two, that this package supports."""
+    if not is_encoder_decoder(raw):
+        _check_is_bert(raw, ("add_cross_attention",), place=place)
+        return
+    for side, refused in (("encoder", ("add_cross_attention",)), ("decoder", ())):
+        sizes = raw.get(side)
+        if not isinstance(sizes, Mapping):
+            raise CheckpointError(
+                f"{place}: `{side}` must be an object; received {one_line(sizes)}"
+            )
+        _check_is_bert(sizes, refused, place=f"{place}: {side}")
+        if side == "decoder" and not sizes.get("add_cross_attention"):
+            raise CheckpointError(f"{place}: {side}: must have `add_cross_attention`")
+
+
+def _check_is_bert(
+    raw: Mapping[str, Any], refused: tuple[str, ...], *, place: str
+) -> None:
     architectures = raw.get("architectures")
     if architectures is None:
         architectures = []
@@ -111,7 +190,7 @@ def check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
             f"{place}: `position_embedding_type` must be absolute; "
             f"received {one_line(positions)}"
         )
-    for key in ("add_cross_attention", "pruned_heads", "quantization_config"):
+    for key in (*refused, "pruned_heads", "quantization_config"):
         if raw.get(key):
             raise CheckpointError(f"{place}: `{key}` is not supported")
 
@@ -184,15 +263,18 @@ def _shard(index: Path, name: str) -> Path:
 
 
 def _sorted_out(
-    tensors: Mapping[str, StoredTensor], *, folder: Path
+    tensors: Mapping[str, StoredTensor], raw: Mapping[str, Any], *, folder: Path
 ) -> tuple[dict[str, tuple[StoredTensor, bool]], list[str], list[str]]:
     """Sort tensors: canonical name to (tensor, transpose); unrecognized; notes."""
     chosen: dict[str, tuple[StoredTensor, bool]] = {}
     unrecognized: list[str] = []
+    canonical, tied = names.from_huggingface, TIED
+    if is_encoder_decoder(raw):
+        canonical, tied = names.from_encoder_decoder, _tied_of_decoder(raw)
     for name, tensor in tensors.items():
-        if names.is_buffer(name) or name in TIED:
+        if names.is_buffer(name) or name in tied or name in _unread(raw):
             continue
-        renamed = names.from_huggingface(name)
+        renamed = canonical(name)
         if renamed is None:
             unrecognized.append(name)
             continue
@@ -208,27 +290,55 @@ def _sorted_out(
         tensor.check()
         chosen[renamed.name] = (tensor, renamed.transpose)
     notes = []
-    for name in _untied(tensors, chosen):
+    for name in _untied(tensors, chosen, tied):
         unrecognized.append(name)
-        kept = chosen[TIED[name]][0].name
+        kept = chosen[tied[name]][0].name
         notes.append(f"{name} is not tied to {kept}: its values are left out")
     return chosen, unrecognized, notes
 
 
+def _has_own_output(raw: Mapping[str, Any]) -> bool:
+    """Return whether the output of a decoder is not tied to its token embeddings."""
+    return raw["decoder"].get("tie_word_embeddings") is False
+
+
+def _unread(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the weights that transformers stores and does not compute with."""
+    if is_encoder_decoder(raw) and _has_own_output(raw):
+        return ("decoder.cls.predictions.bias",)
+    return ()
+
+
+def _tied_of_decoder(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Return the copies that an `EncoderDecoderModel` may hold of a weight."""
+    found = {f"decoder.{theirs}": f"decoder/{ours}" for theirs, ours in TIED.items()}
+    if _has_own_output(raw):
+        found.clear()
+    if raw.get(_SHARED):
+        sizes = raw["decoder"].get("num_hidden_layers", 0)
+        for ours in names.shared_names(sizes if isinstance(sizes, int) else 0):
+            found[names.to_encoder_decoder(f"decoder/{ours}").name] = ours
+        table = "bert/embeddings/word_embeddings"
+        found |= {k: table for k, v in found.items() if v == f"decoder/{table}"}
+    return found
+
+
 def _untied(
-    tensors: Mapping[str, StoredTensor], chosen: dict[str, tuple[StoredTensor, bool]]
+    tensors: Mapping[str, StoredTensor],
+    chosen: dict[str, tuple[StoredTensor, bool]],
+    tied: Mapping[str, str],
 ) -> list[str]:
     """Return the copies of tied weights whose values differ from the weight's.
 
     If a file holds only the copy, the copy becomes the weight.
     """
     untied = []
-    for name, ours in TIED.items():
+    for name, ours in tied.items():
         if name not in tensors:
             continue
         copy = tensors[name]
         copy.check()
-        kept = chosen.setdefault(ours, (copy, False))[0]
+        kept = chosen.setdefault(ours, (copy, ours.endswith("/kernel")))[0]
         if copy.shape != kept.shape:
             raise CheckpointError(
                 f"{copy.file}: {name} must have the shape of {kept.name}, "
@@ -264,8 +374,8 @@ def write_huggingface(
     folder = Path(folder)
     text, prefix = _config_text({"model_type": "bert", **config})
     tensors: dict[str, np.ndarray] = {}
-    for name in arrays:
-        theirs, transpose = names.to_huggingface(name, prefix=prefix)
+    for name, spelled in _spelled(arrays, config, prefix=prefix):
+        theirs, transpose = spelled
         array = arrays[name]
         if transpose and array.ndim != 2:
             raise CheckpointError(
@@ -287,6 +397,27 @@ def write_huggingface(
             os.replace(settings, folder / CONFIG)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
+
+
+def _spelled(
+    arrays: Mapping[str, np.ndarray], config: Mapping[str, Any], *, prefix: bool
+) -> Iterator[tuple[str, names.Renamed]]:
+    """Yield each canonical name with that in the file.
+
+    A decoder that shares the encoder's weights gets copies of them, since newer
+    releases of transformers do not tie the two.
+    """
+    for name in arrays:
+        if not is_encoder_decoder(config):
+            yield name, names.to_huggingface(name, prefix=prefix)
+            continue
+        yield name, names.to_encoder_decoder(name)
+        if name == names.DECODER_BIAS and _has_own_output(config):
+            yield name, names.Renamed("decoder.cls.predictions.decoder.bias", False)
+        if config.get(_SHARED) and name in names.shared_names(
+            config["decoder"]["num_hidden_layers"]
+        ):
+            yield name, names.to_encoder_decoder(f"decoder/{name}")
 
 
 def _config_text(config: Mapping[str, Any]) -> tuple[bytes, bool]:

@@ -260,6 +260,78 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
     return Renamed(theirs, name.endswith("/kernel"))
 
 
+# Of an encoder-decoder: our name to Hugging Face's. The others are those of a BERT
+# after `encoder.` and `decoder.`, in ours after `decoder/`.
+PROJECTION = {
+    "enc_to_dec_proj/kernel": "enc_to_dec_proj.weight",
+    "enc_to_dec_proj/bias": "enc_to_dec_proj.bias",
+}
+# Where the output is not tied, its bias is that of the product with the table.
+DECODER_OUTPUT = "decoder/cls/predictions/output_embeddings"
+DECODER_BIAS = "decoder/cls/predictions/output_bias"
+_OF_OUTPUT = {
+    "decoder.cls.predictions.decoder.weight": DECODER_OUTPUT,
+    "decoder.cls.predictions.decoder.bias": DECODER_BIAS,
+}
+_FROM_PROJECTION = {theirs: ours for ours, theirs in PROJECTION.items()}
+_CROSS = "crossattention"
+
+
+def shared_names(num_hidden_layers: int) -> set[str]:
+    """Return the names of the weights that a decoder may share with its encoder."""
+    return {
+        template.replace("#", str(number))
+        for template in TABLE
+        if template.startswith(("bert/embeddings/", "bert/encoder/"))
+        for number in range(num_hidden_layers if "#" in template else 1)
+    }
+
+
+def from_encoder_decoder(name: str) -> Renamed | None:
+    """Return the canonical name of a weight of an `EncoderDecoderModel`, or `None`."""
+    if name in _FROM_PROJECTION:
+        return Renamed(_FROM_PROJECTION[name], name.endswith(".weight"))
+    side, _, rest = name.partition(".")
+    if side == "encoder":
+        return from_huggingface(rest)
+    if side != "decoder":
+        return from_huggingface(name) if "/" in name else None
+    if name in _OF_OUTPUT:
+        return Renamed(_OF_OUTPUT[name], False)
+    # Cross-attention has the parts of self-attention.
+    crosses = f".{_CROSS}." in rest
+    if crosses:
+        rest = rest.replace(f".{_CROSS}.", ".attention.")
+    found = None if "/" in rest else from_huggingface(rest)
+    if found is None:
+        return None
+    ours = found.name.replace("/attention/", f"/{_CROSS}/") if crosses else found.name
+    return Renamed(f"decoder/{ours}", found.transpose)
+
+
+def to_encoder_decoder(name: str) -> Renamed:
+    """Return the name of a canonical one in an `EncoderDecoderModel`.
+
+    Raises:
+        CheckpointError: the name cannot be stored and read back.
+    """
+    if name in PROJECTION:
+        return Renamed(PROJECTION[name], name.endswith("/kernel"))
+    if name == DECODER_OUTPUT:
+        return Renamed("decoder.cls.predictions.decoder.weight", False)
+    if name.startswith("bert/"):
+        theirs, transpose = to_huggingface(name, prefix=False)
+        return Renamed(f"encoder.{theirs}", transpose)
+    if not name.startswith("decoder/"):
+        return to_huggingface(name)
+    rest = name.removeprefix("decoder/")
+    crosses = f"/{_CROSS}/" in rest
+    theirs, transpose = to_huggingface(rest.replace(f"/{_CROSS}/", "/attention/"))
+    if crosses:
+        theirs = theirs.replace(".attention.", f".{_CROSS}.")
+    return Renamed(f"decoder.{theirs}", transpose)
+
+
 def from_google(name: str) -> Renamed | None:
     """Return the canonical name of a weight in Google's files, or `None`."""
     if name in _FROM_GOOGLE:
@@ -348,6 +420,9 @@ def head_axis(name: str) -> int | None:
 
 def is_buffer(name: str) -> bool:
     """Return whether a Hugging Face name is a saved constant, not a weight."""
+    for side in ("encoder.", "decoder."):
+        if name.startswith((f"{side}bert.", f"{side}embeddings.")):
+            name = name.removeprefix(side)
     return name.removeprefix("bert.") in BUFFERS
 
 

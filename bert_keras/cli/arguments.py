@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.options import add_count, add_option, add_word
+from bert_keras.cli.options import add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
 from bert_keras.settings import HEADER, PRECISION
 from bert_keras.tasks import parse_settings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or an exported SavedModel"
 ROWS = "TSV, CSV, JSONL or Parquet file"
-_ROLES = ("text", "text_pair", "label")  # those with their own option
+_ROLES = ("text", "text_pair", "label", "source", "target")  # with their own option
 WHERE = "column (name, or number from 0)"
 
 
@@ -31,8 +31,10 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
         metavar="COLUMN",
         help=f"{WHERE} of the second text; default: text_pair, if there is one",
     )
+    add("--source", metavar="COLUMN", help=f"{WHERE} of the text to rewrite")
     if label:
         add("--label", metavar="COLUMN", help=f"{WHERE} of the class; default: label")
+        add("--target", metavar="COLUMN", help=f"{WHERE} of the text to be written")
     add(
         "--column",
         action="append",
@@ -41,6 +43,15 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
         help="column of another role of the task; may be repeated",
     )
     add_header(parser)
+
+
+def add_target_file(parser: argparse.ArgumentParser) -> None:
+    add_path(
+        parser,
+        "target_file",
+        "FILE",
+        "the targets, one per line, of a file that holds one source per line",
+    )
 
 
 def add_text_column(

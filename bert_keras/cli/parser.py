@@ -20,6 +20,7 @@ VERBS = {
     "train": ("training", "fine-tune a model on a task and write a model folder"),
     "evaluate": ("training", "score a model on labelled rows"),
     "predict": ("prediction", "print predictions for texts, one JSON object per line"),
+    "explain": ("explanation", "show the words that made a model's answers, as a page"),
     "features": ("prediction", "write vectors of texts or of their tokens to a file"),
     "search": (
         "prediction",

@@ -71,7 +71,9 @@ def run_predict(options: argparse.Namespace) -> None:
             )
             for (name, item), answer in zip(batch, answers, strict=True):
                 texts = (item,) if len(names) == 1 else item
-                asked: dict[str, Any] = dict(zip(names, texts, strict=True))
+                # A text that is answered by a `text` has the name of its role.
+                shown = task.roles if set(names) & set(answer) else names
+                asked: dict[str, Any] = dict(zip(shown, texts, strict=True))
                 if name is not None:  # the file's id of the row replaces its texts
                     asked = {"id": name}
                 write({**asked, **answer})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import (
     ASKED,
@@ -14,6 +14,7 @@ from bert_keras.cli.arguments import (
     add_inference,
     add_json,
     add_settings,
+    add_target_file,
     chosen_columns,
     score_table,
     tell_of_bfloat16,
@@ -33,6 +34,9 @@ from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import GRIDS, RESUME
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +62,22 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     add_columns(parser)
+    add_target_file(parser)
+    add_path(parser, "dev_target_file", "FILE", "the same for --dev")
     add_settings(parser, "a setting of the task, such as class_weights=balanced")
+    add(
+        "--decoder",
+        metavar="DECODER",
+        help="for tasks that write: encoder (a copy of its weights), shared, a new one "
+        "of layers/hidden/heads such as 3/384/6, or a pretrained model; default: "
+        "encoder",
+    )
+    add_path(
+        parser,
+        "target_vocab",
+        "DIR",
+        "folder with vocab.txt for the texts to write; default: that of the encoder",
+    )
     add_word(
         parser,
         "resume",
@@ -102,14 +121,17 @@ def run_train(options: argparse.Namespace) -> None:
     result = train(
         task,
         encoder=options.encoder,
-        train=options.train,
-        dev=options.dev,
+        train=_pairs(options.train, options.target_file),
+        dev=_pairs(options.dev, options.dev_target_file),
         test=dict(named_tests(options.test)),
         columns=chosen_columns(options),
         header=options.header,
         output=options.output,
         config=config,
-        task_settings=parse_settings(task, options.settings),
+        task_settings={
+            **parse_settings(task, options.settings),
+            **_decoder_settings(task, options),
+        },
         command=options.command_line,
         resume=options.resume,
     )
@@ -119,6 +141,34 @@ def run_train(options: argparse.Namespace) -> None:
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
     tell_of_bfloat16(options, "trains 1.2 times as many examples per second")
+
+
+def _pairs(source: str | None, target: str | None) -> Any:
+    """Return a file of rows, or the pairs of lines if that of the targets is given."""
+    if target is None:
+        return source
+    if source is None:
+        raise ConfigError("`--dev-target-file` needs `--dev`; received none")
+    from bert_keras.data.parallel import read_parallel
+
+    return read_parallel(source, target)
+
+
+def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a task with a decoder that have their own options.
+
+    Raises:
+        ConfigError: the task has no decoder.
+    """
+    given = {"decoder": options.decoder, "target_vocab": options.target_vocab}
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        if not hasattr(task, name):
+            raise ConfigError(
+                f"`--{name.replace('_', '-')}` is for tasks that write; "
+                f"received {value} for {task.name}"
+            )
+    return found
 
 
 def check_free(options: argparse.Namespace) -> None:
@@ -157,6 +207,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=path, help=ROWS)
     add_json(parser)
     add_columns(parser)
+    add_target_file(parser)
     add_inference(parser)
 
 
@@ -170,7 +221,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     with_settings(predictor.model, options)
     scores = evaluate(
         predictor,
-        options.file,
+        _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
         header=options.header,
         batch_size=options.batch_size,

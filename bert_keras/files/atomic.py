@@ -164,6 +164,7 @@ FILES = frozenset(
         "scores.json",
         "tokenizer_config.json",
         "vocab.txt",
+        "target_vocab.txt",  # of a decoder, where it has its own
         # For sentence-transformers.
         "1_Pooling/config.json",
         "config_sentence_transformers.json",

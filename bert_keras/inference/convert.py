@@ -31,6 +31,7 @@ from bert_keras.checkpoints import (
     write_huggingface,
     write_model_garden,
 )
+from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.checkpoints.sentence_files import (
@@ -162,6 +163,13 @@ def convert(
         "model_type": "bert",
         **head_config(raw, checkpoint.shapes),
     }
+    if is_encoder_decoder(raw):
+        if to != "huggingface":
+            raise CheckpointError(
+                f"{checkpoint.path}: has a decoder, which only the format huggingface "
+                f"can hold; received `to` {to}"
+            )
+        config = raw
     write, files, needed = FORMATS[to]
     with replaced_folder(target, files=files, needed=needed) as folder:
         notes = [*(write(folder, checkpoint.arrays, config, tokenizer) or ())]

@@ -30,7 +30,7 @@ from bert_keras.inference.warmup import (
     write_batching,
     write_warmup,
 )
-from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.model.encoder import is_optional
 from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel, one_or_all
 
@@ -232,7 +232,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     """
     task = model.task
     asked = FrozenModel(model) if gains_by_freezing(model) else model
-    names = [name for name in task.inputs() if name not in PACKED_INPUTS]
+    names = [name for name in task.inputs() if not is_optional(name)]
     # With one text per row, these inputs have the shapes of the Keras inputs.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]

@@ -71,11 +71,16 @@ class FrozenModel:
         self, texts: Any, *, preprocessor: Preprocessor | None = None
     ) -> dict[str, tf.Tensor]:
         """Return the answers for texts, in graph, as `TaskModel.answer` does."""
-        return self.task.respond(texts, preprocessor or self.preprocessor, self)
+        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+
+    def infer(self, batch: dict[str, Any]) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        with _Constants(self._values, self._constants):
+            return self.task.infer(self._model, batch)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the inputs of the task's `score`, as `TaskModel.measure` does."""
-        return self.task.respond(texts, preprocessor, self, scored=True)
+        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
     def is_current(self) -> bool:
         """Return whether the constants equal the model's current weights."""

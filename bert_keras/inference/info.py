@@ -66,6 +66,8 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             facts["task"] = ours["task"]
         said = ours.get("settings", {}) | ours.get("preprocessing", {})
         for key, value in said.items():
+            if isinstance(value, dict):  # such as a vocabulary
+                value = one_line(value, longest=80)
             facts[one_line(key)] = (
                 ", ".join(map(str, value)) if isinstance(value, list) else value
             )

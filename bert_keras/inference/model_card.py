@@ -26,6 +26,7 @@ _MOST_CLASSES = 50  # that a card lists
 
 # Task to the hub's name of it, and to what `predict` takes.
 _PIPELINES = {
+    "abstractive-summarization": "summarization",
     "classification": "text-classification",
     "embedding": "sentence-similarity",
     "feature-tagging": "token-classification",
@@ -37,6 +38,7 @@ _PIPELINES = {
     "regression": "text-classification",
     "summarization": "summarization",
     "token-classification": "token-classification",
+    "translation": "translation",
 }
 _PAIR = '("A man sleeps.", "Somebody rests.")'
 _INPUTS = {
@@ -113,6 +115,13 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
+def _sizes(config: BertConfig) -> str:
+    return (
+        f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+        f"{config.num_attention_heads} attention heads"
+    )
+
+
 class _Card:
     """The parts of a card."""
 
@@ -121,7 +130,10 @@ class _Card:
         tokenizer = folder / "tokenizer_config.json"
         self.name = name
         self.report = report
-        self.config = BertConfig.from_dict(config)
+        # A model that writes holds those of its two halves.
+        self.config = BertConfig.from_dict(config.get("encoder", config))
+        decoder = config.get("decoder")
+        self.decoder = None if decoder is None else BertConfig.from_dict(decoder)
         self.lowercase = read_json(tokenizer).get("do_lower_case", True)
         self.labels = [str(label) for label in config.get("id2label", {}).values()]
         self.architecture = str(config["architectures"][0])
@@ -204,14 +216,13 @@ class _Card:
     def model(self) -> Iterable[str]:
         config = self.config
         case = "uncased" if self.lowercase else "cased"
-        sizes = (
-            f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
-            f"{config.num_attention_heads} attention heads"
-        )
         rows = [
-            ("encoder", f"{sizes}, {config.parameter_count():,} parameters"),
+            ("encoder", f"{_sizes(config)}, {config.parameter_count():,} parameters"),
             ("vocabulary", f"{config.vocab_size:,} tokens, {case}"),
         ]
+        if self.decoder is not None:
+            told = f"{_sizes(self.decoder)}, {self.decoder.vocab_size:,} tokens"
+            rows.append(("decoder", told))
         if self.max_length:
             rows.append(("longest input", f"{self.max_length} tokens"))
         if self.labels and self.task != "regression":

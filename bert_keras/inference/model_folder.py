@@ -85,11 +85,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
     """Return the complete `config.json` of a model."""
     task, preprocessor = model.task, model.preprocessor
     return {
-        "model_type": "bert",
-        "architectures": [task.architecture],
-        **model.backbone.config.to_dict(),
-        **task.model_config(),
-        "pad_token_id": preprocessor.tokenizer.pad_id,
+        **task.folder_config(model.backbone.config, preprocessor),
         KEY: {
             "format": FORMAT,
             "task": name_of(type(task)),
@@ -139,7 +135,7 @@ def load_model(
             outputs=found.encoder_outputs,
             dtype=dtype,
         )
-    model = TaskModel(encoder, found, preprocessor)
+        model = TaskModel(encoder, found, preprocessor)
     check_head([weight.path for weight in model.weights], checkpoint, found.name)
     check_tied(model, checkpoint)
     passed = _passed_scopes(found) + (() if found.pooler else ("bert/pooler/",))
@@ -178,7 +174,7 @@ def task_of(
         _check_same(checkpoint, str(ours.get("task")), name_of(task_class))
     try:
         if "settings" in ours:
-            return task_class(**ours["settings"])
+            return task_class.from_config(ours["settings"])
         return task_class.from_model_config(config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(

@@ -211,4 +211,6 @@ def _on_encoder(
             tell(
                 f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"
             )
+    for line in task.start(model, checkpoint):
+        tell(line)
     return model

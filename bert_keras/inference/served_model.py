@@ -141,6 +141,8 @@ class ServedModel:
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the inputs of the task's `score` for texts, in graph."""
+        if self._task.scores_answers:
+            return self.answer(texts)
         if not self._task.answers_ids:
             return self._task.respond(texts, preprocessor, self, scored=True)
         task = copy.copy(self._task)
@@ -230,7 +232,7 @@ def _described(
         )
     task_class = _class_of(path, said["task"], given)
     try:
-        task = task_class(**said["settings"])
+        task = task_class.from_config(said["settings"])
         tokenizer = WordPieceTokenizer.from_folder(extra)
         preprocessor = Preprocessor(tokenizer, **said["preprocessing"])
     except (TypeError, ValueError) as error:  # wrong names or values

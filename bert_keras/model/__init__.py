@@ -1,6 +1,7 @@
-"""Keras layers and functional models: the encoder and its heads.
+"""Keras layers and functional models: the encoder, its heads, and the decoder.
 
-Read `encoder`, `block`, `layers`, `heads`, `optimizers`, in that order; `pooling`,
+Read `encoder`, `block`, `layers`, `heads`, `optimizers`, in that order, then `decoder`
+and `encoder_decoder` for models that write; `pooling`,
 `recurrent_head`, `contrastive` and `lora` serve single tasks. This package imports only
 Keras and NumPy, so the models also train where TensorFlow is not installed.
 """
@@ -12,14 +13,20 @@ from typing import TYPE_CHECKING
 from bert_keras import lazy_names
 
 if TYPE_CHECKING:
+    from bert_keras.model.decoder import BertDecoder as BertDecoder
     from bert_keras.model.encoder import BertEncoder as BertEncoder
+    from bert_keras.model.encoder_decoder import (
+        BertEncoderDecoder as BertEncoderDecoder,
+    )
     from bert_keras.model.optimizers import AdamW as AdamW
     from bert_keras.model.optimizers import Lamb as Lamb
     from bert_keras.model.optimizers import WarmupLinearDecay as WarmupLinearDecay
 
 _PLACES = {
     "AdamW": "optimizers",
+    "BertDecoder": "decoder",
     "BertEncoder": "encoder",
+    "BertEncoderDecoder": "encoder_decoder",
     "Lamb": "optimizers",
     "WarmupLinearDecay": "optimizers",
 }

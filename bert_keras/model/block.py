@@ -1,4 +1,4 @@
-"""One Transformer block of BERT on `keras.ops`: `Block`.
+"""One Transformer block of BERT on `keras.ops`: `Attention` and `Block`.
 
 Source: Vaswani et al. 2017 (arXiv:1706.03762); Devlin et al. 2018 (arXiv:1810.04805),
 section 3. Weights carry the names of Google's variable scopes, so `variable.path` reads
@@ -8,7 +8,7 @@ section 3. Weights carry the names of Google's variable scopes, so `variable.pat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import (
+    MASKED,
     Dense,
     EveryToken,
     FirstOfTexts,
@@ -27,6 +28,7 @@ from bert_keras.model.layers import (
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
 _MOST_DROPPED = 65_534
+ATTENTIONS = ("written", "fused")
 
 
 def check_rate(name: str, rate: Any) -> None:
@@ -37,6 +39,20 @@ def check_rate(name: str, rate: Any) -> None:
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not is_number or not 0 <= rate < 1:
         raise ConfigError(f"`{name}` must be in [0, 1); received {rate!r}")
+
+
+def check_attention(attention: Any) -> None:
+    """Raise ConfigError unless a way to compute attention exists on this backend."""
+    if attention not in ATTENTIONS:
+        raise ConfigError(
+            f"`attention` must be one of {', '.join(ATTENTIONS)}; "
+            f"received {attention!r}"
+        )
+    if attention == "fused" and keras.config.backend() == "tensorflow":
+        raise ConfigError(
+            "`attention` must be 'written' on TensorFlow, which has no fused one; "
+            "received 'fused'"
+        )
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Any:
@@ -121,8 +137,189 @@ def _gelu_for_training(x: Any) -> Any:
     return gelu(x)
 
 
+class Attention(keras.layers.Layer):
+    """Multi-head attention, its output layer and LayerNorm: what blocks share.
+
+    Args:
+        hidden_size, num_heads: H and N.
+        dropout_rate: rate on the output, in [0, 1).
+        attention_dropout_rate: rate on the attention probabilities, in [0, 1).
+        layer_norm_eps, initializer_range: as in `BertConfig`.
+        attention: `written` computes scores, softmax and context one after the other;
+            `fused` calls `keras.ops.dot_product_attention`, on a GPU with JAX cuDNN's
+            flash attention, which needs 16-bit floats. It returns no probabilities
+            and cannot drop them.
+        seed: seed of initializers and dropout.
+
+    Raises:
+        ConfigError: a dropout rate is out of its range, or `fused` cannot be computed.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        dropout_rate: float = 0.1,
+        attention_dropout_rate: float = 0.1,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        attention: str = "written",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # Keras would cast the bias to the compute dtype, and -1e9 is -inf in float16.
+        super().__init__(autocast=False, **kwargs)
+        check_rate("dropout_rate", dropout_rate)
+        check_rate("attention_dropout_rate", attention_dropout_rate)
+        check_attention(attention)
+        self.attention = attention
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.query = self._dense("query", hidden_size, 0)
+        self.key = self._dense("key", hidden_size, 1)
+        self.value = self._dense("value", hidden_size, 2)
+        self.attention_output = self._dense("dense", hidden_size, 3)
+        self.attention_norm = self._norm()
+
+    def _dense(self, name: str, units: int, offset: int) -> Dense:
+        return Dense(
+            units,
+            kernel_initializer=initializer(self.initializer_range, self.seed, offset),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _norm(self) -> LayerNorm:
+        return LayerNorm(
+            epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+        )
+
+    def build(self, *_: Any) -> None:
+        hidden = (None, self.hidden_size)
+        with keras.name_scope("self"):
+            for layer in (self.query, self.key, self.value):
+                layer.build(hidden)
+        with keras.name_scope("output"):
+            self.attention_output.build(hidden)
+            self.attention_norm.build(hidden)
+
+    def draw_seeds(self, count: int, training: Any) -> tuple[Any, ...]:
+        """Return so many seeds of dropout, or `None` where nothing is dropped."""
+        drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
+        return tuple(
+            self.seed_generator.next() if drops else None for _ in range(count)
+        )
+
+    def keys_and_values(self, x: Any) -> tuple[Any, Any]:
+        """Return keys [B, N, D, T] and values [B, N, T, D] of `x` [B, T, H].
+
+        In the order in which `attend` multiplies them, so that a cache of them is used
+        as it is.
+        """
+        flat = ops.reshape(x, (-1, self.hidden_size))
+        split = (*shape_of(x)[:2], self.num_heads, self.hidden_size // self.num_heads)
+        k = ops.reshape(self.key(flat), split)
+        v = ops.reshape(self.value(flat), split)
+        return ops.transpose(k, (0, 2, 3, 1)), ops.transpose(v, (0, 2, 1, 3))
+
+    def attend(
+        self, x: Any, past: tuple[Any, Any], bias: Any, seed: Any, *, count: Any
+    ) -> tuple[Any, Any]:
+        """Return the context [Q, H] and the probabilities [Q / q, N, q, T].
+
+        Args:
+            x: [Q, H], the tokens that attend.
+            past: keys [Q / q, N, D, T] and values [Q / q, N, T, D].
+            bias: float32, added to the scores [Q / q, N, q, T].
+            seed: of the dropout on the probabilities.
+            count: how many tokens share their keys, q.
+        """
+        width = self.hidden_size // self.num_heads
+        k, v = past
+        q = self.query(x) * (1.0 / math.sqrt(width))
+        q = ops.reshape(q, (-1, count, self.num_heads, width))
+        q = ops.transpose(q, (0, 2, 1, 3))
+        scores = ops.cast(ops.matmul(q, k), "float32") + bias  # [Q / q, N, q, T]
+        if scores.shape[-1] == 1:  # Keras warns of a softmax of one number
+            probabilities = ops.ones_like(scores)
+        else:
+            probabilities = ops.softmax(scores, axis=-1)
+        probabilities = ops.cast(probabilities, x.dtype)
+        dropped = dropout(probabilities, self.attention_dropout_rate, seed)
+        context = ops.transpose(ops.matmul(dropped, v), (0, 2, 1, 3))
+        return ops.reshape(context, (-1, self.hidden_size)), probabilities
+
+    def attend_fused(
+        self, x: Any, past: tuple[Any, Any], bias: Any, *, count: Any, training: Any
+    ) -> tuple[Any, Any]:
+        """Return the context [Q, H], and no probabilities: [Q / q, N, 0, T].
+
+        Arguments as of `attend`.
+
+        Raises:
+            ConfigError: probabilities must be dropped in training.
+        """
+        if training and self.attention_dropout_rate > 0:
+            raise ConfigError(
+                "`attention` must be 'written' to drop attention probabilities: set "
+                "`attention_probs_dropout_prob` to 0; received 'fused' and a rate of "
+                f"{self.attention_dropout_rate}"
+            )
+        width = self.hidden_size // self.num_heads
+        k, v = past
+        q = ops.reshape(self.query(x), (-1, count, self.num_heads, width))
+        length = shape_of(k)[3]
+        allowed = ops.broadcast_to(
+            bias > 0.5 * MASKED, (shape_of(k)[0], 1, count, length)
+        )
+        context = ops.dot_product_attention(
+            q,
+            ops.transpose(k, (0, 3, 1, 2)),
+            ops.transpose(v, (0, 2, 1, 3)),
+            mask=allowed,
+            scale=1.0 / math.sqrt(width),
+            flash_attention=_has_cudnn() or None,
+        )
+        none = ops.zeros((shape_of(k)[0], self.num_heads, 0, length), x.dtype)
+        return ops.reshape(context, (-1, self.hidden_size)), none
+
+    def add_context(self, x: Any, context: Any, seed: Any) -> Any:
+        """Return `LN(x + Dropout(W context))`, [Q, H]."""
+        y = dropout(self.attention_output(context), self.dropout_rate, seed)
+        return self.attention_norm(x + y)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "num_heads": self.num_heads,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "layer_norm_eps": self.layer_norm_eps,
+            "initializer_range": self.initializer_range,
+            "attention": self.attention,
+            "seed": self.seed,
+        }
+
+
+def _has_cudnn() -> bool:
+    """Return whether JAX runs on a GPU."""
+    if keras.config.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu"
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Block(keras.layers.Layer):
+class Block(Attention):
     """One Transformer block, post-LayerNorm, as in Google's `modeling.py`.
 
     `x = LN(x + Dropout(Attention(x)))`, then `x = LN(x + Dropout(FFN(x)))`. Matrix
@@ -136,6 +333,8 @@ class Block(keras.layers.Layer):
         layer_norm_eps, initializer_range: as in `BertConfig`.
         rematerialize: `True` computes the block again in the backward pass instead of
             keeping its activations: less memory, about a third more time.
+        attention: as of `Attention`; `fused` is for outputs of all tokens, and leaves
+            the probabilities empty, [B, N, 0, T].
         seed: seed of initializers and dropout.
 
     Raises:
@@ -154,65 +353,24 @@ class Block(keras.layers.Layer):
     def __init__(
         self,
         *,
-        hidden_size: int,
-        num_heads: int,
         intermediate_size: int,
         hidden_act: str = "gelu",
-        dropout_rate: float = 0.1,
-        attention_dropout_rate: float = 0.1,
-        layer_norm_eps: float = 1e-12,
-        initializer_range: float = 0.02,
         rematerialize: bool = False,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        # Keras would cast the bias to the compute dtype, and -1e9 is -inf in float16.
-        super().__init__(autocast=False, **kwargs)
-        check_rate("dropout_rate", dropout_rate)
-        check_rate("attention_dropout_rate", attention_dropout_rate)
-        self.hidden_size = hidden_size
-        self.num_heads = num_heads
+        super().__init__(**kwargs)
         self.intermediate_size = intermediate_size
         self.hidden_act = hidden_act
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.layer_norm_eps = layer_norm_eps
-        self.initializer_range = initializer_range
         self.rematerialize = rematerialize
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
         self.activation = activation(hidden_act)
-        self.query = self._dense("query", hidden_size, 0)
-        self.key = self._dense("key", hidden_size, 1)
-        self.value = self._dense("value", hidden_size, 2)
-        self.attention_output = self._dense("dense", hidden_size, 3)
-        self.attention_norm = self._norm()
         self.intermediate = self._dense("dense", intermediate_size, 4)
-        self.feed_forward_output = self._dense("dense", hidden_size, 5)
+        self.feed_forward_output = self._dense("dense", self.hidden_size, 5)
         self.feed_forward_norm = self._norm()
-
-    def _dense(self, name: str, units: int, offset: int) -> Dense:
-        return Dense(
-            units,
-            kernel_initializer=initializer(self.initializer_range, self.seed, offset),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _norm(self) -> LayerNorm:
-        return LayerNorm(
-            epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
-        )
 
     def build(self, *_: Any) -> None:
         hidden, inner = (None, self.hidden_size), (None, self.intermediate_size)
         with keras.name_scope("attention"):
-            with keras.name_scope("self"):
-                for layer in (self.query, self.key, self.value):
-                    layer.build(hidden)
-            with keras.name_scope("output"):
-                self.attention_output.build(hidden)
-                self.attention_norm.build(hidden)
+            super().build()
         with keras.name_scope("intermediate"):
             self.intermediate.build(hidden)
         with keras.name_scope("output"):
@@ -228,15 +386,12 @@ class Block(keras.layers.Layer):
         columns: Any = None,
         training: bool | None = None,
     ) -> Any:
-        drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
         # Drawn here, outside what may run twice: a block that is computed again in
         # the backward pass must drop the same units.
-        seeds = [self.seed_generator.next() for _ in range(3)] if drops else []
-        activate = self.activation
-        if training and activate is _gelu:
-            activate = _gelu_for_training
+        seeds = self.draw_seeds(3, training)
+        drawn = [seed for seed in seeds if seed is not None]
 
-        def forward(x: Any, bias: Any, *seeds: Any) -> Any:
+        def forward(x: Any, bias: Any, *drawn: Any) -> Any:
             x = ops.cast(x, self.compute_dtype)
             wanted: EveryToken
             if first_only:
@@ -245,38 +400,49 @@ class Block(keras.layers.Layer):
                 wanted = TokensAt(x, bias, columns)
             else:
                 wanted = EveryToken(x, bias)
-            return self._forward(x, wanted, activate, seeds or (None,) * 3)
+            past = self.keys_and_values(x)
+            return self.transform(wanted, past, drawn or seeds, training=training)
 
         if self.rematerialize and training:
             forward = keras.remat(forward)
-        return forward(x, bias, *seeds)
+        return forward(x, bias, *drawn)
 
-    def _forward(self, x: Any, wanted: EveryToken, activate: Any, seeds: Any) -> Any:
-        """Return the outputs of the selected tokens."""
-        context, probabilities = self._attend(x, wanted, seeds[0])
-        y = dropout(self.attention_output(context), self.dropout_rate, seeds[1])
-        x = self.attention_norm(wanted.x + y)
+    def transform(
+        self,
+        wanted: EveryToken,
+        past: tuple[Any, Any],
+        seeds: Sequence[Any],
+        *,
+        training: Any = False,
+        between: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Return the outputs of the selected tokens, and their probabilities.
+
+        Args:
+            wanted: the tokens, and the bias of their scores.
+            past: keys and values of their rows, as of `keys_and_values`.
+            seeds: three, as of `draw_seeds`.
+            training: whether gradients follow.
+            between: what a decoder computes between attention and feed-forward layer.
+        """
+        activate = self.activation
+        if training and activate is _gelu:
+            activate = _gelu_for_training
+        k, v = (wanted.of_row(part) for part in past)
+        if self.attention == "fused" and type(wanted) is EveryToken:
+            context, probabilities = self.attend_fused(
+                wanted.x, (k, v), wanted.bias, count=wanted.count, training=training
+            )
+        else:
+            context, probabilities = self.attend(
+                wanted.x, (k, v), wanted.bias, seeds[0], count=wanted.count
+            )
+        x = self.add_context(wanted.x, context, seeds[1])
+        if between is not None:
+            x = between(x)
         y = self.feed_forward_output(activate(self.intermediate(x)))
         x = self.feed_forward_norm(x + dropout(y, self.dropout_rate, seeds[2]))
         return wanted.laid(x), probabilities
-
-    def _attend(self, x: Any, wanted: EveryToken, seed: Any) -> Any:
-        """Return the context [Q, H] and the probabilities [Q / q, N, q, T]."""
-        width = self.hidden_size // self.num_heads
-        flat = ops.reshape(x, (-1, self.hidden_size))
-        split = (*shape_of(x)[:2], self.num_heads, width)
-        k = wanted.of_row(ops.reshape(self.key(flat), split))
-        v = wanted.of_row(ops.reshape(self.value(flat), split))
-        q = self.query(wanted.x) * (1.0 / math.sqrt(width))
-        q = ops.reshape(q, (-1, wanted.count, self.num_heads, width))
-        q = ops.transpose(q, (0, 2, 1, 3))
-        scores = ops.matmul(q, ops.transpose(k, (0, 2, 3, 1)))  # [B, N, T, T]
-        scores = ops.cast(scores, "float32") + wanted.bias
-        probabilities = ops.cast(ops.softmax(scores, axis=-1), x.dtype)
-        dropped = dropout(probabilities, self.attention_dropout_rate, seed)
-        context = ops.matmul(dropped, ops.transpose(v, (0, 2, 1, 3)))
-        context = ops.transpose(context, (0, 2, 1, 3))
-        return ops.reshape(context, (-1, self.hidden_size)), probabilities
 
     def compute_output_spec(
         self,
@@ -295,6 +461,8 @@ class Block(keras.layers.Layer):
         elif columns is not None:
             queries = columns.shape[1]
             shape = (rows, queries, hidden)
+        elif self.attention == "fused":
+            queries = 0
         probabilities = (rows, self.num_heads, queries, x.shape[1])
         return (
             keras.KerasTensor(shape, dtype=self.compute_dtype),
@@ -304,14 +472,7 @@ class Block(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
             "intermediate_size": self.intermediate_size,
             "hidden_act": self.hidden_act,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "layer_norm_eps": self.layer_norm_eps,
-            "initializer_range": self.initializer_range,
             "rematerialize": self.rematerialize,
-            "seed": self.seed,
         }

@@ -108,23 +108,38 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
             f"a batch must hold {_listed(REQUIRED_INPUTS)}; without "
             f"{_listed(left_out)}, received {_listed(list(inputs)) or 'no entries'}"
         )
+    return with_optional(inputs, names)
+
+
+def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those inputs of a model that a batch has, and the optional ones."""
     inputs = {name: inputs[name] for name in names if name in inputs}
-    missing = [name for name in PACKED_INPUTS if name in names and name not in inputs]
+    missing = [name for name in names if is_optional(name) and name not in inputs]
     if not missing:
         return inputs
     filled: dict[str, Any] = dict.fromkeys(missing)
-    mask = inputs["padding_mask"]
-    if keras.utils.is_keras_tensor(mask):
-        ones = ops.ones_like(mask)
-        places = ops.cumsum(ones, axis=1)
-        row_starts = ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
-        computed = {
-            "position_ids": places - 1,
-            "sequence_ids": ones,
-            "cls_positions": row_starts,
-        }
-        filled = {name: computed[name] for name in missing}
+    if keras.utils.is_keras_tensor(inputs.get("padding_mask")):
+        filled = {name: _of_one_text(name, inputs) for name in missing}
     return {**inputs, **filled}
+
+
+TARGET = "target_"  # precedes the names of a decoder's own inputs
+
+
+def is_optional(name: str) -> bool:
+    """Return whether an input is one of packed rows, of an encoder or a decoder."""
+    return name.removeprefix(TARGET) in PACKED_INPUTS
+
+
+def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:
+    """Return the input of packed rows that is equivalent to one text a row."""
+    kind = name.removeprefix(TARGET)
+    ones = ops.ones_like(inputs[f"{name.removesuffix(kind)}padding_mask"])
+    if kind == "position_ids":
+        return ops.cumsum(ones, axis=1) - 1
+    if kind == "sequence_ids":
+        return ones
+    return ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -159,6 +174,8 @@ class BertEncoder(Quantizable, keras.Model):
         pooler: whether the model has the pooler.
         outputs: extra outputs: `hidden_states`, `attentions`.
         rematerialize: recompute each block in the backward pass to save memory.
+        attention: `written`, or `fused` by the backend's own operation (JAX: cuDNN's
+            on a GPU; torch), see `Block`.
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
@@ -166,7 +183,8 @@ class BertEncoder(Quantizable, keras.Model):
         source: origin of the weights, usually a folder; `None` if they are random.
 
     Raises:
-        ConfigError: `outputs` has another value.
+        ConfigError: `outputs` or `attention` has another value, or fused attention is
+            asked for its probabilities.
 
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
@@ -184,10 +202,16 @@ class BertEncoder(Quantizable, keras.Model):
         pooler: bool = True,
         outputs: tuple[str, ...] = (),
         rematerialize: bool = False,
+        attention: str = "written",
         seed: int | None = None,
         dtype: Any = None,
         name: str = "bert",
     ) -> None:
+        if attention == "fused" and "attentions" in outputs:
+            raise ConfigError(
+                "`attention` must be 'written' for the output `attentions`; "
+                "received 'fused'"
+            )
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         inputs = batch_inputs(cls_positions=pooler)
         # Layers are built inside these scopes, which gives weights Google's names.
@@ -224,6 +248,7 @@ class BertEncoder(Quantizable, keras.Model):
                         layer_norm_eps=config.layer_norm_eps,
                         initializer_range=config.initializer_range,
                         rematerialize=rematerialize,
+                        attention=attention,
                         # Eight apart: a block derives several seeds from its own.
                         seed=None if seed is None else seed + 8 * (index + 1),
                         dtype=dtype,
@@ -265,6 +290,7 @@ class BertEncoder(Quantizable, keras.Model):
             "pooler": pooler,
             "outputs": tuple(outputs),
             "rematerialize": rematerialize,
+            "attention": attention,
             "seed": seed,
             "dtype": keras.dtype_policies.serialize(dtype),
         }

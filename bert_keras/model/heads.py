@@ -305,6 +305,47 @@ NO_LABEL = -1  # padding where a row has fewer tokens to predict
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+class SmoothedCrossentropy(keras.losses.Loss):
+    """Mean cross-entropy of labels, int32 [R, T], with logits [R, T, V].
+
+    Labels below 0 do not count. With smoothing, a part of the probability is spread
+    evenly over all tokens (Szegedy et al. 2016, arXiv:1512.00567, section 7), as by
+    `label_smoothing` in torch.
+
+    Args:
+        label_smoothing: that part, from 0 to 1.
+
+    Example:
+        >>> loss = SmoothedCrossentropy(0.1)
+        >>> round(float(loss(np.array([[3, -1]]), np.zeros((1, 2, 8)))), 3)
+        2.079
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        labels = ops.cast(ops.convert_to_tensor(y_true), "int32")
+        logits = ops.cast(y_pred, "float32")
+        known = ops.maximum(labels, 0)
+        losses = ops.sparse_categorical_crossentropy(known, logits, from_logits=True)
+        if self.label_smoothing:
+            of_label = ops.take_along_axis(logits, known[..., None], axis=-1)[..., 0]
+            uniform = losses + of_label - ops.mean(logits, axis=-1)
+            losses = losses + self.label_smoothing * (uniform - losses)
+        total = ops.sum(ops.where(labels >= 0, losses, 0.0))
+        return total / ops.maximum(self.counted(labels), 1.0)
+
+    def counted(self, y_true: Any) -> Any:
+        """Return the number of labels that count, float32 []."""
+        return ops.sum(ops.cast(ops.convert_to_tensor(y_true) >= 0, "float32"))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
 class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """Accuracy: the share of labels, int [R, P], with the highest logit [R, P, V]."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -36,6 +36,29 @@ def undrawn() -> Iterator[None]:
         yield
     finally:
         _UNDRAWN.reset(token)
+
+
+_WORD_VECTORS = contextvars.ContextVar[Callable[[Any], Any] | None](
+    "word_vectors", default=None
+)
+
+
+@contextlib.contextmanager
+def word_vectors(change: Callable[[Any], Any]) -> Iterator[None]:
+    """Pass the word embeddings of every call inside through a function.
+
+    Explanations move them between a text and a baseline. Other threads are not
+    affected, and the word embeddings that a head is tied to stay as they are.
+
+    Args:
+        change: takes and returns float [B, T, H], the word embeddings of the tokens,
+            before position and segment embeddings are added.
+    """
+    token = _WORD_VECTORS.set(change)
+    try:
+        yield
+    finally:
+        _WORD_VECTORS.reset(token)
 
 
 class _Undrawn(keras.initializers.TruncatedNormal):
@@ -63,7 +86,7 @@ def initializer(
     return kind(stddev=stddev, seed=seed)
 
 
-_MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
+MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -75,27 +98,41 @@ class AttentionBias(keras.layers.Layer):
 
     Call: `padding_mask` int32 [B, T] (1 = real) and, for packed rows, `sequence_ids`
     int32 [B, T] (which text of the row a token belongs to). Returns float32
-    [B, 1, 1 or T, T].
+    [B, 1, 1 or T, T]. In cross-attention these are of the tokens that are attended to,
+    and `query_sequence_ids` int32 [B, Q] of those that attend: [B, 1, 1 or Q, T].
     """
 
     def __init__(self, *, causal: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.causal = causal
 
-    def call(self, padding_mask: Any, sequence_ids: Any = None) -> Any:
+    def call(
+        self,
+        padding_mask: Any,
+        sequence_ids: Any = None,
+        query_sequence_ids: Any = None,
+    ) -> Any:
         allowed = ops.cast(padding_mask, "bool")[:, None, None, :]
         if sequence_ids is not None:
-            same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
+            queries = sequence_ids if query_sequence_ids is None else query_sequence_ids
+            same = queries[:, None, :, None] == sequence_ids[:, None, None, :]
             allowed = ops.logical_and(allowed, same)
         if self.causal:
             order = ops.arange(ops.shape(padding_mask)[1])
             past = order[:, None] >= order[None, :]
             allowed = ops.logical_and(allowed, past[None, None])
-        return ops.where(allowed, 0.0, ops.cast(_MASKED, "float32"))
+        return ops.where(allowed, 0.0, ops.cast(MASKED, "float32"))
 
-    def compute_output_spec(self, padding_mask: Any, sequence_ids: Any = None) -> Any:
+    def compute_output_spec(
+        self,
+        padding_mask: Any,
+        sequence_ids: Any = None,
+        query_sequence_ids: Any = None,
+    ) -> Any:
         rows, length = padding_mask.shape
         queries = 1 if sequence_ids is None and not self.causal else length
+        if query_sequence_ids is not None:
+            queries = query_sequence_ids.shape[1]
         return keras.KerasTensor((rows, 1, queries, length), dtype="float32")
 
     def get_config(self) -> dict[str, Any]:
@@ -174,6 +211,9 @@ class Embeddings(keras.layers.Layer):
         if table_only:
             return ops.cast(self.word_embeddings, self.compute_dtype)
         x = ops.take(self.word_embeddings, token_ids, axis=0)
+        change = _WORD_VECTORS.get()
+        if change is not None:
+            x = change(x)
         x = x + ops.take(self.token_type_embeddings, segment_ids, axis=0)
         if position_ids is None:
             x = x + self.position_embeddings[: ops.shape(token_ids)[1]]

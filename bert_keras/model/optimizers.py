@@ -6,6 +6,8 @@ Hutter 2019 (arXiv:1711.05101) for the decoupled weight decay.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -73,7 +75,22 @@ class _Adam(keras.optimizers.Optimizer):
     """Adam's update and sparse embedding gradients, shared by AdamW and LAMB.
 
     Gradients of rows that occur several times in a batch are summed.
+
+    Attributes:
+        factors: factors of the learning rate of some weights, by their paths. Weight
+            decay outside of the update keeps the common rate.
     """
+
+    factors: Mapping[str, float] = MappingProxyType({})
+
+    def _rate_of(self, variable: Any, learning_rate: Any) -> Any:
+        """Return the learning rate of a weight, in its dtype."""
+        rate = ops.cast(learning_rate, variable.dtype)
+        if not self.factors:
+            return rate
+        # On TensorFlow the variable is that of the backend, without a path.
+        known = self._trainable_variables[self._get_variable_index(variable)]
+        return rate * self.factors.get(known.path, 1.0)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         if keras.config.backend() == "tensorflow":
@@ -151,7 +168,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype
         index = self._get_variable_index(variable)
-        rate = ops.cast(learning_rate, dtype)
+        rate = self._rate_of(variable, learning_rate)
         if keras.config.backend() != "tensorflow" or self.amsgrad:
             largest = self._velocity_hats[index] if self.amsgrad else None
             update = self._adam_update(gradient, variable, largest)
@@ -231,7 +248,7 @@ class Lamb(_Adam, keras.optimizers.Lamb):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         update = self._adam_update(gradient, variable)
-        rate = ops.cast(learning_rate, variable.dtype)
+        rate = self._rate_of(variable, learning_rate)
         if not any(part in variable.name for part in NOT_DECAYED):
             update = update + self.decay_in_update * variable
             size, length = ops.norm(variable), ops.norm(update)
@@ -244,7 +261,10 @@ class Lamb(_Adam, keras.optimizers.Lamb):
 
 
 def optimizer_of(
-    config: Any, schedule: WarmupLinearDecay
+    config: Any,
+    schedule: WarmupLinearDecay,
+    *,
+    factors: Mapping[str, float] | None = None,
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of a run.
 
@@ -252,6 +272,7 @@ def optimizer_of(
         config: a `TrainConfig` or `PretrainConfig`: `optimizer`, `weight_decay`,
             `global_clipnorm` and `precision`; with float16 the loss is scaled.
         schedule: the learning rate of each update.
+        factors: factors of the rate of some weights, by their paths.
     """
     kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
     optimizer = kind(
@@ -259,6 +280,7 @@ def optimizer_of(
         weight_decay=config.weight_decay,
         global_clipnorm=config.global_clipnorm,
     )
+    optimizer.factors = dict(factors or {})
     if config.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

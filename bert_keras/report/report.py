@@ -357,6 +357,13 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
+def template_text(name: str) -> str:
+    """Return a file of the templates as it is, such as a script."""
+    loader = _environment().loader
+    source: str = loader.get_source(_environment(), name)[0] if loader else ""
+    return source
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(

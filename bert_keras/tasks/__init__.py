@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 # name: module and class, one line that `bert-keras tasks` prints without TensorFlow.
 TASKS = {
+    "abstractive-summarization": (
+        "bert_keras.tasks.generation:AbstractiveSummarization",
+        "a summary or headline in words of its own",
+    ),
     "classification": (
         "bert_keras.tasks.classification:Classification",
         "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
@@ -61,6 +65,10 @@ TASKS = {
     "token-classification": (
         "bert_keras.tasks.tagging.task:TokenClassification",
         "a tag for each word: names of persons, places, products … in a text",
+    ),
+    "translation": (
+        "bert_keras.tasks.generation:Translation",
+        "a text in another language, or in another form of the same",
     ),
 }
 

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
@@ -26,6 +27,8 @@ from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since Python 3.11
+
+    from bert_keras.checkpoints import Checkpoint
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
 
@@ -168,6 +171,10 @@ class TaskData(abc.ABC):
         """Return wrong answers for the report, most confident first."""
         return []
 
+    def shown(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> list[str]:
+        """Return lines with a few answers, shown after each epoch."""
+        return []
+
     def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
         """Return the task with settings fitted on dev answers, such as a threshold."""
         return self
@@ -198,6 +205,8 @@ class TaskModelling(TaskData):
         compares: whether the loss compares the rows of a batch with each other, so
             that a batch cannot be split.
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
+        scores_answers: whether `score` takes what users get, so that an export is
+            scored by its answers.
     """
 
     pooler: ClassVar[bool] = True
@@ -207,6 +216,7 @@ class TaskModelling(TaskData):
     learning_rate: ClassVar[float | None] = None
     compares: ClassVar[bool] = False
     rows_per_text: ClassVar[int | None] = 1
+    scores_answers: ClassVar[bool] = False
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         """Return name, dtype and shape of the SavedModel's inputs, by signature.
@@ -266,6 +276,20 @@ class TaskModelling(TaskData):
     ) -> Any:
         """Return the Keras tensor or tensors for the loss and `answer`."""
 
+    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
+        """Set weights of a new model from the encoder's checkpoint; return notes.
+
+        Those of `pretrained_scopes` are set already.
+        """
+        return []
+
+    def is_new(self, path: str) -> bool:
+        """Return whether a weight is initialized randomly: those of the head are.
+
+        `new_learning_rate` of a training is for these.
+        """
+        return not path.startswith("bert/")
+
     def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
         """Return the layers of the encoder that the task does not train.
 
@@ -293,6 +317,17 @@ class TaskModelling(TaskData):
         """Return the metrics shown during training."""
         return []
 
+    def infer(self, model: Any, batch: dict[str, Any]) -> Any:
+        """Return what `answer` reads of a model, in graph: its outputs.
+
+        A task whose answers take many steps of its layers overrides it.
+
+        Args:
+            model: the `TaskModel`.
+            batch: as `features` returns it.
+        """
+        return model(batch, training=False)
+
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers by name, in graph; each [B, …]."""
@@ -313,7 +348,7 @@ class TaskModelling(TaskData):
         Args:
             texts: tf.string [B], or a tuple, one per role.
             preprocessor: lays out the texts.
-            run: returns the model's outputs for a batch dict.
+            run: returns what `infer` does, for a batch dict.
             scored: whether the answers are for `score` rather than for users.
         """
         batch = self.features(preprocessor, texts)
@@ -385,6 +420,23 @@ class Task(TaskModelling):
     def model_config(self) -> dict[str, Any]:
         """Return the entries that Hugging Face reads from `config.json`."""
         return {}
+
+    def folder_config(
+        self, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        """Return what other tools read from the `config.json` of a model folder.
+
+        Args:
+            config: sizes of the encoder.
+            preprocessor: has the tokenizer.
+        """
+        return {
+            "model_type": "bert",
+            "architectures": [self.architecture],
+            **config.to_dict(),
+            **self.model_config(),
+            "pad_token_id": preprocessor.tokenizer.pad_id,
+        }
 
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor

@@ -80,7 +80,138 @@ CALIBRATION = (
     ),
 )
 
+
+def _of_generation(no_repeat_ngram: str, length_ratio: str) -> tuple[Setting, ...]:
+    """Return the settings that the tasks with a decoder share."""
+    return (
+        Setting(
+            "decoder",
+            "a word or a path",
+            "encoder",
+            "what the decoder starts from: encoder (a copy of its weights), "
+            "shared (the encoder's own weights), layers/hidden/heads such as "
+            "3/384/6 (a new one), or another BERT",
+        ),
+        Setting(
+            "target_vocab",
+            "a folder",
+            "that of the encoder",
+            "the vocabulary of the targets, a folder with vocab.txt",
+        ),
+        Setting(
+            "sizes",
+            "an object",
+            "from decoder and target_vocab",
+            "keys of BertConfig in which the decoder differs from the encoder",
+        ),
+        Setting(
+            "tied",
+            "true or false",
+            "true",
+            "whether the output's table is that of the decoder's token embeddings",
+        ),
+        Setting(
+            "label_smoothing",
+            "a number",
+            "0.1",
+            "share of the probability that the loss spreads over all tokens",
+            free=True,
+        ),
+        Setting(
+            "beams",
+            "a whole number",
+            "4",
+            "hypotheses of beam search, 1 to 64; 1 is greedy search; with sample, "
+            "the number of samples",
+            free=True,
+        ),
+        Setting(
+            "length_penalty",
+            "a number",
+            "1.0",
+            "exponent of the length by which log-probabilities are divided; above "
+            "0 prefers long texts",
+            free=True,
+        ),
+        Setting(
+            "no_repeat_ngram",
+            "a whole number",
+            no_repeat_ngram,
+            "no n-gram of this length is written twice; 0 allows all",
+            free=True,
+        ),
+        Setting(
+            "max_target_length",
+            "a whole number",
+            "128",
+            "longest text in tokens, [SEP] included, in training and in answers",
+            free=True,
+        ),
+        Setting(
+            "length_ratio",
+            "a number",
+            length_ratio,
+            "longest answer in tokens relative to the source, plus 10",
+            free=True,
+        ),
+        Setting(
+            "sample",
+            "true or false",
+            "false",
+            "draws tokens at random instead of searching",
+            free=True,
+        ),
+        Setting(
+            "temperature",
+            "a number",
+            "1.0",
+            "divides the logits before drawing",
+            free=True,
+        ),
+        Setting(
+            "sample_top_k",
+            "a whole number",
+            "0",
+            "draws from this many of the most probable tokens; 0: from all",
+            free=True,
+        ),
+        Setting(
+            "sample_top_p",
+            "a number",
+            "1.0",
+            "draws from the most probable tokens with together this probability",
+            free=True,
+        ),
+        Setting(
+            "seed",
+            "a whole number",
+            "0",
+            "seed of the draws",
+            free=True,
+        ),
+    )
+
+
 TASK_HELP = {
+    "abstractive-summarization": TaskHelp(
+        data="the columns document and summary; or two files of one text per line, "
+        "see --target-file",
+        file="train.jsonl",
+        rows='{"document": "A storm hit the coast. Nobody was hurt. Trains stopped.", '
+        '"summary": "A storm stopped trains."}',
+        scores="ROUGE-1, ROUGE-2 and ROUGE-L; perplexity and token accuracy",
+        answers="text; texts and scores, those of all hypotheses",
+        settings=(
+            *_of_generation("3", "1.0"),
+            Setting(
+                "stemmer",
+                "porter, none",
+                "porter",
+                "stemmer of the ROUGE scores: porter for English, or none",
+                free=True,
+            ),
+        ),
+    ),
     "classification": TaskHelp(
         data="the columns text and label; for pairs also text_pair",
         file="train.csv",
@@ -489,5 +620,14 @@ TASK_HELP = {
             ),
             *CALIBRATION,
         ),
+    ),
+    "translation": TaskHelp(
+        data="the columns source and target; or two files of one text per line, see "
+        "--target-file",
+        file="train.jsonl",
+        rows='{"source": "A dog runs.", "target": "Ein Hund rennt."}',
+        scores="BLEU and chrF; perplexity and token accuracy",
+        answers="text; texts and scores, those of all hypotheses",
+        settings=_of_generation("0", "2.0"),
     ),
 }

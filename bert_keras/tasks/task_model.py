@@ -424,20 +424,15 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         Prediction and export share this function, so they give equal answers.
         `preprocessor` overrides the model's, for another layout.
         """
-        return self.task.respond(
-            texts,
-            preprocessor or self.preprocessor,
-            lambda batch: self(batch, training=False),
-        )
+        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+
+    def infer(self, batch: dict[str, Any]) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        return self.task.infer(self, batch)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the input of the task's `score` for texts, in graph."""
-        return self.task.respond(
-            texts,
-            preprocessor,
-            lambda batch: self(batch, training=False),
-            scored=True,
-        )
+        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -156,14 +156,86 @@ def pack_rows(
         int32 [R, T] with -1 at padding.
     """
     sizes = sizes_of(ids)
-    longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
-    total = tf.reduce_sum(sizes)
-    room = longest
-    if row_tokens is not None:
-        full_rows = tf.maximum(total // tf.maximum(longest, row_tokens), 1)
-        share = tf.cast(total, tf.float32) / tf.cast(full_rows, tf.float32)
-        room = tf.maximum(longest, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
+    rows, columns, ranks = _places(sizes[:, tf.newaxis], _room(sizes, row_tokens))
+    place = (rows, columns[:, 0], ranks)
+    return _laid(ids, segments, place, pad_id=pad_id, multiple=multiple, **others)
+
+
+def pack_pairs(
+    first: tuple[Any, Any],
+    second: tuple[Any, Any],
+    *,
+    pad_ids: tuple[int, int] = (0, 0),
+    row_tokens: int | None = ROW_TOKENS,
+    multiple: int = 1,
+    **others: Any,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Pack pairs of texts in rows of two batches.
+
+    The two texts of a pair are in the same row of their batches, with the same number
+    in `sequence_ids`.
+
+    Args:
+        first, second: ids and segments of S texts each, RaggedTensors int32 [S, None].
+        pad_ids: id of `[PAD]` of each.
+        row_tokens, multiple: as of `pack_rows`.
+        **others: RaggedTensor int32 [S, None] of the tokens of the second texts.
+
+    Returns:
+        Two dicts as of `pack_rows`, of the same number of rows.
+    """
+    sizes = tf.stack([sizes_of(first[0]), sizes_of(second[0])], axis=1)
+    # The texts that fill more rows determine their number.
+    full_rows = tf.maximum(
+        _full_rows(sizes[:, 0], row_tokens), _full_rows(sizes[:, 1], row_tokens)
+    )
+    room = tf.concat(
+        [_room(sizes[:, i], row_tokens, full_rows=full_rows) for i in range(2)], axis=0
+    )
     rows, columns, ranks = _places(sizes, room)
+    places = [(rows, columns[:, i], ranks) for i in range(2)]
+    return (
+        _laid(first[0], first[1], places[0], pad_id=pad_ids[0], multiple=multiple),
+        _laid(
+            *(second[0], second[1], places[1]),
+            pad_id=pad_ids[1],
+            multiple=multiple,
+            **others,
+        ),
+    )
+
+
+def _full_rows(sizes: Any, row_tokens: int | None) -> Any:
+    """Return how many rows texts fill, at least 1; int32 []."""
+    longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
+    length = longest if row_tokens is None else tf.maximum(longest, row_tokens)
+    return tf.maximum(tf.reduce_sum(sizes) // length, 1)
+
+
+def _room(sizes: Any, row_tokens: int | None, *, full_rows: Any = None) -> Any:
+    """Return the most tokens of a row, int32 [1]."""
+    room = tf.reduce_max(tf.concat([sizes, [1]], 0))
+    if row_tokens is not None:
+        if full_rows is None:
+            full_rows = _full_rows(sizes, row_tokens)
+        total = tf.cast(tf.reduce_sum(sizes), tf.float32)
+        share = total / tf.cast(full_rows, tf.float32)
+        room = tf.maximum(room, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
+    return tf.reshape(room, [1])
+
+
+def _laid(
+    ids: Any,
+    segments: Any,
+    place: tuple[Any, Any, Any],
+    *,
+    pad_id: int,
+    multiple: int,
+    **others: Any,
+) -> dict[str, Any]:
+    """Return texts laid in rows, by the row, the first column and the rank of each."""
+    sizes = sizes_of(ids)
+    rows, columns, ranks = place
     row_count = tf.reduce_max(tf.concat([rows + 1, [1]], 0))
     used = tf.reduce_max(tf.concat([columns + sizes, [1]], 0))
     length = _round_up(used, multiple)
@@ -255,30 +327,41 @@ def _starts(batch: Mapping[str, Any]) -> Any:
 
 
 def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
-    """Return row, first column and rank (from 1) in its row of each text, int32 [S]."""
-    count = tf.shape(sizes)[0]
-    order = tf.argsort(sizes, direction="DESCENDING", stable=True)
+    """Return row, first columns and rank (from 1) in its row of each item.
+
+    Args:
+        sizes: int32 [S, D], the tokens of S items, each of D texts.
+        room: int32 [D], the most tokens of a row.
+
+    Returns:
+        int32 [S], [S, D] and [S].
+    """
+    count, parts = tf.shape(sizes)[0], sizes.shape[1]
+    total = tf.reduce_sum(sizes, axis=1)
+    order = tf.argsort(total, direction="DESCENDING", stable=True)
     ordered = tf.gather(sizes, order)
 
     def put(index: Any, used: Any, filled: Any, found: Any) -> Any:
         size = ordered[index]
-        # A text always fits into the next empty row, so there is a first row with room.
-        row = tf.argmax(used + size <= room, output_type=tf.int32)
-        found = found.write(index, tf.stack([row, used[row], filled[row] + 1]))
+        # An item always fits into the next empty row: there is a first row with room.
+        fits = tf.reduce_all(used + size <= room, axis=1)
+        row = tf.argmax(fits, output_type=tf.int32)
+        one = tf.concat([[row], used[row], [filled[row] + 1]], axis=0)
+        found = found.write(index, one)
         place = tf.reshape(row, [1, 1])
-        used = tf.tensor_scatter_nd_add(used, place, tf.reshape(size, [1]))
+        used = tf.tensor_scatter_nd_add(used, place, size[tf.newaxis])
         filled = tf.tensor_scatter_nd_add(filled, place, [1])
         return index + 1, used, filled, found
 
-    empty = tf.zeros_like(sizes)
+    empty, none = tf.zeros_like(sizes), tf.zeros_like(total)
     _, _, _, found = tf.while_loop(
         lambda index, *_: index < count,
         put,
-        (0, empty, empty, tf.TensorArray(tf.int32, count, element_shape=[3])),
+        (0, empty, none, tf.TensorArray(tf.int32, count, element_shape=[parts + 2])),
         parallel_iterations=1,
     )
-    table = tf.scatter_nd(tf.expand_dims(order, 1), found.stack(), [count, 3])
-    return table[:, 0], table[:, 1], table[:, 2]
+    table = tf.scatter_nd(tf.expand_dims(order, 1), found.stack(), [count, parts + 2])
+    return table[:, 0], table[:, 1:-1], table[:, -1]
 
 
 def _round_up(length: Any, multiple: int) -> Any:

@@ -84,6 +84,14 @@ class TrainConfig:
         above=0,
         unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
     )
+    new_learning_rate: float | None = option(
+        None,
+        "peak learning rate of the weights that are initialized randomly: those of the "
+        "head, or of a decoder and its cross-attention",
+        unit="rate",
+        above=0,
+        unset="the same as for the others",
+    )
     warmup_share: float = option(
         0.1,
         "share of the updates during which the learning rate rises from 0",
@@ -100,7 +108,7 @@ class TrainConfig:
         unit="tokens",
         least=3,
         most=INT32,
-        unset="128, for question-answering 384, for summarization 512",
+        unset="128, for question-answering 384, for summaries 512",
     )
     truncation: str = option(
         "longest_first", "how pairs that are too long are truncated", words=TRUNCATIONS

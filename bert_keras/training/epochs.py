@@ -171,7 +171,7 @@ class FineTuningLoop(TrainingLoop):
         fixed = devices.has_static_shapes
         self.rows = training_rows(model, train, config, fixed=fixed)
         with devices.strategy.scope():
-            optimizer = new_optimizer(config, steps=self.rows.steps)
+            optimizer = new_optimizer(config, steps=self.rows.steps, model=model)
             # Otherwise TensorFlow creates its variables while it traces the step, and
             # has to trace the step a second time.
             optimizer.build(model.trainable_variables)
@@ -312,6 +312,8 @@ class FineTuningLoop(TrainingLoop):
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
         shown = {**plain, "loss": loss, task.best_score: value}
         row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
+        for line in task.shown(self.dev, answers):
+            say(line)
         self.add_row(row)
         if self._curve.add(self.epoch, value, loss, scores, answers):
             weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}

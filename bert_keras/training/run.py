@@ -229,7 +229,7 @@ def finish_run(
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
         "max_length": model.preprocessor.max_length,
-        **{k: v for k, v in task.settings().items() if k != "classes"},
+        **{k: v for k, v in task.settings().items() if _is_shown(k, v)},
         "best_epoch": loop.best.epoch,
         "best_epoch_dev_loss": loop.best.loss,
         **({"training": loop.ending} if loop.ending else {}),
@@ -253,11 +253,16 @@ def finish_run(
             write_results(folder, output.name, report)
         loop.trackers.finish(report, output / "report.html")
     model.compile(
-        new_optimizer(config, steps=loop.rows.steps),
+        new_optimizer(config, steps=loop.rows.steps, model=model),
         loss=task.loss(),
         metrics=task.metrics(),
     )
     return TrainResult(output, model, of_data, loop.history, report)
+
+
+def _is_shown(name: str, value: Any) -> bool:
+    """Return whether the report tells a setting: not classes or a vocabulary."""
+    return name != "classes" and not isinstance(value, dict)
 
 
 def _told(failed: Divergence | None) -> dict[str, str]:

@@ -200,8 +200,10 @@ def updates(
 
 def _token_counts(inputs: dict[str, Any]) -> Any:
     """Return the real tokens and the token positions of a batch, float32 [2]."""
-    mask = tf.cast(inputs["padding_mask"], tf.float32)
-    return tf.stack([tf.reduce_sum(mask), tf.cast(tf.size(mask), tf.float32)])
+    names = [name for name in inputs if name.endswith("padding_mask")]
+    masks = [tf.cast(inputs[name], tf.float32) for name in names]
+    real = tf.add_n([tf.reduce_sum(mask) for mask in masks])
+    return tf.stack([real, tf.cast(tf.add_n([tf.size(m) for m in masks]), tf.float32)])
 
 
 def fit(
@@ -223,7 +225,7 @@ def fit(
     """
     config = config.settled(model.task, len(train), model.backbone.config.hidden_size)
     rows = training_rows(model, train, config)
-    optimizer = new_optimizer(config, steps=rows.steps)
+    optimizer = new_optimizer(config, steps=rows.steps, model=model)
     optimizer.build(model.trainable_variables)
     for update in updates(model, rows, optimizer):
         if after_update:
@@ -278,12 +280,15 @@ def training_rows(
     )
 
 
-def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimizer:
+def new_optimizer(
+    config: TrainConfig, *, steps: int, model: TaskModel | None = None
+) -> keras.optimizers.Optimizer:
     """Return the optimizer of a run with its schedule.
 
     Args:
         config: must have a learning rate, see `TrainConfig.settled`.
         steps: number of updates of the run.
+        model: its task says which weights are new, for `new_learning_rate`.
 
     Raises:
         ConfigError: the config does not have a learning rate.
@@ -295,7 +300,12 @@ def new_optimizer(config: TrainConfig, *, steps: int) -> keras.optimizers.Optimi
         total_steps=steps,
         warmup_steps=int(steps * config.warmup_share),
     )
-    return optimizer_of(config, schedule)
+    new: list[str] = []
+    if config.new_learning_rate is not None and model is not None:
+        paths = [weight.path for weight in model.trainable_variables]
+        new = [path for path in paths if model.task.is_new(path)]
+    factor = (config.new_learning_rate or 0.0) / config.learning_rate
+    return optimizer_of(config, schedule, factors=dict.fromkeys(new, factor))
 
 
 def own_metrics(model: TaskModel) -> list[keras.metrics.Metric]:

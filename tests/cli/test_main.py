@@ -680,6 +680,44 @@ def help_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tsv(tmp_path_factory.mktemp("help") / "help.tsv", rows)
 
 
+def test_explain_writes_a_page_and_numbers(
+    run: Run, spam_folder: Path, spam_file: Path, tmp_path: Path
+) -> None:
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.jsonl"
+    options = ("--method", "occlusion", "--target", "spam", "--against", "ham")
+    printed = run("explain", spam_folder, "free cash", "--output", page, *options)
+    assert printed == f"{page}\n"
+    assert "spam" in page.read_text("utf-8")
+    run("explain", spam_folder, "--input", spam_file, "--output", numbers, *options)
+    lines = numbers.read_text("utf-8").splitlines()
+    assert len(lines) == len(ROWS)
+    assert json.loads(lines[0])["targets"][0]["against"] == "ham"
+
+
+def test_explain_shows_attention_and_a_map(
+    run: Run, spam_folder: Path, spam_file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    run("explain", spam_folder, "free\tcash", "--view", "attention", "--output", page)
+    assert '["[CLS]", "free", "[SEP]", "cash", "[SEP]"]' in page.read_text("utf-8")
+    wanted = ("--view", "map", "--input", spam_file, "--output", page)
+    run("explain", spam_folder, *wanted, "--label", "label")
+    assert '"names": ["ham", "promo", "spam"]' in page.read_text("utf-8")
+    run("explain", spam_folder, *wanted)
+    assert "see you at six" in page.read_text("utf-8")
+
+
+def test_explain_names_what_is_wrong(
+    fail: Fail, spam_folder: Path, spam_file: Path, tmp_path: Path
+) -> None:
+    told = fail("explain", spam_folder, "hi", "--output", tmp_path / "p", "--target=x")
+    assert "`target` must be one of ham, promo, spam" in told
+    told = fail("explain", spam_folder, "--input", spam_file, "--output", spam_file)
+    assert "`output`" in told
+    told = fail("explain", spam_folder, "hi", "--view=map", "--target=x", "--output=p")
+    assert "`--target` is for --view words" in told
+
+
 def test_features_are_a_file(
     run: Run, encoder_folder: Path, help_file: Path, tmp_path: Path
 ) -> None:

@@ -322,6 +322,18 @@ def test_a_block_rejects_rates_out_of_the_range_of_the_config(name, rate):
     Block(**{**SETTINGS, name: 1 - 2**-53})
 
 
+@pytest.mark.parametrize(
+    "value, rule",
+    [
+        ("fused", "`attention` must be 'written' on TensorFlow"),
+        ("flash", "`attention` must be one of written, fused; received 'flash'"),
+    ],
+)
+def test_a_block_refuses_attention_that_it_cannot_compute(value, rule):
+    with pytest.raises(ConfigError, match=rule):
+        built(attention=value)
+
+
 def test_dropout_drops_units_on_their_own():
     y = floats(dropout(tf.ones((512, 512)), 0.5, tf.constant([1, 2], tf.uint32)))
     dropped = (y == 0) - 0.5

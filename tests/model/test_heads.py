@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.model.heads import MaskedLMHead, PooledHead
+from bert_keras.model.heads import MaskedLMHead, PooledHead, SmoothedCrossentropy
 from bert_keras.model.optimizers import AdamW
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.task_model import TaskModel
@@ -200,3 +200,22 @@ def test_the_table_is_tied_to_the_embeddings() -> None:
     assert np.abs(gradient[5]).sum() > 0  # through the product
     assert np.abs(gradient[1]).sum() > 0  # through the text
     assert np.abs(gradient[6]).sum() == 0
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_smoothed_crossentropy_is_that_of_smoothed_labels(smoothing):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(2, 3, 5)).astype("float32")
+    labels = np.array([[1, 4, -1], [0, -1, -1]], "int32")
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    wanted = []
+    for row, column in np.argwhere(labels >= 0):
+        target = np.full(5, smoothing / 5)
+        target[labels[row, column]] += 1 - smoothing
+        wanted.append(-(target * logs[row, column]).sum())
+    loss = SmoothedCrossentropy(smoothing)
+    assert float(loss(labels, logits)) == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert float(loss.counted(labels)) == 3
+    again = SmoothedCrossentropy.from_config(loss.get_config())
+    assert again.label_smoothing == smoothing
+    assert float(loss(labels[1:, 1:], logits[1:, 1:])) == 0.0

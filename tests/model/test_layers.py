@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.model.layers import AttentionBias, Embeddings, FirstTokens, Pooler
+from bert_keras.model.layers import (
+    AttentionBias,
+    Embeddings,
+    FirstTokens,
+    Pooler,
+    word_vectors,
+)
 
 SIZES = {
     "vocab_size": 11,
@@ -212,3 +218,23 @@ def test_the_same_seed_gives_the_same_tables():
     ):
         np.testing.assert_array_equal(a, b)
         assert np.max(np.abs(a.numpy() - c.numpy())) > 1e-3
+
+
+def test_word_vectors_are_changed_inside_only():
+    layer = built_embeddings()
+    other = np.array([[3, 3, 3, 3], [1, 2, 3, 4]], "int32")
+    wanted, before = layer(other, SEGMENTS), layer(IDS, SEGMENTS)
+    seen = []
+
+    def change(x):
+        seen.append(x)
+        return keras.ops.take(layer.word_embeddings, other, axis=0)
+
+    with word_vectors(change):
+        changed = layer(IDS, SEGMENTS)
+        table = layer(IDS, SEGMENTS, table_only=True)
+    np.testing.assert_array_equal(floats(changed), floats(wanted))
+    np.testing.assert_array_equal(floats(layer(IDS, SEGMENTS)), floats(before))
+    np.testing.assert_array_equal(floats(table), layer.word_embeddings.numpy())
+    (found,) = seen
+    np.testing.assert_array_equal(floats(found), layer.word_embeddings.numpy()[IDS])

@@ -358,3 +358,21 @@ def test_lamb_leaves_a_weight_of_zeros_unscaled_and_is_restored_from_its_config(
     assert again.get_config() == optimizer.get_config()
     apply(again, [weight], [tf.ones((2, 2))])
     np.testing.assert_allclose(weight.numpy(), -0.1, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+def test_a_factor_of_a_weight_is_one_of_its_learning_rate(kind):
+    gradients = dense_gradients(2)
+    plain, faster, both = variables(), variables(), variables()
+    for weights, rate, factors in (
+        (plain, 0.01, {}),
+        (faster, 0.03, {}),
+        (both, 0.01, {"table": 3.0}),
+    ):
+        optimizer = kind(rate, weight_decay=0.0)
+        optimizer.factors = factors
+        for step in gradients:
+            optimizer.apply([keras.ops.convert_to_tensor(g) for g in step], weights)
+    for one, three, found in zip(plain, faster, both, strict=True):
+        wanted = three if found.path == "table" else one
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-6)

@@ -4,10 +4,12 @@ The process of JAX cannot import TensorFlow: `model/` needs Keras and NumPy alon
 Keras chooses its backend at import, so each runs in a separate process.
 """
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.config import BertConfig
 
+ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 2e-5
 CONFIG = BertConfig(
     vocab_size=40,
@@ -54,6 +57,7 @@ SCRIPT = """
         sys.meta_path.insert(0, NoTensorFlow())
 
     import keras, numpy as np
+    from bert_keras.errors import ConfigError
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.heads import PooledHead
     from bert_keras.model.optimizers import AdamW
@@ -80,7 +84,21 @@ SCRIPT = """
                 for index, part in enumerate(parts):
                     part = keras.ops.convert_to_numpy(part)
                     found[f"{layout}/{key}/{index}"] = part
+        if keras.config.backend() != "tensorflow":
+            fused = BertEncoder.from_pretrained(folder, attention="fused")
+            for layout, batch in batches.items():
+                for key, value in fused(batch).items():
+                    value = keras.ops.convert_to_numpy(value)
+                    found[f"fused/{layout}/{key}"] = value
+            found["fused/error"] = training_error(fused, batches["padded"])
         return found
+
+    def training_error(encoder, batch):
+        try:
+            encoder(batch, training=True)
+        except ConfigError as error:
+            return str(error)
+        return ""
 
     def losses(folder, batch, rematerialize):
         encoder = BertEncoder.from_pretrained(
@@ -189,7 +207,9 @@ def results(folder, batches, tmp_path_factory):
             assert everything.pop("backend") == backend
             names = [name for name in everything if name.startswith("losses/")]
             losses = {name[len("losses/") :]: everything.pop(name) for name in names}
-            found[backend] = everything, losses
+            names = [name for name in everything if name.startswith("fused/")]
+            fused = {name[len("fused/") :]: everything.pop(name) for name in names}
+            found[backend] = everything, losses, fused
         return found[backend]
 
     return of
@@ -204,6 +224,40 @@ def test_outputs_equal_those_on_tensorflow(backend, results):
     errors = {name: np.abs(found[name] - expected[name]).max() for name in found}
     print("largest error", max(errors.values()))
     assert max(errors.values()) <= TOLERANCE, errors
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_fused_attention_equals_written_attention(backend, results):
+    pytest.importorskip(backend)
+    written, _, fused = results(backend)
+    error = str(fused.pop("error"))
+    assert "`attention` must be 'written' to drop attention probabilities" in error
+    assert len(fused) == 4
+    for name, values in fused.items():
+        expected = written[f"{name}/0"]
+        if name.endswith("sequence_output"):  # padding's own outputs mean nothing
+            layout = name.split("/")[0]
+            real = np.array(LAYOUTS[layout]["padding_mask"], bool)
+            values, expected = values[real], expected[real]
+        np.testing.assert_allclose(values, expected, atol=TOLERANCE, err_msg=name)
+
+
+def test_gpu_benchmark(tmp_path):
+    """The script runs whole at a tiny size, on whichever device JAX finds."""
+    pytest.importorskip("jax")
+    path = tmp_path / "speed.json"
+    sizes = "--sizes tiny --lengths 32 --tokens 64 --steps 1 --jobs inference"
+    subprocess.run(
+        [sys.executable, ROOT / "benchmarks/gpu_speed.py", *sizes.split()]
+        + ["--json", path],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
+    table = json.loads(path.read_text())["table"]
+    assert len(table) == 5
+    assert all(row["useful_tokens_per_second"] > 0 for row in table)
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])

@@ -188,7 +188,7 @@ def test_logits_and_answers_have_their_shapes(trained: Trained) -> None:
     sizes = zip(outputs.shape, wanted, strict=True)
     assert all(size == want for size, want in sizes if want is not None)
     assert outputs.dtype == tf.float32
-    for value in case.task.answer(outputs, batch).values():
+    for value in case.task.answer(model.infer(batch), batch).values():
         assert value.shape[0] == len(case.columns)
 
 

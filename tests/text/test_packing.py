@@ -15,6 +15,7 @@ from bert_keras.settings import TRUNCATIONS
 from bert_keras.text.packing import (
     join,
     locate,
+    pack_pairs,
     pack_rows,
     pad_rows,
     truncate_pair,
@@ -355,3 +356,25 @@ def test_nothing_to_locate():
     positions, slots = locate(none, pad_rows(ids, tf.zeros_like(ids)))
     assert positions.numpy().tolist() == [[-1], [-1]]
     assert slots.to_list() == [[], []]
+
+
+def test_pairs_are_packed_in_the_same_rows():
+    rng = np.random.default_rng(3)
+    sides = []
+    for _ in range(2):
+        rows = [rng.integers(1, 99, rng.integers(1, 40)).tolist() for _ in range(30)]
+        ids = tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64)
+        sides.append((ids, ids.with_values(tf.zeros_like(ids.values))))
+    first, second = pack_pairs(*sides, labels=sides[1][0])
+    assert len(first["token_ids"]) == len(second["token_ids"]) < 30
+    for batch, (ids, _) in zip((first, second), sides, strict=True):
+        assert unpack(batch["token_ids"], batch).to_list() == ids.to_list()
+        assert 0.7 < np.mean(batch["padding_mask"])
+    places = []
+    for batch in (first, second):
+        starts, ranks = batch["cls_positions"], batch["sequence_ids"]
+        rows = starts // ranks.shape[1]
+        ranks = tf.gather(tf.reshape(ranks, [-1]), starts)
+        places.append(tf.stack([rows, ranks], axis=1).numpy().tolist())
+    assert places[0] == places[1]
+    assert unpack(second["labels"], second).to_list() == sides[1][0].to_list()

@@ -154,6 +154,15 @@ function summaryView(row, given) {
   return { headline: row.summary || "No sentence", nodes };
 }
 
+function writtenView(row) {
+  const items = zip(row.texts, row.scores)
+    .map(([name, score], at) => ({
+      name: name || "(empty)", share: Math.exp(score), value: score.toFixed(2), chosen: !at,
+    }));
+  const nodes = items.length > 1 ? bars(items, "Hypotheses") : [];
+  return { headline: row.text || "(empty)", nodes };
+}
+
 // The smallest of 1, 2, 5, 10, 20, 50 … that is not below a number.
 function roundedUp(number) {
   if (!number) return 0;
@@ -213,6 +222,7 @@ const VIEWS = [
   [["tags", "scores"], ["words"], tagsView],
   [["answer", "n_best_answers", "n_best_scores"], ["context"], spanView],
   [["summary", "sentences", "starts", "ends", "scores"], [], summaryView],
+  [["text", "texts", "scores"], [], writtenView],
 ];
 
 // Returns `headline` and `nodes` for the answers to the sent rows.

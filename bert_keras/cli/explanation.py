@@ -1,0 +1,204 @@
+"""The verb `explain`."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.cli.arguments import (
+    MODEL,
+    ROWS,
+    WHERE,
+    add_columns,
+    add_own_task,
+    chosen_columns,
+    with_settings,
+)
+from bert_keras.cli.options import add_count, add_path, add_word, path
+from bert_keras.errors import ConfigError
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.settings import ATTRIBUTIONS, BASELINES, PROJECTIONS, VIEWS
+
+if TYPE_CHECKING:
+    from bert_keras.data.table import Columns
+    from bert_keras.explanations.attention import AttentionList
+    from bert_keras.explanations.embedding_map import EmbeddingMap
+    from bert_keras.explanations.explainer import Explanations
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=path, help=MODEL)
+    add(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="default: each line of standard input, as for `predict`; for embeddings "
+        "pairs, whose similarity is explained",
+    )
+    add_path(parser, "input", "FILE", f"{ROWS} with the texts")
+    add_word(
+        parser,
+        "view",
+        VIEWS[0],
+        "words that made the answers; attention of all layers and heads; or a map of "
+        "the texts by their vectors",
+        VIEWS,
+    )
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "page to write, which needs no network; FILE.jsonl: the attributions",
+        required=True,
+    )
+    add_word(
+        parser,
+        "method",
+        ATTRIBUTIONS[0],
+        "how the answer is attributed to words",
+        ATTRIBUTIONS,
+    )
+    add(
+        "--target",
+        metavar="NAME",
+        help="answer to explain: a class, a choice's number, a type of entity, a part "
+        "of the context, a word for [MASK]; default: the model's answer",
+    )
+    add(
+        "--against",
+        metavar="NAME",
+        help="answer to compare with; default: all others together",
+    )
+    add_word(
+        parser,
+        "baseline",
+        BASELINES[0],
+        "token that stands for an absent word",
+        BASELINES,
+    )
+    add_count(
+        parser,
+        "steps",
+        None,
+        "points of integrated gradients, or orders of words of shapley",
+        unit="steps",
+        unset="16 points, doubled up to 1,024 while the sum is off by more than 1%; or "
+        "24 orders",
+    )
+    add_word(
+        parser,
+        "projection",
+        PROJECTIONS[0],
+        "how --view map lays vectors in the plane; tsne and umap need packages",
+        PROJECTIONS,
+    )
+    add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
+    add_columns(parser, label=False)
+    parser.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help=f"{WHERE} of the class, the colour of --view map; default: the predicted "
+        "class, if the model has classes",
+    )
+    add_own_task(parser)
+
+
+def run_explain(options: argparse.Namespace) -> None:
+    from bert_keras.files.atomic import check_output_place
+
+    check_output_place(
+        "output", options.output, {"model": options.model, "input": options.input}
+    )
+    for name in ("target", "against", "steps"):
+        if options.view != "words" and getattr(options, name) is not None:
+            raise ConfigError(
+                f"`--{name}` is for --view words; received {getattr(options, name)}"
+            )
+    load_tensorflow()
+    views: dict[str, Any] = {
+        "words": _explain_words,
+        "attention": _attention,
+        "map": _map,
+    }
+    print(views[options.view](options).write(options.output))
+
+
+def _explain_words(options: argparse.Namespace) -> Explanations:
+    from bert_keras.cli.given_texts import Lines, given_texts
+    from bert_keras.explanations.explainer import explain, reading_task
+    from bert_keras.inference.predictor import load
+
+    predictor = load(options.model, task=options.task)
+    task = reading_task(with_settings(predictor.model, options))
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    given = given_texts(options, task, chosen_columns(options), piped)
+    return explain(
+        predictor,
+        [item for _, item in given],
+        method=options.method,
+        target=options.target,
+        against=options.against,
+        baseline=options.baseline,
+        steps=options.steps,
+        batch_size=options.batch_size,
+    )
+
+
+def _attention(options: argparse.Namespace) -> AttentionList:
+    from bert_keras.explanations.attention import PAGE_TOKENS, explain_attention
+
+    columns = _some_columns(options, "text_pair")
+    parts = [columns[role] for role in ("text", "text_pair") if role in columns]
+    texts = [tuple(filter(None, row)) or ("",) for row in zip(*parts, strict=True)]
+    return explain_attention(
+        options.model, texts, max_length=PAGE_TOKENS, batch_size=options.batch_size
+    )
+
+
+def _map(options: argparse.Namespace) -> EmbeddingMap:
+    from bert_keras.explanations.embedding_map import map_texts
+
+    columns = _some_columns(options, "label")
+    return map_texts(
+        options.model,
+        columns["text"],
+        labels=columns["label"] if "label" in columns else "predicted",
+        projection=options.projection,
+        batch_size=options.batch_size,
+    )
+
+
+def _some_columns(options: argparse.Namespace, further: str) -> Columns:
+    """Return the texts on the command line, of a file or piped, with another column.
+
+    A pair on the command line or piped has a tab between.
+    """
+    from bert_keras.cli.given_texts import Lines, words
+    from bert_keras.data.table import as_columns, read_columns
+
+    if options.texts and options.input:
+        raise ConfigError("`TEXT` and `--input` cannot both be given")
+    chosen = getattr(options, further)
+    if options.input:
+        # A column of labels is read only if it is named: classes may be predicted.
+        wanted = {"text": options.text or "text", further: chosen or "text_pair"}
+        if further == "label" and chosen is None:
+            del wanted[further]
+        optional = [] if chosen else [further]
+        return read_columns(
+            options.input, wanted, optional=optional, header=options.header
+        )
+    if options.label is not None:
+        raise ConfigError(f"`--label` is for --input; received {options.label}")
+    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    texts = words(options.texts) or list(piped)
+    if further == "label":
+        return as_columns(text=texts)
+    pairs = [text.partition("\t") for text in texts]
+    return as_columns(text=[p[0] for p in pairs], text_pair=[p[2] for p in pairs])
+
+
+VERBS = {"explain": (add_explain, run_explain)}

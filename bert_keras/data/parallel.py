@@ -1,0 +1,64 @@
+"""Pairs of a source and a target: parallel files, and pairs with an empty side."""
+
+from __future__ import annotations
+
+import os
+
+from bert_keras.data.rows import read_text
+from bert_keras.data.table import Columns
+from bert_keras.errors import DataError, NoRowsError, first_of
+from bert_keras.runs.progress import say
+
+
+def read_parallel(
+    source: str | os.PathLike[str], target: str | os.PathLike[str]
+) -> Columns:
+    """Return two files of one text a line as the columns `source` and `target`.
+
+    Pairs with an empty side are left out, and named by file and line.
+
+    Raises:
+        DataError: a file is missing, is not UTF-8 text, or they differ in length.
+    """
+    places = os.fspath(source), os.fspath(target)
+    texts = [read_text(place).split("\n") for place in places]
+    for lines in texts:
+        if lines[-1] == "":  # after the last line break
+            lines.pop()
+    if len(texts[0]) != len(texts[1]):
+        raise DataError(
+            f"must have as many lines as {places[1]}, {len(texts[1]):,}; "
+            f"has {len(texts[0]):,}",
+            path=places[0],
+        )
+    cells = {
+        role: [line.removesuffix("\r") for line in lines]
+        for role, lines in zip(("source", "target"), texts, strict=True)
+    }
+    return without_empty(Columns(places[0], cells, list(range(1, len(texts[0]) + 1))))
+
+
+def without_empty(pairs: Columns) -> Columns:
+    """Return the pairs with a source and a target; report the others.
+
+    Raises:
+        NoRowsError: none is left.
+    """
+    kept = [
+        row
+        for row, (source, target) in enumerate(
+            zip(pairs["source"], pairs["target"], strict=True)
+        )
+        if source.strip() and target.strip()
+    ]
+    if len(kept) == len(pairs):
+        return pairs
+    left_out = sorted(set(range(len(pairs))) - set(kept))
+    named = first_of([str(pairs.lines[row]) for row in left_out], most=8)
+    if not kept:
+        raise NoRowsError("holds no pair with a source and a target", path=pairs.path)
+    say(
+        f"{pairs.path}: left out {len(left_out):,} of {len(pairs):,} pairs with an "
+        f"empty source or target: line{'s' * (len(left_out) > 1)} {named}"
+    )
+    return pairs.take(kept)

@@ -1,0 +1,204 @@
+"""Attribution methods: how much each word contributes to a number that a model gives.
+
+All methods see a text as points between two ends: the word embeddings of its tokens,
+and those of a baseline that has `[PAD]` or `[MASK]` in place of each word's pieces.
+Position and segment embeddings, `[CLS]` and `[SEP]` are the same at both ends.
+
+Sources: Sundararajan et al. 2017 (arXiv:1703.01365), integrated gradients; Shrikumar et
+al. 2016 (arXiv:1605.01713), gradient × input; Zeiler and Fergus 2013 (arXiv:1311.2901),
+occlusion; Castro et al. 2009 (doi:10.1016/j.cor.2008.04.004), Shapley sampling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from bert_keras.explanations.words import sums_by_word
+from bert_keras.settings import ATTRIBUTIONS
+
+FIRST_STEPS = 16
+MOST_STEPS = 1024
+LARGEST_GAP = 0.01  # of the change of the output; more steps are taken above it
+
+
+class Path(NamedTuple):
+    """A text between its baseline and itself, and the number that is explained.
+
+    Attributes:
+        text, baseline: float32 [R, T, H], word embeddings.
+        words: int32 [R, T], the word of each token, -1 for none.
+        num_words: W.
+        value: numbers of points, float32 [k, R, T, H] to [k].
+        gradient: gradients of these numbers, [k, R, T, H] to [k, R, T, H].
+        at_once: most points given at once.
+    """
+
+    text: np.ndarray
+    baseline: np.ndarray
+    words: np.ndarray
+    num_words: int
+    value: Callable[[np.ndarray], np.ndarray]
+    gradient: Callable[[np.ndarray], np.ndarray]
+    at_once: int
+
+    def ends(self) -> tuple[float, float]:
+        """Return the numbers of the baseline and of the text."""
+        baseline, text = self.value_at(np.array([[False], [True]]))
+        return float(baseline), float(text)
+
+    def value_at(self, kept: np.ndarray) -> np.ndarray:
+        """Return the number where only some words are kept, float64 [k].
+
+        Args:
+            kept: bool [k, W], or [k, 1] for all words alike.
+        """
+        kept = np.broadcast_to(kept, (len(kept), max(self.num_words, 1)))
+        found = []
+        for chosen in _parts(kept, self.at_once):
+            there = chosen[:, np.maximum(self.words, 0)] | (self.words < 0)
+            points = np.where(there[..., None], self.text, self.baseline)
+            found.append(self.value(points.astype("float32")))
+        return np.concatenate(found).astype("float64")
+
+    def by_word(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum over each word's tokens, float64 [W], of [R, T]."""
+        return sums_by_word(values, self.words, self.num_words)
+
+
+class Method(Protocol):
+    """Attributes the change of a number between the ends of a path to the words."""
+
+    def __call__(self, path: Path) -> Result:
+        """Return the attributions of the words."""
+
+
+class Result(NamedTuple):
+    """The attributions of the words of a text.
+
+    Attributes:
+        attributions: float64 [W].
+        value, baseline_value: the number for the text and for its baseline.
+        gap: difference between the sum of the attributions and the change from the
+            baseline, as a share of that change; `None` for a method whose sum means
+            nothing.
+        steps: points on the path, or permutations; 0 for other methods.
+    """
+
+    attributions: np.ndarray
+    value: float
+    baseline_value: float
+    gap: float | None = None
+    steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegratedGradients:
+    """The gradients between baseline and text, integrated by Gauss and Legendre's rule.
+
+    Args:
+        steps: points on the path. `None`: 16, doubled up to 1,024 while the gap exceeds
+            1%.
+    """
+
+    steps: int | None = None
+
+    def __call__(self, path: Path) -> Result:
+        baseline, text = path.ends()
+        steps = self.steps or FIRST_STEPS
+        while True:
+            found = self._attributions(path, steps)
+            gap = _gap(found.sum(), text - baseline)
+            if self.steps or gap <= LARGEST_GAP or 2 * steps > MOST_STEPS:
+                return Result(found, text, baseline, gap, steps)
+            steps *= 2
+
+    def _attributions(self, path: Path, steps: int) -> np.ndarray:
+        nodes, weights = np.polynomial.legendre.leggauss(steps)
+        nodes, weights = (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
+        change = path.text - path.baseline
+        total = np.zeros(change.shape, "float64")
+        for part in _parts(np.stack([nodes, weights], 1), path.at_once):
+            points = path.baseline + part[:, :1, None, None] * change
+            gradients = path.gradient(points.astype("float32"))
+            total += np.einsum("k,k...->...", part[:, 1], gradients.astype("float64"))
+        return path.by_word((total * change).sum(-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientTimesInput:
+    """The gradient at the text, times the word embeddings."""
+
+    def __call__(self, path: Path) -> Result:
+        baseline, text = path.ends()
+        gradient = path.gradient(path.text[None])[0]
+        return Result(path.by_word((gradient * path.text).sum(-1)), text, baseline)
+
+
+@dataclasses.dataclass(frozen=True)
+class Occlusion:
+    """By how much the number falls where one word is replaced by the baseline."""
+
+    def __call__(self, path: Path) -> Result:
+        baseline, text = path.ends()
+        if not path.num_words:
+            return Result(np.zeros(0), text, baseline)
+        without = path.value_at(~np.eye(path.num_words, dtype=bool))
+        return Result(text - without, text, baseline)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapleySampling:
+    """The mean change when a word joins others, in random orders of the words.
+
+    Each order is followed by its reverse, which lowers the variance.
+
+    Args:
+        steps: orders, an even number. `None`: 24.
+        seed: of the orders.
+    """
+
+    steps: int | None = None
+    seed: int = 0
+
+    def __call__(self, path: Path) -> Result:
+        baseline, text = path.ends()
+        steps, count = self.steps or 24, path.num_words
+        random = np.random.default_rng(self.seed)
+        total, order = np.zeros(count), np.arange(count)
+        for number in range(steps):
+            order = order[::-1] if number % 2 else random.permutation(count)
+            rank = np.argsort(order)
+            # Of the words in this order, the first 1, 2 … are kept.
+            kept = rank[None, :] < np.arange(1, count)[:, None]
+            middle = path.value_at(kept) if count > 1 else np.zeros(0)
+            if count:
+                values = np.concatenate([[baseline], middle, [text]])
+                total[order] += np.diff(values)
+        found = total / steps
+        return Result(found, text, baseline, _gap(found.sum(), text - baseline), steps)
+
+
+_METHODS: tuple[type[Method], ...] = (
+    IntegratedGradients,
+    GradientTimesInput,
+    Occlusion,
+    ShapleySampling,
+)
+METHODS = dict(zip(ATTRIBUTIONS, _METHODS, strict=True))
+
+
+def _gap(total: float, change: float) -> float:
+    """Return by what share of the change the sum of the attributions is off.
+
+    Changes below 0.01 count as 0.01: their share would be rounding alone.
+    """
+    return float(abs(total - change) / max(abs(change), 0.01))
+
+
+def _parts(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]

@@ -1,0 +1,196 @@
+"""A map of texts by their embeddings: `map_texts`.
+
+PCA (Pearson 1901) by default; t-SNE (van der Maaten and Hinton 2008) and UMAP (McInnes
+et al. 2018, arXiv:1802.03426) with scikit-learn and umap-learn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.data.items import as_strings
+from bert_keras.errors import BertKerasError, ConfigError, received
+from bert_keras.explanations.pages import framed, scripted_page, write_file
+from bert_keras.inference.embedder import Source, embed
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.settings import PROJECTIONS
+from bert_keras.tasks.classifier import SingleLabel
+
+_INSTALL = "pip install 'bert_keras[maps]'"
+_LETTERS = 300  # of a text that is shown
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingMap:
+    """Places of N texts in the plane.
+
+    Attributes:
+        texts: N strings.
+        points: float32 [N, 2].
+        labels: the class of each text; empty if they have none.
+        projection: `pca`, `tsne` or `umap`.
+        shares: for `pca`, the shares of the variance along both axes.
+    """
+
+    texts: tuple[str, ...]
+    points: np.ndarray
+    labels: tuple[str, ...]
+    projection: str
+    shares: tuple[float, float] | None = None
+
+    def page(self, *, title: str = "Map of texts") -> str:
+        """Return a page that needs no network, with each text at its point."""
+        names = list(dict.fromkeys(self.labels))
+        names = sorted(names) if len(names) > 1 else names
+        data = {
+            "texts": [text[:_LETTERS] for text in self.texts],
+            "points": np.round(self.points.astype("float64"), 4).tolist(),
+            "names": names,
+            "classes": [names.index(label) for label in self.labels],
+        }
+        return scripted_page("map", title=title, data=data, note=self._note())
+
+    def _note(self) -> str:
+        note = f"{len(self.texts):,} texts, {_NAMES[self.projection]} of their vectors"
+        if self.shares:
+            note += f": the axes hold {sum(self.shares):.0%} of the variance"
+        return f"{note}."
+
+    def write(
+        self, path: str | os.PathLike[str], *, title: str = "Map of texts"
+    ) -> Path:
+        """Write the page and return its path.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        return write_file(path, self.page(title=title))
+
+    def _repr_html_(self) -> str:
+        return framed(self.page())
+
+
+_NAMES = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+
+
+def map_texts(
+    model: Source,
+    texts: Any,
+    *,
+    labels: Sequence[str] | str | None = None,
+    projection: str = "pca",
+    seed: int = 0,
+    batch_size: int = 32,
+    **settings: Any,
+) -> EmbeddingMap:
+    """Return a map of texts, those of similar vectors near each other.
+
+    Args:
+        model: a model folder, an encoder or a predictor of vectors, as in `embed`.
+        texts: N strings, at least two.
+        labels: the class of each text, for its colour; `predicted` asks the model, if
+            it has classes.
+        projection: `pca`, `tsne` or `umap`.
+        seed: of `tsne` and `umap`.
+        batch_size: texts computed at once.
+        **settings: those of `load_embedder`, such as `layers` and `pooling`.
+
+    Raises:
+        ConfigError: a setting is out of its range, or a package is missing.
+
+    Example:
+        >>> map_texts("models/emails", mails, labels=classes).write("map.html")
+    """
+    if projection not in PROJECTIONS:
+        raise ConfigError(
+            f"`projection` must be one of {', '.join(PROJECTIONS)}; "
+            f"{received(projection)}"
+        )
+    strings = as_strings(texts)
+    if len(strings) < 2:
+        raise ConfigError(f"`texts` must be two or more; {received(len(strings))}")
+    if labels == "predicted":
+        labels = _predicted(model, strings, batch_size)
+    names = tuple(map(str, labels)) if labels is not None else ()
+    if names and len(names) != len(strings):
+        raise ConfigError(
+            f"`labels` must be as many as the texts, {len(strings)}; "
+            f"{received(len(names))}"
+        )
+    project = None if projection == "pca" else _projector(projection, seed)
+    vectors = embed(model, strings, batch_size=batch_size, **settings)
+    if project is None:
+        points, shares = principal_components(vectors)
+        return EmbeddingMap(tuple(strings), points, names, projection, shares)
+    points = np.asarray(project(vectors), "float32")
+    return EmbeddingMap(tuple(strings), points, names, projection)
+
+
+def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
+    """Return the class that a model gives each text; none for a model without."""
+    if isinstance(model, Predictor):
+        return []  # of vectors
+    try:
+        predictor = load(model)
+    except BertKerasError:
+        return []  # an encoder: `embed` reports what is broken
+    task = predictor.model.task
+    if not isinstance(task, SingleLabel) or len(task.roles) > 1:
+        return []
+    answers = predictor.predict(texts, batch_size=batch_size)
+    return [str(answer["label"]) for answer in answers]
+
+
+def principal_components(
+    vectors: np.ndarray,
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """Return vectors along the two axes of most variance, and the shares of it.
+
+    The sign of an axis is that of its largest entry, so that maps can be compared.
+
+    Args:
+        vectors: float [N, D].
+
+    Returns:
+        float32 [N, 2], and two shares of 1.
+    """
+    centred = vectors.astype("float64") - vectors.mean(axis=0, dtype="float64")
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = np.concatenate([axes, np.zeros_like(axes)])[:2]  # of one number each
+    sizes = np.concatenate([sizes, np.zeros(2)])
+    largest = np.abs(axes).argmax(axis=1)
+    signs = np.where(axes[np.arange(2), largest] < 0, -1.0, 1.0)
+    total = max(float((sizes**2).sum()), 1e-30)
+    shares = (float(sizes[0] ** 2) / total, float(sizes[1] ** 2) / total)
+    return (centred @ (axes * signs[:, None]).T).astype("float32"), shares
+
+
+def _projector(projection: str, seed: int) -> Any:
+    """Return the function from vectors to points of another package."""
+    package, name = {
+        "tsne": ("sklearn.manifold", "TSNE"),
+        "umap": ("umap", "UMAP"),
+    }[projection]
+    try:
+        kind = getattr(importlib.import_module(package), name)
+    except ImportError:
+        raise ConfigError(
+            f"`projection` {projection} needs a package: {_INSTALL}"
+        ) from None
+
+    def project(vectors: np.ndarray) -> Any:
+        settings: dict[str, Any] = {"random_state": seed}
+        if projection == "tsne":  # at most as many neighbours as there are
+            settings["perplexity"] = min(30.0, (len(vectors) - 1) / 3)
+        else:
+            settings["n_neighbors"] = min(15, len(vectors) - 1)
+        return kind(n_components=2, **settings).fit_transform(vectors)
+
+    return project

@@ -1,0 +1,434 @@
+"""The words that made an answer: `explain`.
+
+`targets` says which number is explained, `attribution` how.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.items import as_items
+from bert_keras.errors import ConfigError, received
+from bert_keras.explanations import attribution
+from bert_keras.explanations.attribution import METHODS, Method
+from bert_keras.explanations.items import Item, Target
+from bert_keras.explanations.pages import (
+    explanation_parts,
+    explanations_page,
+    write_file,
+)
+from bert_keras.explanations.targets import targets_of
+from bert_keras.explanations.words import Word
+from bert_keras.files.json_file import json_text
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.model.layers import word_vectors
+from bert_keras.settings import ATTRIBUTIONS, BASELINES, check_whole_number
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.task_model import TaskModel
+
+_MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The contributions of the words of a text to one or several answers.
+
+    Attributes:
+        texts: role to text.
+        words: W words with their places in the texts. Those that a text is cut behind,
+            or that the answer's window does not hold, have attributions of 0.
+        targets: names of the K answers that are explained, such as a class.
+        against: the answer that each is compared with; empty: all others.
+        attributions: float32 [K, W], above 0 where a word speaks for the answer.
+        values, baseline_values: float32 [K], the explained number for the text, and
+            with the baseline in the place of all words.
+        gaps: float32 [K], by what share of their difference the sum of the
+            attributions is off; NaN for methods whose sum means nothing.
+        steps: int32 [K], points on the path, or orders of words; else 0.
+        unit: of the numbers: `log-odds`, `cosine`, `score` or `value`.
+        answer: what `predict` returns for the text.
+    """
+
+    texts: Mapping[str, str]
+    words: tuple[Word, ...]
+    targets: tuple[str, ...]
+    against: tuple[str, ...]
+    attributions: np.ndarray
+    values: np.ndarray
+    baseline_values: np.ndarray
+    gaps: np.ndarray
+    steps: np.ndarray
+    unit: str
+    answer: Mapping[str, Any]
+
+    def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
+        """Return the words that contribute most, either way, and their attributions."""
+        values = self.attributions[target]
+        order = np.argsort(-np.abs(values), kind="stable")[:count]
+        return [(self.words[place].text, float(values[place])) for place in order]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, which are JSON."""
+        return {
+            "texts": dict(self.texts),
+            "answer": dict(self.answer),
+            "unit": self.unit,
+            "targets": [
+                {
+                    "target": self.targets[row],
+                    "against": self.against[row] or None,
+                    "value": float(self.values[row]),
+                    "baseline_value": float(self.baseline_values[row]),
+                    "gap": None if np.isnan(gap) else float(gap),
+                    "words": [
+                        {**word._asdict(), "attribution": float(value)}
+                        for word, value in zip(
+                            self.words, self.attributions[row], strict=True
+                        )
+                    ],
+                }
+                for row, gap in enumerate(self.gaps)
+            ],
+        }
+
+    def _repr_html_(self) -> str:
+        return explanation_parts([self])
+
+
+class Explanations(Sequence[Explanation]):
+    """The explanations of several texts; a notebook shows their words in colour.
+
+    Args:
+        items: one for each text.
+        method, baseline: how they were made.
+    """
+
+    def __init__(
+        self, items: Sequence[Explanation], *, method: str, baseline: str
+    ) -> None:
+        self._items = list(items)
+        self.method = method
+        self.baseline = baseline
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Explanation]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self._items)
+
+    def write(
+        self, path: str | os.PathLike[str], *, title: str = "Explanations"
+    ) -> Path:
+        """Write an HTML page that needs no network, or JSON lines; return its path.
+
+        Args:
+            path: the file; `.jsonl` for JSON, see `Explanation.to_dict`.
+            title: heading of the page.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        if Path(path).suffix == ".jsonl":
+            lines = (json_text(each.to_dict()) for each in self)
+            return write_file(path, "".join(f"{line}\n" for line in lines))
+        return write_file(path, self.page(title=title))
+
+    def page(self, *, title: str = "Explanations") -> str:
+        """Return the page."""
+        return explanations_page(
+            self._items,
+            title=title,
+            method=self.method,
+            baseline=f"[{self.baseline.upper()}]",
+        )
+
+    def _repr_html_(self) -> str:
+        return explanation_parts(self._items)
+
+
+def explain(
+    model: str | os.PathLike[str] | Predictor | TaskModel,
+    texts: Any,
+    *,
+    method: str = "integrated-gradients",
+    target: str | None = None,
+    against: str | None = None,
+    baseline: str = "pad",
+    steps: int | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Explanations:
+    """Return how much each word of texts contributes to the model's answers.
+
+    What is explained depends on the task, see `targets`: the predicted class, each
+    label that applies, the number, each entity, start and end of an answer, the best
+    choice, the best word for each `[MASK]`, each sentence of a summary. Embeddings are
+    explained by the similarity of two texts: give pairs.
+
+    Args:
+        model: a model folder, `hf://owner/name`, a predictor or a task model, in
+            float32. A SavedModel has no gradients.
+        texts: as in `Predictor.predict`.
+        method: `integrated-gradients`, `gradient-input`, `occlusion` or `shapley`.
+        target: another answer to explain: a class, a label, the number of a choice, a
+            type of entity, a part of the context ("" for no answer), a word for the
+            mask.
+        against: the answer to compare with, such as the class that was expected; by
+            default all others together.
+        baseline: what replaces words: `pad` or `mask`.
+        steps: points of integrated gradients, or orders of words for `shapley`. `None`:
+            16 points, doubled up to 1,024 while the gap exceeds 1%; or 24 orders.
+        seed: of the orders for `shapley`.
+        batch_size: most rows computed at once.
+
+    Raises:
+        ConfigError: an argument is not allowed for the task.
+        DataError: a text is missing or no string.
+
+    Example:
+        >>> explain("models/emails", ["You have won a prize!"])[0].top(1)
+        [('prize', 2.9)]
+    """
+    _check_word("method", method, ATTRIBUTIONS)
+    _check_word("baseline", baseline, BASELINES)
+    check_whole_number("batch_size", batch_size, least=1)
+    chosen: dict[str, Any] = {}
+    if steps is not None:
+        check_whole_number("steps", steps, least=1, most=10_000)
+        if method not in ("integrated-gradients", "shapley"):
+            raise ConfigError(
+                f"`steps` must be left out for {method}; {received(steps)}"
+            )
+        chosen["steps"] = steps
+    if method == "shapley":
+        chosen["seed"] = seed
+    predictor, model = predictor_of(model)
+    explainer = Explainer(model, METHODS[method](**chosen), baseline, batch_size)
+    items = items_of(predictor, texts)
+    answers = answers_of(predictor, items, batch_size)
+    found = [
+        explainer(Item(model, parts, answer, target=target, against=against))
+        for parts, answer in zip(items, answers, strict=True)
+    ]
+    return Explanations(found, method=method, baseline=baseline)
+
+
+def predictor_of(
+    model: str | os.PathLike[str] | Predictor | TaskModel,
+) -> tuple[Predictor, TaskModel]:
+    """Return the predictor of a model that has gradients, and the model.
+
+    Raises:
+        ConfigError: it is a SavedModel, or not in float32.
+    """
+    if isinstance(model, TaskModel):
+        model = Predictor(model)
+    predictor = model if isinstance(model, Predictor) else load(model)
+    if not isinstance(predictor.model, TaskModel):
+        raise ConfigError(
+            "`model` must be a model folder, whose layers can be explained; received "
+            "a SavedModel"
+        )
+    dtype = predictor.model.backbone.embeddings.compute_dtype
+    if dtype != "float32":
+        raise ConfigError(f"`model` must be in float32; received {dtype}")
+    return predictor, predictor.model
+
+
+class PairedTexts(Embedding):
+    """Reads the two texts whose similarity is explained."""
+
+    roles = ("text", "text_pair")
+
+
+def reading_task(task: Task) -> Task:
+    """Return the task that reads what is explained: pairs for embeddings."""
+    return PairedTexts(**task.settings()) if isinstance(task, Embedding) else task
+
+
+def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
+    """Return the text of each role of each item; lone surrogates become `?`.
+
+    Raises:
+        DataError: an item has another form.
+    """
+    task = reading_task(predictor.model.task)
+    forms = [
+        task.roles,
+        *([spec.name for spec in each] for each in task.signatures().values()),
+    ]
+    columns = task.parts(as_items(texts, forms))
+    return [tuple(map(_printable, item)) for item in zip(*columns, strict=True)]
+
+
+def answers_of(
+    predictor: Predictor, items: Sequence[tuple[Any, ...]], batch_size: int
+) -> list[dict[str, Any]]:
+    """Return the answer to each item; for pairs of embeddings their similarity."""
+    if not items:
+        return []
+    if not isinstance(predictor.model.task, Embedding):
+        given = [item[0] if len(item) == 1 else item for item in items]
+        return predictor.predict(given, batch_size=batch_size)
+    flat = [text for item in items for text in item]
+    vectors = np.array(
+        [row["embedding"] for row in predictor.predict(flat, batch_size=batch_size)]
+    ).reshape(len(items), 2, -1)
+    norms = np.maximum(np.linalg.norm(vectors, axis=-1), 1e-12)
+    cosines = np.einsum("nd,nd->n", vectors[:, 0], vectors[:, 1]) / norms.prod(-1)
+    return [{"similarity": float(cosine)} for cosine in cosines]
+
+
+def _printable(part: Any) -> Any:
+    if isinstance(part, str):
+        return part.encode("utf-8", "replace").decode("utf-8")
+    return [_printable(each) for each in part]
+
+
+def _check_word(name: str, value: object, words: Sequence[str]) -> None:
+    if value not in words:
+        raise ConfigError(
+            f"`{name}` must be one of {', '.join(words)}; {received(value)}"
+        )
+
+
+class Explainer:
+    """Explains items of one model; graphs are traced once for each kind of number.
+
+    Args:
+        model: the model, in float32.
+        method: one of `attribution.METHODS`, with its settings.
+        baseline: `pad` or `mask`.
+        batch_size: most rows computed at once.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        method: Method,
+        baseline: str = "pad",
+        batch_size: int = 32,
+    ) -> None:
+        self._model = model
+        self._method = method
+        self._batch_size = batch_size
+        tokenizer = model.preprocessor.tokenizer
+        token = tokenizer.pad_id if baseline == "pad" else tokenizer.mask_id
+        if token is None:
+            raise ConfigError(
+                "`baseline` must be pad for a vocabulary without [MASK]; received mask"
+            )
+        self._baseline = token
+        self._graphs: dict[Any, tuple[Any, Any]] = {}
+
+    def __call__(self, item: Item) -> Explanation:
+        """Return the explanation of an item.
+
+        Raises:
+            ConfigError: the task has no such answer.
+        """
+        targets = targets_of(self._model.task, item)
+        count = len(item.words.words)
+        results = [self._method(self.path(target, count)) for target in targets]
+        gaps = [np.nan if each.gap is None else each.gap for each in results]
+        attributions = np.zeros((len(results), count), "float32")
+        for row, result in enumerate(results):
+            attributions[row] = result.attributions
+        return Explanation(
+            texts=item.words.texts,
+            words=tuple(item.words.words),
+            targets=tuple(target.name for target in targets),
+            against=tuple(target.against for target in targets),
+            attributions=attributions,
+            values=np.array([each.value for each in results], "float32"),
+            baseline_values=np.array(
+                [each.baseline_value for each in results], "float32"
+            ),
+            gaps=np.array(gaps, "float32"),
+            steps=np.array([each.steps for each in results], "int32"),
+            unit=targets[0].unit if targets else "",
+            answer=item.answer,
+        )
+
+    def path(self, target: Target, count: int) -> attribution.Path:
+        """Return the path from the baseline to a text with so many words."""
+        words, batch = target.rows.words, dict(target.rows.batch)
+        table = self._model.backbone.embeddings.word_embeddings
+        ids = np.asarray(batch["token_ids"]).reshape(words.shape)
+        replaced = np.where(words >= 0, self._baseline, ids)
+        text, baseline = (
+            tf.gather(tf.convert_to_tensor(table), x).numpy() for x in (ids, replaced)
+        )
+        given = dict(target.given)
+        value, gradient = self._graphs_of(target.number, batch, given)
+        rows, length = words.shape
+        most = min(self._batch_size // rows, _MOST_TOKENS // (rows * length))
+        return attribution.Path(
+            text=text,
+            baseline=baseline,
+            words=words,
+            num_words=count,
+            value=lambda points: value(tf.constant(points), batch, given).numpy(),
+            gradient=lambda x: gradient(tf.constant(x), batch, given).numpy(),
+            at_once=max(1, most),
+        )
+
+    def _graphs_of(
+        self, number: Callable[..., Any], batch: Any, given: Any
+    ) -> tuple[Any, Any]:
+        """Return graphs of a number of points, and of its gradient."""
+        if number not in self._graphs:
+
+            def value(points: Any, batch: Any, given: Any) -> Any:
+                return number(self._outputs(points, batch), **given)
+
+            def gradient(points: Any, batch: Any, given: Any) -> Any:
+                with tf.GradientTape() as tape:
+                    tape.watch(points)
+                    total = tf.reduce_sum(value(points, batch, given))
+                return tape.gradient(total, points)
+
+            hidden = self._model.backbone.config.hidden_size
+            signature = (
+                tf.TensorSpec([None, None, None, hidden], tf.float32),
+                {name: _any_size(each) for name, each in batch.items()},
+                {name: _any_size(each) for name, each in given.items()},
+            )
+            self._graphs[number] = (
+                tf.function(value, input_signature=signature, autograph=False),
+                tf.function(gradient, input_signature=signature, autograph=False),
+            )
+        return self._graphs[number]
+
+    def _outputs(self, points: Any, batch: Any) -> Any:
+        """Return the outputs [k, R, …] where points [k, R, T, H] are the words."""
+        copies = tf.shape(points)[0]
+        repeated = {
+            name: tf.tile(each, [copies, *[1] * (each.shape.rank - 1)])
+            for name, each in batch.items()
+        }
+        vectors = tf.reshape(points, [-1, tf.shape(points)[2], points.shape[3]])
+        with word_vectors(lambda _: vectors):
+            outputs = self._model(repeated, training=False)
+        outputs = tf.cast(outputs, tf.float32)
+        shape = tf.concat([[copies, -1], tf.shape(outputs)[1:]], 0)
+        return tf.reshape(outputs, shape)
+
+
+def _any_size(tensor: Any) -> tf.TensorSpec:
+    return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)

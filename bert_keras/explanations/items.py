@@ -1,0 +1,174 @@
+"""What is asked about a text: `Item`, the rows that the model reads, and `Target`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError, first_of, received
+from bert_keras.explanations.words import Pieces, WordList, words_in_row
+from bert_keras.tasks.task_model import TaskModel, as_tensors
+
+LOG_ODDS = "log-odds"
+
+
+class Rows(NamedTuple):
+    """The rows of the model that are read for an item.
+
+    Attributes:
+        batch: inputs of the model by name, int32 [R, …].
+        words: int32 [R, T], the word of each token, -1 for none; for choices [C, T].
+    """
+
+    batch: dict[str, Any]
+    words: np.ndarray
+
+    def take(self, rows: Sequence[int]) -> Rows:
+        """Return some of the rows."""
+        batch = {key: tf.gather(value, rows) for key, value in self.batch.items()}
+        return Rows(batch, self.words[list(rows)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A number of the model's outputs.
+
+    Args:
+        name: of the answer, such as a class.
+        rows: what the model reads.
+        number: takes outputs [k, R, …] of k copies of the rows, and `given`; returns
+            float [k].
+        given: further tensors for it.
+        against: name of the other answer that it is compared with, if it is one.
+        unit: of the number.
+    """
+
+    name: str
+    rows: Rows
+    number: Callable[..., Any]
+    given: Mapping[str, Any]
+    against: str = ""
+    unit: str = LOG_ODDS
+
+
+class Item:
+    """A text, or the texts of several roles, and what is asked about its answer.
+
+    Args:
+        model: gives the answer.
+        parts: the text of each role.
+        answer: what `predict` returns for it.
+        target, against: names chosen by the user, or `None`.
+
+    Attributes:
+        words: the words of the texts, added while the rows are laid.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        parts: Sequence[Any],
+        answer: Mapping[str, Any],
+        *,
+        target: str | None = None,
+        against: str | None = None,
+    ) -> None:
+        self.model = model
+        self.parts = parts
+        self.answer = answer
+        self.target = target
+        self.against = against
+        self.preprocessor = model.preprocessor.replace(layout="padded")
+        self.words = WordList(self.preprocessor.tokenizer)
+
+    def features(self, parts: Sequence[Sequence[Any]] | None = None) -> dict[str, Any]:
+        """Return the batch dict of the item, or of other lists of texts by role."""
+        parts = [[part] for part in self.parts] if parts is None else parts
+        texts = as_tensors(parts)
+        features: dict[str, Any] = self.model.task.features(self.preprocessor, texts)
+        return features
+
+    def inputs(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the features that the model reads."""
+        names = self.model.task.inputs()
+        return {name: features[name] for name in names if name in features}
+
+    def outputs(self, rows: Rows) -> np.ndarray:
+        """Return the model's outputs, float32 [R, …]."""
+        return np.asarray(self.model(rows.batch, training=False), "float32")
+
+    def texts(self) -> list[Pieces]:
+        """Add the text of each role and return their pieces."""
+        roles = self.model.task.roles
+        return [
+            self.words.add(role, text)
+            for role, text in zip(roles, self.parts, strict=True)
+        ]
+
+    def joined(self) -> Rows:
+        """Return the row of a text or of a pair."""
+        features = self.features()
+        pieces = self.texts()
+        return Rows(self.inputs(features), joined_words(features, [pieces]))
+
+    def choose(self, names: Sequence[str], best: int) -> tuple[int, int | None]:
+        """Return the numbers of the names that are asked for, and against.
+
+        Args:
+            names: of the possible answers.
+            best: the number of the answer given, for no target.
+        """
+        index = best if self.target is None else self._find("target", names)
+        if self.against is None:
+            return index, None
+        against = self._find("against", names)
+        if against == index:
+            raise ConfigError(
+                "`against` must be another answer than the one explained; "
+                f"{received(self.against)}"
+            )
+        return index, against
+
+    def _find(self, what: str, names: Sequence[str]) -> int:
+        value = getattr(self, what)
+        if value not in names:
+            raise ConfigError(
+                f"`{what}` must be one of {first_of(names)}; {received(value)}"
+            )
+        return list(names).index(value)
+
+    def refuse(self, *options: str) -> None:
+        """Raise ConfigError if an option is given that a task has no use for."""
+        for what in options:
+            if getattr(self, what) is not None:
+                raise ConfigError(
+                    f"`{what}` must be left out for the task {self.model.task.name}; "
+                    f"{received(getattr(self, what))}"
+                )
+
+
+def joined_words(
+    features: Mapping[str, Any], pieces: Sequence[Sequence[Pieces]]
+) -> np.ndarray:
+    """Return the words of rows `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+
+    Args:
+        features: padded rows [R, T].
+        pieces: those of the one or two texts of each row.
+    """
+    mask = np.asarray(features["padding_mask"]).astype(bool)
+    segments = np.asarray(features["segment_ids"])
+    mask, segments = (x.reshape(-1, x.shape[-1]) for x in (mask, segments))
+    found = []
+    for real, segment, texts in zip(mask, segments, pieces, strict=True):
+        first = int((real & (segment == 0)).sum()) - 2
+        parts = [(1, texts[0].words[:first])]
+        if len(texts) > 1:
+            second = int((real & (segment == 1)).sum()) - 1
+            parts.append((first + 2, texts[1].words[:second]))
+        found.append(words_in_row(len(real), *parts))
+    return np.stack(found)

@@ -1,0 +1,182 @@
+"""Pages and notebook views of explanations; the templates are those of `report`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import markupsafe
+import numpy as np
+
+from bert_keras.errors import DataError
+from bert_keras.files.atomic import written_beside
+from bert_keras.files.json_file import json_text
+from bert_keras.report.report import render, template_text
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.explainer import Explanation
+
+_STRONGEST = 0.85  # opacity of the colour behind the strongest word
+_BARS = 8  # words with the largest attributions beside a text
+
+
+def write_file(path: str | os.PathLike[str], content: str) -> Path:
+    """Write a file, whole or not at all, and return its path.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    target = Path(path)
+    try:
+        with written_beside(target) as beside:
+            beside.write_text(content, encoding="utf-8", errors="replace")
+    except OSError as error:
+        message = f"cannot be written: {error.strerror or error}"
+        raise DataError(message, path=target) from None
+    return target
+
+
+def explanations_page(explanations: Sequence[Explanation], **values: Any) -> str:
+    """Return a page of the words of texts in colour; see its template for values."""
+    shown = list(map(_shown, explanations))
+    return render("explanations.html", explanations=shown, **values)
+
+
+def scripted_page(
+    name: str, *, title: str, data: Mapping[str, Any], **values: str
+) -> str:
+    """Return the page of the template and the script of a name.
+
+    The content security policy lets no other script run, and nothing be loaded.
+
+    Args:
+        name: of the files `NAME.html` and `NAME.js` of the templates.
+        title: heading of the page.
+        data: what the script draws.
+        **values: further values of the template.
+    """
+    code = template_text(f"{name}.js")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
+    # `<` could end the element that holds the data.
+    text = json_text(data, ensure_ascii=True).replace("<", "\\u003c")
+    return render(
+        f"{name}.html",
+        **values,
+        title=title,
+        script=markupsafe.Markup(code),
+        digest=digest,
+        data=markupsafe.Markup(text),
+    )
+
+
+def framed(page: str, *, height: int = 640) -> str:
+    """Return a page in a frame, so that a notebook's styles do not meet its own."""
+    # The policy names a script by the hash of its characters, whatever the encoding.
+    source = html.escape(page).encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return (
+        f'<iframe srcdoc="{source}" sandbox="allow-scripts" '
+        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+    )
+
+
+def explanation_parts(explanations: Sequence[Explanation]) -> str:
+    """Return the words of texts in colour, as a part of a page."""
+    return render("words.html", explanations=list(map(_shown, explanations)))
+
+
+def _shown(explanation: Explanation) -> dict[str, Any]:
+    """Return what a page shows of an explanation."""
+    return {
+        "answer": answer_line(explanation.answer),
+        "unit": explanation.unit,
+        "targets": [
+            _target(explanation, row) for row in range(len(explanation.targets))
+        ],
+        "texts": explanation.texts,
+    }
+
+
+def _target(explanation: Explanation, row: int) -> dict[str, Any]:
+    values = explanation.attributions[row]
+    strongest = float(np.abs(values).max()) if values.size else 0.0
+    order = np.argsort(-np.abs(values), kind="stable")[:_BARS]
+    bars = [
+        {
+            "text": explanation.words[place].text,
+            "value": float(values[place]),
+            "share": round(100 * abs(float(values[place])) / (strongest or 1.0), 1),
+        }
+        for place in order
+        if values[place] != 0
+    ]
+    gap = float(explanation.gaps[row])
+    return {
+        "name": explanation.targets[row],
+        "against": explanation.against[row],
+        "value": float(explanation.values[row]),
+        "baseline": float(explanation.baseline_values[row]),
+        "gap": None if np.isnan(gap) else gap,
+        "parts": {
+            role: list(_pieces(explanation, row, role, text, strongest))
+            for role, text in explanation.texts.items()
+        },
+        "bars": bars,
+    }
+
+
+def _pieces(
+    explanation: Explanation, row: int, role: str, text: str, strongest: float
+) -> list[dict[str, Any]]:
+    """Return a text cut into its words and what is between them."""
+    found: list[dict[str, Any]] = []
+    last = 0
+    for place, word in enumerate(explanation.words):
+        if word.role != role:
+            continue
+        if word.start > last:
+            found.append({"text": text[last : word.start]})
+        value = float(explanation.attributions[row, place])
+        share = abs(value) / strongest if strongest else 0.0
+        found.append(
+            {
+                "text": text[word.start : word.end],
+                "value": value,
+                "sign": "for" if value > 0 else "against",
+                "share": f"{_STRONGEST * share:.3f}",
+            }
+        )
+        last = max(last, word.end)
+    if last < len(text):
+        found.append({"text": text[last:]})
+    return found
+
+
+def answer_line(answer: Mapping[str, Any]) -> str:
+    """Return the answer of a model in one line."""
+    for key in ("label", "choice", "answer", "summary"):
+        if key in answer:
+            score = answer.get("score")
+            shown = str(answer[key]) or "none"
+            return shown if score is None else f"{shown} ({score:.1%})"
+    if "labels" in answer:
+        return ", ".join(answer["labels"]) or "none"
+    if "is_next" in answer:
+        word = "follows" if answer["is_next"] else "does not follow"
+        return f"{word} (probability of following {answer['probability']:.1%})"
+    if "entities" in answer:
+        names = [f"{each['text']} ({each['type']})" for each in answer["entities"]]
+        return ", ".join(names) or "none"
+    if "tags" in answer:
+        return " ".join(answer["tags"])
+    if "masks" in answer:
+        words = [each[0]["token"] for each in answer["masks"] if each]
+        return ", ".join(words)
+    for key in ("similarity", "score"):
+        if key in answer:
+            return f"{answer[key]:.4f}"
+    return str(markupsafe.Markup.striptags(markupsafe.escape(str(dict(answer)))))[:200]

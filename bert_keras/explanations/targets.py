@@ -1,0 +1,460 @@
+"""Which number is explained: one function for each task, in `targets_of`.
+
+A number is differentiable and does not saturate: for a class, a choice, an entity, a
+start, an end or a masked word it is the log-odds of the answer against all others, or
+against one other; for a label of several, its logit; for regression the number itself;
+for two embeddings their cosine. Temperatures of calibration are applied.
+
+A task of your own whose outputs are one vector a text, with the default `features`, is
+explained by its largest output. For others register a function:
+
+    @targets_of.register
+    def _(task: MyTask, item: Item) -> list[Target]: ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError, received
+from bert_keras.explanations.items import Item, Rows, Target, joined_words
+from bert_keras.explanations.words import NO_WORD, Pieces, words_in_row
+from bert_keras.scoring.entities import entities_of, parse_tag
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.masked_lm import MASK, MaskedLM
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.question_answering.task import QuestionAnswering
+from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.summarization import Summarization
+from bert_keras.tasks.tagging.task import TaggingTask
+from bert_keras.tasks.task_model import is_one_vector
+
+_FAR = -1e9  # below any logit, finite
+
+
+# Numbers of outputs, in graph.
+
+
+def _odds(outputs: Any, places: Any, wanted: Any, others: Any, scale: Any) -> Any:
+    """Return the mean log-odds at M places, float [k].
+
+    Args:
+        outputs: logits [k, …, C].
+        places: int32 [M, n], indices of the axes between the first and the last.
+        wanted, others: bool [C], classes whose probabilities are summed and compared.
+        scale: float, 1 / temperature.
+    """
+    logits = scale * _at(tf.cast(outputs, tf.float32), places)
+    odds = [
+        tf.reduce_logsumexp(tf.where(chosen, logits, _FAR), axis=-1)
+        for chosen in (wanted, others)
+    ]
+    return tf.reduce_mean(odds[0] - odds[1], axis=1)
+
+
+def _odds_of_token(outputs: Any, **given: Any) -> Any:
+    """Return the log-odds of tokens of a row, outputs [k, R, T, 2]."""
+    return _odds(tf.transpose(outputs, [0, 1, 3, 2]), **given)
+
+
+def _sum(outputs: Any, places: Any, weights: Any, bias: Any) -> Any:
+    """Return the weighted sum of the outputs [k, …, C] at one place, float [k]."""
+    return tf.linalg.matvec(_at(outputs, places)[:, 0], weights) + bias
+
+
+def _cosine(outputs: Any) -> Any:
+    """Return the cosine of two vectors, outputs [k, 2, D]."""
+    unit = tf.math.l2_normalize(outputs, axis=-1, epsilon=1e-24)
+    return tf.reduce_sum(unit[:, 0] * unit[:, 1], axis=-1)
+
+
+def _at(outputs: Any, places: Any) -> Any:
+    copies = tf.shape(outputs)[0]
+    places = tf.tile(places[tf.newaxis], [copies, 1, 1])
+    return tf.gather_nd(outputs, places, batch_dims=1)
+
+
+def _odds_given(
+    size: int,
+    wanted: Sequence[int],
+    others: Sequence[int] | None,
+    *,
+    places: Sequence[Sequence[int]] = ((0,),),
+    temperature: float = 1.0,
+) -> dict[str, Any]:
+    """Return the arguments of `_odds`; others of `None` are all but the wanted."""
+    chosen = np.zeros(size, bool)
+    chosen[list(wanted)] = True
+    rest = ~chosen
+    if others is not None:
+        rest[:] = False
+        rest[list(others)] = True
+    return {
+        "places": tf.constant(places, tf.int32),
+        "wanted": tf.constant(chosen),
+        "others": tf.constant(rest),
+        "scale": tf.constant(1 / temperature, tf.float32),
+    }
+
+
+def _sum_given(weights: Any, bias: float = 0.0, place: Sequence[int] = (0,)) -> Any:
+    return {
+        "places": tf.constant([place], tf.int32),
+        "weights": tf.constant(weights, tf.float32),
+        "bias": tf.constant(bias, tf.float32),
+    }
+
+
+def _one_hot(size: int, index: int, against: int | None = None) -> np.ndarray:
+    weights = np.zeros(size, "float32")
+    weights[index] = 1
+    if against is not None:
+        weights[against] = -1
+    return weights
+
+
+# The tasks.
+
+
+@functools.singledispatch
+def targets_of(task: Task, item: Item) -> list[Target]:
+    """Return the numbers to explain for an item.
+
+    Raises:
+        ConfigError: the task has no answer `target` or `against`.
+    """
+    if not (task.answers_ids and is_one_vector(item.model.output)):
+        raise ConfigError(
+            f"the task {task.name} has no target to explain: register one with "
+            "`bert_keras.explanations.targets.targets_of`"
+        )
+    rows = item.joined()
+    outputs = item.outputs(rows)[0]
+    names = [str(number) for number in range(len(outputs))]
+    index, against = item.choose(names, int(outputs.argmax()))
+    return [
+        Target(
+            f"output {index}",
+            rows,
+            _sum,
+            _sum_given(_one_hot(len(names), index, against)),
+            against="" if against is None else f"output {against}",
+            unit="value",
+        )
+    ]
+
+
+@targets_of.register
+def _(task: SingleLabel, item: Item) -> list[Target]:
+    rows, names = item.joined(), task.names
+    index, against = item.choose(names, int(item.outputs(rows)[0].argmax()))
+    given = _odds_given(
+        len(names),
+        [index],
+        None if against is None else [against],
+        temperature=task.temperature,
+    )
+    other = "" if against is None else names[against]
+    return [Target(names[index], rows, _odds, given, against=other)]
+
+
+@targets_of.register
+def _(task: MultiLabel, item: Item) -> list[Target]:
+    rows, names = item.joined(), task.classes
+    logits = item.outputs(rows)[0] / task.temperature
+    index, against = item.choose(names, int(logits.argmax()))
+    applying = np.flatnonzero(1 / (1 + np.exp(-logits)) >= np.array(task.limits))
+    wanted = [index]
+    if item.target is None and len(applying):
+        wanted = [number for number in applying.tolist() if number != against]
+    return [
+        Target(
+            names[number],
+            rows,
+            _sum,
+            _sum_given(_one_hot(len(names), number, against) / task.temperature),
+            against="" if against is None else names[against],
+        )
+        for number in wanted
+    ]
+
+
+@targets_of.register
+def _(task: Regression, item: Item) -> list[Target]:
+    item.refuse("target", "against")
+    rows = item.joined()
+    given = _sum_given([task.std], task.mean)
+    return [Target("score", rows, _sum, given, unit="score")]
+
+
+@targets_of.register
+def _(task: MultipleChoice, item: Item) -> list[Target]:
+    context, choices = item.parts
+    features = item.features()
+    first = item.words.add("context", context)
+    seconds = [
+        item.words.add(f"choice {number}", choice)
+        for number, choice in enumerate(choices)
+    ]
+    pieces = [[first, second] for second in seconds]
+    rows = Rows(item.inputs(features), joined_words(features, pieces))
+    best = int(item.outputs(rows)[0].argmax())
+    numbers = [str(number) for number in range(len(choices))]
+    index, against = item.choose(numbers, best)
+    given = _odds_given(
+        len(choices),
+        [index],
+        None if against is None else [against],
+        temperature=task.temperature,
+    )
+    other = "" if against is None else f"choice {against}"
+    return [Target(f"choice {index}", rows, _odds, given, against=other)]
+
+
+@targets_of.register
+def _(task: Embedding, item: Item) -> list[Target]:
+    item.refuse("target", "against")
+    features = item.features([list(item.parts)])
+    pieces = [
+        [item.words.add(role, text)]
+        for role, text in zip(("text", "text_pair"), item.parts, strict=True)
+    ]
+    rows = Rows(item.inputs(features), joined_words(features, pieces))
+    return [Target("similarity", rows, _cosine, {}, unit="cosine")]
+
+
+@targets_of.register
+def _(task: MaskedLM, item: Item) -> list[Target]:
+    text, features = item.parts[0], item.features()
+    spans, start = [], 0
+    for part in text.split(MASK):
+        spans.append((start, start + len(part)))
+        start += len(part) + len(MASK)
+    pieces = item.words.add_spans("text", text, spans)
+    gap = np.array([NO_WORD], np.int32)
+    flat = np.concatenate([x for part in pieces for x in (part.words, gap)])[:-1]
+    length = features["token_ids"].shape[1]
+    room = int(np.asarray(features["padding_mask"]).sum()) - 2
+    words = words_in_row(length, (1, flat[:room]))[np.newaxis]
+    rows = Rows(item.inputs(features), words)
+    masks = int((np.asarray(features["masked_positions"]) >= 0).sum())
+    if not masks:
+        raise ConfigError(f"a text must have a {MASK} to explain; {received(text)}")
+    vocabulary = item.preprocessor.tokenizer.vocabulary
+    logits = item.outputs(rows)[0]
+    found = []
+    for slot in range(masks):
+        best = int(logits[slot, : len(vocabulary)].argmax())
+        index, against = item.choose(vocabulary, best)
+        given = _odds_given(
+            logits.shape[-1],
+            [index],
+            None if against is None else [against],
+            places=[(0, slot)],
+        )
+        name = vocabulary[index] if masks == 1 else f"{vocabulary[index]} ({slot + 1})"
+        other = "" if against is None else vocabulary[against]
+        found.append(Target(name, rows, _odds, given, against=other))
+    return found
+
+
+@targets_of.register
+def _(task: TaggingTask, item: Item) -> list[Target]:
+    text, features = item.parts[0], item.features()
+    if isinstance(text, str):
+        pieces = item.words.add("text", text)
+        entities = _entities_of_text(item)
+    else:
+        pieces = item.words.add_words("text", text)
+        entities = [(e.type, e.start, e.end) for e in entities_of(item.answer["tags"])]
+    rows = Rows(item.inputs(features), _window_words(features, pieces))
+    tags = [parse_tag(tag)[1] for tag in task.classes]
+    kinds = [kind for kind in dict.fromkeys(tags) if kind]
+    read = np.asarray(features["words"])
+    if item.target is not None:
+        kind = kinds[item.choose(kinds, 0)[0]]
+        entities = [each for each in entities if each[0] == kind]
+        if not entities and item.words.words:
+            entities = [(kind, *_likeliest(item, rows, read, np.array(tags) == kind))]
+    found = []
+    for kind, start, end in entities:
+        against = None
+        if item.against is not None:
+            other = kinds[item.choose(kinds, kinds.index(kind))[1] or 0]
+            against = [number for number, tag in enumerate(tags) if tag == other]
+        at = np.argwhere((read >= start) & (read < end))
+        chosen = sorted(set(at[:, 0].tolist()))
+        places = [(chosen.index(row), column) for row, column in at.tolist()]
+        wanted = [number for number, tag in enumerate(tags) if tag == kind]
+        given = _odds_given(
+            len(tags), wanted, against, places=places, temperature=task.temperature
+        )
+        name = " ".join(word.text for word in item.words.words[start:end])
+        found.append(
+            Target(
+                f"{kind}: {name}",
+                rows.take(chosen),
+                _odds,
+                given,
+                against=item.against or "",
+            )
+        )
+    return found
+
+
+def _entities_of_text(item: Item) -> list[tuple[str, int, int]]:
+    """Return type, first word and the word after the last of each entity."""
+    starts = [word.start for word in item.words.words]
+    return [
+        (
+            entity["type"],
+            int(np.searchsorted(starts, entity["start"])),
+            int(np.searchsorted(starts, entity["end"])),
+        )
+        for entity in item.answer["entities"]
+    ]
+
+
+def _likeliest(
+    item: Item, rows: Rows, read: np.ndarray, wanted: np.ndarray
+) -> tuple[int, int]:
+    """Return the word with the highest odds of some tags, as first and end."""
+    logits = item.outputs(rows)
+    odds = np.logaddexp.reduce(np.where(wanted, logits, _FAR), axis=-1)
+    odds -= np.logaddexp.reduce(np.where(wanted, _FAR, logits), axis=-1)
+    best = int(read.reshape(-1)[np.where(read >= 0, odds, _FAR).argmax()])
+    return best, best + 1
+
+
+def _window_words(features: Mapping[str, Any], pieces: Pieces) -> np.ndarray:
+    """Return the words of overlapping windows, see `tagging.words.lay_windows`."""
+    counts = np.asarray(features["padding_mask"]).sum(axis=1) - 2
+    step = counts[0] - counts[0] // 2
+    length = features["token_ids"].shape[1]
+    found = []
+    for number, count in enumerate(counts):
+        start = min(number * step, len(pieces.words) - count)
+        found.append(words_in_row(length, (1, pieces.words[start : start + count])))
+    return np.stack(found)
+
+
+@targets_of.register
+def _(task: QuestionAnswering, item: Item) -> list[Target]:
+    item.refuse("against")
+    question, context = item.parts
+    features = item.features()
+    asked, length = features["asked"], features["token_ids"].shape[1]
+    question_pieces = item.words.add("question", question)
+    pieces = item.words.add("context", context)
+    firsts, counts, places = (
+        np.asarray(part)
+        for part in (asked.windows.first, asked.windows.count, asked.windows.place)
+    )
+    words = [
+        words_in_row(
+            length,
+            (1, question_pieces.words[: place - 2]),
+            (place, pieces.words[first : first + count]),
+        )
+        for first, count, place in zip(firsts, counts, places, strict=True)
+    ]
+    rows = Rows(item.inputs(features), np.stack(words))
+    span = _asked_span(item)
+    logits = item.outputs(rows)
+    if span is None:
+        window = int(logits[:, 0].sum(-1).argmin())
+        columns, name = (0, 0), "no answer"
+    else:
+        starts = np.asarray(asked.starts.values)
+        ends = np.asarray(asked.ends.values)
+        first = int((ends <= span[0]).sum())
+        last = int((starts < span[1]).sum()) - 1
+        shift = places - firsts
+        holding = np.flatnonzero((first >= firsts) & (last < firsts + counts))
+        if not len(holding):
+            raise ConfigError(
+                "`target` must be a span of at most half a window; "
+                f"{received(context[span[0] : span[1]])}"
+            )
+        scores = [
+            logits[w, first + shift[w], 0] + logits[w, last + shift[w], 1]
+            for w in holding
+        ]
+        window = int(holding[int(np.argmax(scores))])
+        columns = (int(first + shift[window]), int(last + shift[window]))
+        name = context[span[0] : span[1]]
+    chosen = rows.take([window])
+    real = np.flatnonzero(np.asarray(chosen.batch["padding_mask"])[0])
+    return [
+        Target(
+            f"{side} of {name!r}" if span else f"{name}, {side}",
+            chosen,
+            _odds_of_token,
+            _odds_given(
+                length,
+                [column],
+                [int(place) for place in real if place != column],
+                places=[(0, number)],
+                temperature=task.temperature,
+            ),
+        )
+        for number, (side, column) in enumerate(
+            zip(("start", "end"), columns, strict=True)
+        )
+    ]
+
+
+def _asked_span(item: Item) -> tuple[int, int] | None:
+    """Return start and end of the answer in characters; `None` for no answer."""
+    if item.target is None:
+        start, end = item.answer["start"], item.answer["end"]
+        return None if start < 0 else (start, end)
+    if item.target == "":
+        return None
+    start = item.parts[1].find(item.target)
+    if start < 0:
+        raise ConfigError(
+            f"`target` must be a part of the context; {received(item.target)}"
+        )
+    return start, start + len(item.target)
+
+
+@targets_of.register
+def _(task: Summarization, item: Item) -> list[Target]:
+    item.refuse("target", "against")
+    text, features = item.parts[0], item.features()
+    starts, ends = (np.asarray(features[k].values) for k in ("starts", "ends"))
+    spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    pieces = item.words.add_spans("document", text, spans)
+    numbers = np.asarray(features["numbers"])
+    positions = np.asarray(features["sentence_positions"])
+    sizes = np.asarray(features["padding_mask"]).sum(axis=1)
+    length = features["token_ids"].shape[1]
+    words = []
+    for row in range(len(numbers)):
+        parts = []
+        columns = [*positions[row][positions[row] >= 0].tolist(), int(sizes[row])]
+        for place in range(len(columns) - 1):
+            count = columns[place + 1] - columns[place] - 2
+            found = pieces[numbers[row, place]].words[:count]
+            parts.append((columns[place] + 1, found))
+        words.append(words_in_row(length, *parts))
+    rows = Rows(item.inputs(features), np.stack(words))
+    chosen = {(each["start"], each["end"]) for each in item.answer["sentences"]}
+    targets = []
+    for number, span in enumerate(spans):
+        if span not in chosen:
+            continue
+        row, column = np.argwhere(numbers == number)[0].tolist()
+        given = _sum_given([1.0], place=(0, column))
+        name = text[span[0] : span[1]]
+        targets.append(Target(name, rows.take([row]), _sum, given))
+    return targets

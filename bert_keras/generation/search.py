@@ -1,0 +1,294 @@
+"""Greedy search, beam search and sampling as one loop of the graph: `write`.
+
+Beam search is that of Hugging Face transformers 5 with `early_stopping=False`, token
+for token: a hypothesis that ends counts by its log-probability divided by a power of
+its length, and the search of a source ends when the best running hypothesis, divided by
+the power of the length so far, is worse than all that have ended. Unlike there, each
+source has a limit of its own.
+
+Source: Wu et al. 2016 (arXiv:1609.08144), section 7, for the length penalty; Holtzman
+et al. 2020 (arXiv:1904.09751) for sampling from the likeliest tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_keras.generation.settings import Decoding
+from bert_keras.model.decoder import BertDecoder
+
+_NEVER = -1e9  # log-probability of what must not be chosen; finite in float32
+_DRAWS = 1 << 24  # different random numbers, each exact in float32
+
+
+class Hypotheses(NamedTuple):
+    """The texts that were written for B sources, best first.
+
+    Args:
+        ids: int32 [B, S, L], each up to the first `[SEP]`; what follows has no meaning.
+        scores: float32 [B, S], log-probabilities over a power of the length.
+    """
+
+    ids: Any
+    scores: Any
+
+
+class _State(NamedTuple):
+    """The loop's variables for R rows of k hypotheses: texts, scores and cache."""
+
+    step: Any  # int32 []
+    last: Any  # int32 [R * k], the token that each running hypothesis ends with
+    running: Any  # int32 [R, k, L]
+    running_scores: Any  # float32 [R, k], sums of log-probabilities
+    ended: Any  # int32 [R, k, L]
+    ended_scores: Any  # float32 [R, k]
+    has_ended: Any  # bool [R, k]
+    is_open: Any  # bool [R]
+    past: Any  # keys and values of each block
+
+
+def write(
+    decoder: BertDecoder,
+    memory: Any,
+    padding_mask: Any,
+    settings: Decoding,
+    *,
+    first_id: int,
+    last_id: int,
+    limits: Any,
+    sources: Any = None,
+    vocab_size: int | None = None,
+) -> Hypotheses:
+    """Return what a decoder writes about the encoder's output, in graph.
+
+    Args:
+        decoder: the decoder.
+        memory: [B, T, E], the encoder's output.
+        padding_mask: int32 [B, T], 1 = real.
+        settings: how to search.
+        first_id, last_id: ids of `[CLS]`, with which a text begins, and `[SEP]`.
+        limits: int32 [B], most tokens of each text, `[SEP]` included.
+        sources: string [B], which sampling needs: its draws depend on them.
+        vocab_size: ids from here on, rows that pad the table, are not written.
+    """
+    started = decoder.start(memory, padding_mask)
+    count = tf.shape(padding_mask)[0]
+    kept = 1 if settings.sample else settings.beams
+    rows = count * (settings.beams // kept)
+    limits = tf.maximum(tf.repeat(limits, settings.beams // kept), 1)
+    limits = tf.minimum(limits, decoder.config.max_position_embeddings)
+    longest = tf.reduce_max(tf.concat([limits, [1]], 0))
+    draws = None
+    if settings.sample:
+        numbers = tf.as_string(tf.range(rows) % settings.beams)
+        repeated = tf.repeat(sources, settings.beams)
+        draws = tf.strings.join([numbers, repeated], separator=" ")
+    width = vocab_size or decoder.config.vocab_size
+    step = _Step(settings, kept, first_id, last_id, limits, longest, draws, width)
+    ids = tf.fill([rows, kept, longest], last_id)
+    scores = tf.fill([rows, kept], _NEVER)
+    state = _State(
+        step=tf.constant(0),
+        last=tf.fill([rows * kept], first_id),
+        running=ids,
+        # Only the first may go on, or all of them would write the same.
+        running_scores=tf.tile(tf.constant([[0.0] + [_NEVER] * (kept - 1)]), [rows, 1]),
+        ended=ids,
+        ended_scores=scores,
+        has_ended=tf.fill([rows, kept], False),
+        is_open=tf.fill([rows], True),
+        past=[(k, v) for k, v in decoder.no_past(rows * kept)],
+    )
+
+    def is_unfinished(*values: Any) -> Any:
+        state = _State(*values)
+        return (state.step < longest) & tf.reduce_any(state.is_open)
+
+    def body(*values: Any) -> Any:
+        state = _State(*values)
+        logits, past = decoder.step(state.last, state.step, state.past, started)
+        return step(state, tf.cast(logits, tf.float32), past)
+
+    heads, size = decoder.config.num_attention_heads, decoder.config.head_width
+    texts = tf.TensorShape([None, kept, None])
+    of_row, of_text = tf.TensorShape([None]), tf.TensorShape([None, kept])
+    past_shapes = (
+        tf.TensorShape([None, heads, size, None]),
+        tf.TensorShape([None, heads, None, size]),
+    )
+    shapes = _State(
+        step=tf.TensorShape([]),
+        last=of_row,
+        running=texts,
+        running_scores=of_text,
+        ended=texts,
+        ended_scores=of_text,
+        has_ended=of_text,
+        is_open=of_row,
+        past=[past_shapes for _ in state.past],
+    )
+    found = _State(
+        *tf.while_loop(
+            is_unfinished,
+            body,
+            tuple(state),
+            shape_invariants=tuple(shapes),
+            parallel_iterations=1,
+        )
+    )
+    ids = tf.reshape(found.ended, [count, settings.beams, longest])
+    scores = tf.reshape(found.ended_scores, [count, settings.beams])
+    if settings.sample:
+        scores, order = tf.math.top_k(scores, settings.beams)
+        ids = tf.gather(ids, order, batch_dims=1)
+    return Hypotheses(ids, scores)
+
+
+class _Step:
+    """One step of the search: the next token of each hypothesis, from its logits."""
+
+    def __init__(
+        self,
+        settings: Decoding,
+        kept: int,
+        first_id: int,
+        last_id: int,
+        limits: Any,
+        longest: Any,
+        draws: Any,
+        vocab_size: int,
+    ) -> None:
+        self._settings = settings
+        self._kept = kept
+        self._first_id, self._last_id = first_id, last_id
+        self._limits = limits
+        self._places = tf.range(longest)
+        self._draws = draws
+        # Of so many candidates at least half do not end here.
+        self._candidates = min(2 * kept, vocab_size) if kept > 1 else 1
+        self._vocab_size = vocab_size
+
+    def __call__(self, state: _State, logits: Any, past: Any) -> tuple[Any, ...]:
+        """Return the state after one more token.
+
+        Args:
+            state: the state before.
+            logits: float32 [R * k, V].
+            past: the cache, grown by this step.
+        """
+        kept = self._kept
+        logits = logits[:, : self._vocab_size]
+        values = tf.nn.log_softmax(logits)
+        if self._settings.no_repeat_ngram:
+            values = self._without_repeats(values, state)
+        totals, beams, tokens = self._best(values, state)
+        texts = tf.gather(state.running, beams, batch_dims=1)
+        is_here = self._places == state.step
+        texts = tf.where(is_here, tokens[:, :, tf.newaxis], texts)
+        length = state.step + 1
+        is_last = length >= self._limits
+        ends = (tokens == self._last_id) | is_last[:, tf.newaxis]
+        # Those that go on.
+        running_scores, chosen = tf.math.top_k(totals + _never(ends), kept)
+        running = tf.gather(texts, chosen, batch_dims=1)
+        beams = tf.gather(beams, chosen, batch_dims=1)
+        # Those that end: of the candidates only the first k, the others are in reserve.
+        counts = ends & (tf.range(self._candidates) < kept)
+        power = tf.pow(tf.cast(length, tf.float32), self._settings.length_penalty)
+        scores = totals / power
+        scores += _never(~counts) + _never(~state.is_open)[:, tf.newaxis]
+        merged = tf.concat([state.ended_scores, scores], axis=1)
+        ended_scores, best = tf.math.top_k(merged, kept)
+        ended = tf.gather(tf.concat([state.ended, texts], 1), best, batch_dims=1)
+        has_ended = tf.concat([state.has_ended, counts], axis=1)
+        has_ended = tf.gather(has_ended, best, batch_dims=1)
+        worst = tf.reduce_min(ended_scores, axis=1, keepdims=True)
+        worst = tf.where(has_ended, worst, _NEVER)
+        improves = tf.reduce_any(running_scores[:, :1] / power > worst, axis=1)
+        return tuple(
+            _State(
+                step=length,
+                last=tf.reshape(running[:, :, state.step], [-1]),
+                running=running,
+                running_scores=running_scores,
+                ended=ended,
+                ended_scores=ended_scores,
+                has_ended=has_ended,
+                is_open=state.is_open & improves & ~is_last,
+                past=self._reordered(past, beams),
+            )
+        )
+
+    def _best(self, values: Any, state: _State) -> tuple[Any, Any, Any]:
+        """Return the candidates of each row: scores, hypotheses and tokens, [R, C]."""
+        if self._settings.sample:
+            tokens = self._drawn(values, state.step)
+            found = tf.gather(values, tokens, batch_dims=1)[:, tf.newaxis]
+            scores = state.running_scores + found
+            return scores, tf.zeros_like(tokens)[:, tf.newaxis], tokens[:, tf.newaxis]
+        totals = values + tf.reshape(state.running_scores, [-1, 1])
+        # First of each hypothesis, which is quicker than of all at once.
+        each, tokens = tf.math.top_k(totals, self._candidates)
+        shape = [-1, self._kept * self._candidates]
+        scores, places = tf.math.top_k(tf.reshape(each, shape), self._candidates)
+        tokens = tf.gather(tf.reshape(tokens, shape), places, batch_dims=1)
+        return scores, places // self._candidates, tokens
+
+    def _drawn(self, values: Any, step: Any) -> Any:
+        """Return a random token of each row, int32 [R], by log-probabilities [R, V]."""
+        settings = self._settings
+        count = self._vocab_size
+        if settings.sample_top_k:
+            count = min(settings.sample_top_k, count)
+        best, tokens = tf.math.top_k(values / settings.temperature, count)
+        shares = tf.nn.softmax(best)
+        before = tf.cumsum(shares, axis=1, exclusive=True)
+        # The likeliest token is always kept.
+        shares = tf.where(before < settings.sample_top_p, shares, 0.0)
+        edges = tf.cumsum(shares, axis=1)
+        key = tf.strings.join(
+            [self._draws, tf.as_string(step), tf.constant(str(settings.seed))],
+            separator=" ",
+        )
+        draw = tf.cast(tf.strings.to_hash_bucket_fast(key, _DRAWS), tf.float32) / _DRAWS
+        place = tf.reduce_sum(
+            tf.cast(edges <= draw[:, tf.newaxis] * edges[:, -1:], tf.int32), axis=1
+        )
+        place = tf.minimum(place, count - 1)
+        return tf.gather(tokens, place, batch_dims=1)
+
+    def _without_repeats(self, values: Any, state: _State) -> Any:
+        """Return log-probabilities [Q, V] without those of repeated n-grams."""
+        size = self._settings.no_repeat_ngram
+        texts = tf.reshape(state.running, [tf.shape(values)[0], -1])
+        texts = tf.concat([tf.fill([tf.shape(texts)[0], 1], self._first_id), texts], 1)
+        written = state.step + 1  # with [CLS]
+        # n-grams by the place of their first token; the last one is being written.
+        firsts = tf.range(tf.maximum(written - size + 1, 0))
+        same = tf.fill([tf.shape(texts)[0], tf.size(firsts)], True)
+        for offset in range(size - 1):
+            place = tf.maximum(written - size + 1 + offset, 0)
+            now = tf.gather(texts, place, axis=1)[:, tf.newaxis]
+            same &= tf.gather(texts, firsts + offset, axis=1) == now
+        found = tf.where(same)
+        row = found[:, 0]
+        place = tf.gather(firsts, found[:, 1]) + size - 1
+        token = tf.gather_nd(texts, tf.stack([row, tf.cast(place, tf.int64)], axis=1))
+        where = tf.stack([row, tf.cast(token, tf.int64)], axis=1)
+        banned = tf.fill([tf.shape(where)[0]], _NEVER)
+        return tf.tensor_scatter_nd_update(values, where, banned)
+
+    def _reordered(self, past: Any, beams: Any) -> Any:
+        """Return the cache of the hypotheses that go on."""
+        if self._kept == 1:
+            return past
+        rows = tf.range(tf.shape(beams)[0])[:, tf.newaxis] * self._kept
+        places = tf.reshape(rows + beams, [-1])
+        return [tuple(tf.gather(part, places) for part in pair) for pair in past]
+
+
+def _never(where: Any) -> Any:
+    """Return -1e9 where true, else 0."""
+    return tf.where(where, _NEVER, 0.0)

@@ -1,0 +1,176 @@
+"""An encoder and a decoder that writes what it reads: `BertEncoderDecoder`.
+
+Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461), section 2. The names of the
+ways to start are theirs.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import keras
+from keras import ops
+
+from bert_keras.config import BertConfig
+from bert_keras.model.decoder import BertDecoder, target_inputs
+from bert_keras.model.encoder import (
+    TARGET,
+    BertEncoder,
+    Quantizable,
+    batch_inputs,
+    complete,
+    seed_behind,
+)
+from bert_keras.model.layers import undrawn
+
+if TYPE_CHECKING:
+    from bert_keras.checkpoints import Checkpoint
+
+
+def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:
+    """Return the logits of targets, float32 [R, T, V].
+
+    Args:
+        encoder, decoder: the two halves.
+        inputs: Keras inputs, those of the encoder and of `target_inputs`.
+    """
+    sources = {k: v for k, v in inputs.items() if not k.startswith(TARGET)}
+    given = {
+        **{k: v for k, v in inputs.items() if k.startswith(TARGET)},
+        "memory": encoder(sources)["sequence_output"],
+        "padding_mask": inputs["padding_mask"],
+        "sequence_ids": inputs["sequence_ids"],
+    }
+    return decoder(given)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertEncoderDecoder(Quantizable, keras.Model):
+    """An encoder, and a decoder that attends to its output, as a functional model.
+
+    Inputs are the batch dict of the sources (see `BertEncoder`) and that of the targets
+    (see `target_inputs`). The output is the logits of the next token at each of the
+    targets', float32 [R, T, V].
+
+    Args:
+        encoder: the encoder, without a pooler.
+        config: sizes of the decoder; `None`: those of the encoder.
+        shared: whether the decoder uses the embeddings and blocks of the encoder.
+        tied: whether the output's table is that of the decoder's token embeddings.
+        rematerialize, seed: as of `BertDecoder`.
+
+    Example:
+        >>> encoder = BertEncoder(BertConfig.from_preset("tiny"), pooler=False)
+        >>> model = BertEncoderDecoder(encoder)
+        >>> ids = np.array([[101, 7592, 102]])
+        >>> ones, target = np.ones_like(ids), np.array([[101, 2748]])
+        >>> tuple(model({
+        ...     "token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ones,
+        ...     "target_token_ids": target, "target_padding_mask": 0 * target + 1,
+        ... }).shape)
+        (1, 2, 30522)
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        config: BertConfig | None = None,
+        *,
+        shared: bool = False,
+        tied: bool = True,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        name: str = "encoder_decoder",
+    ) -> None:
+        inputs = {**batch_inputs(cls_positions=False), **target_inputs()}
+        decoder = BertDecoder(
+            config or encoder.config,
+            memory_size=encoder.config.hidden_size,
+            shared=encoder if shared else None,
+            tied=tied,
+            rematerialize=rematerialize,
+            # The encoder may have the same seed.
+            seed=None if seed is None else seed_behind(encoder.config, seed) + 1,
+            dtype=encoder.dtype_policy,
+        )
+        super().__init__(inputs, logits_of(encoder, decoder, inputs), name=name)
+        self.encoder = encoder
+        self.decoder = decoder
+        self._settings = {
+            "shared": shared,
+            "tied": tied,
+            "rematerialize": rematerialize,
+            "seed": seed,
+        }
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def copy_encoder(self) -> None:
+        """Start the decoder from the weights of the encoder: `bert2bert`.
+
+        Cross-attention and the transform of the output have none to copy.
+        """
+        known = {weight.path: weight for weight in self.encoder.weights}
+        for weight in self.decoder.weights:
+            source = known.get(weight.path.removeprefix("decoder/"))
+            if source is not None and source is not weight:
+                weight.assign(ops.convert_to_tensor(source))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str] | Checkpoint,
+        *,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        dtype: Any = None,
+    ) -> BertEncoderDecoder:
+        """Return the model of an `EncoderDecoderModel` folder, with its weights.
+
+        Args:
+            path: a Hugging Face folder, `hf://owner/name`, or what `read_checkpoint`
+                returned.
+            rematerialize, seed, dtype: as of `BertEncoder`.
+
+        Raises:
+            CheckpointError: it holds no decoder, or a part is missing or broken.
+        """
+        # The file readers are imported only when needed.
+        from bert_keras.checkpoints import assign, read_checkpoint
+        from bert_keras.checkpoints.huggingface import decoder_settings
+
+        checkpoint = read_checkpoint(path)
+        settings = decoder_settings(checkpoint)
+        with undrawn():
+            encoder = BertEncoder(
+                checkpoint.config,
+                pooler=False,
+                rematerialize=rematerialize,
+                seed=seed,
+                dtype=dtype,
+            )
+            model = cls(encoder, **settings, rematerialize=rematerialize, seed=seed)
+        assign(model, checkpoint, optional=("bert/pooler/",))
+        encoder.source = str(checkpoint.path)
+        return model
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "config": self.decoder.config.to_dict(),
+            "name": self.name,
+            **self._settings,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        settings = dict(config)
+        settings["encoder"] = keras.saving.deserialize_keras_object(
+            settings["encoder"], custom_objects=custom_objects
+        )
+        settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
+        return cls(**settings)

@@ -1,0 +1,53 @@
+"""BLEU and chrF of translations by `sacrebleu`, with its signatures. No TensorFlow.
+
+Sources: Papineni et al. 2002 for BLEU; Popović 2015 for chrF; Post 2018
+(arXiv:1804.08771) for signatures, without which scores cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_keras.errors import ConfigError
+
+
+def translation_scores(
+    references: Sequence[str], translations: Sequence[str]
+) -> dict[str, Any]:
+    """Return BLEU and chrF of a corpus, from 0 to 100, and their signatures.
+
+    `bleu_lowercase` ignores case: the score for an uncased vocabulary.
+
+    Args:
+        references: one for each text.
+        translations: of the same texts.
+
+    Raises:
+        ConfigError: sacrebleu is not installed.
+
+    Example:
+        >>> translation_scores(["a red house"], ["a red house"])["chrf"]
+        100.0
+    """
+    metrics = _metrics()
+    found = {
+        name: metric.corpus_score(list(translations), [list(references)]).score
+        for name, metric in metrics.items()
+    }
+    return {
+        **{name: float(score) for name, score in found.items()},
+        "signatures": {
+            name: str(metric.get_signature()) for name, metric in metrics.items()
+        },
+    }
+
+
+def _metrics() -> dict[str, Any]:
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError:
+        raise ConfigError(
+            "BLEU and chrF need a package: pip install 'bert_keras[generation]'"
+        ) from None
+    return {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}

@@ -1,0 +1,567 @@
+"""Tasks that write: translation and abstractive summaries, by encoder and decoder.
+
+Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461). Other than there, the
+targets do not begin with `[CLS]`: the decoder reads `[CLS]` first and predicts the
+first word from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import Checkpoint, read_checkpoint
+from bert_keras.checkpoints.huggingface import (
+    encoder_decoder_config,
+    is_encoder_decoder,
+)
+from bert_keras.config import BertConfig
+from bert_keras.data.parallel import without_empty
+from bert_keras.data.table import Columns
+from bert_keras.errors import ConfigError, received
+from bert_keras.generation.search import write
+from bert_keras.generation.settings import Decoding
+from bert_keras.model.decoder import BertDecoder, target_inputs
+from bert_keras.model.encoder import TARGET, BertEncoder
+from bert_keras.model.encoder_decoder import logits_of
+from bert_keras.model.heads import (
+    NO_LABEL,
+    MaskedAccuracy,
+    SmoothedCrossentropy,
+)
+from bert_keras.scoring.rouge import STEMMERS, Rouge
+from bert_keras.scoring.translation import translation_scores
+from bert_keras.settings import check_choice, check_share
+from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tasks.task_model import as_tensors
+from bert_keras.text.detokenizer import detokenized
+from bert_keras.text.packing import first_pieces, pack_pairs, pad_rows, unpack
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.ragged import put, sizes_of, with_sizes
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+ENCODER, SHARED = "encoder", "shared"  # what a decoder starts from
+_MORE_TOKENS = 10  # beyond the length relative to the source
+_SHOWN = 3  # outputs shown after an epoch
+_DECODING = tuple(field.name for field in dataclasses.fields(Decoding))
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation(Task):
+    """What the tasks that write share.
+
+    Args:
+        decoder: what the decoder starts from: `encoder` (a copy of its weights),
+            `shared` (the encoder's own weights), layers/hidden/heads such as 3/384/6 (a
+            new one), or the path or hub name of another BERT. Cross-attention is always
+            new.
+        target_vocab: the vocabulary of the targets: a folder with `vocab.txt`, or the
+            config of a `WordPieceTokenizer`; `None`: that of the sources.
+        sizes: keys of `BertConfig` in which the decoder differs from the encoder;
+            they follow from `decoder` and `target_vocab`.
+        tied: whether the output's table is that of the decoder's token embeddings.
+        label_smoothing: share of the probability that the loss spreads over all tokens.
+        beams, length_penalty, no_repeat_ngram, max_target_length, length_ratio, sample,
+            temperature, sample_top_k, sample_top_p, seed: see `Decoding`.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+        CheckpointError: `decoder` or `target_vocab` cannot be read.
+    """
+
+    architecture = "EncoderDecoderModel"
+    roles = ("source",)
+    columns = {"source": "source", "target": "target"}
+    empty_roles = ("source", "target")
+    pooler = False
+    free_settings = (*_DECODING, "label_smoothing")
+    scores_answers: ClassVar[bool] = True
+
+    decoder: str = ENCODER
+    target_vocab: Any = None
+    sizes: dict[str, Any] | None = None
+    tied: bool = True
+    label_smoothing: float = 0.1
+    beams: int = 4
+    length_penalty: float = 1.0
+    no_repeat_ngram: int = 0
+    max_target_length: int = 128
+    length_ratio: float = 2.0
+    sample: bool = False
+    temperature: float = 1.0
+    sample_top_k: int = 0
+    sample_top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.decoding()
+        check_share("label_smoothing", self.label_smoothing)
+        if not isinstance(self.tied, bool):
+            raise ConfigError(f"`tied` must be true or false; received {self.tied!r}")
+        vocabulary, sizes = self.target_vocab, self.sizes
+        if sizes is None:
+            sizes, own = _sizes_of(self.decoder)
+            vocabulary = own if vocabulary is None else vocabulary
+        if isinstance(vocabulary, str | os.PathLike):
+            vocabulary = WordPieceTokenizer.from_folder(vocabulary).get_config()
+        if vocabulary is not None and not (
+            isinstance(vocabulary, Mapping)
+            and isinstance(vocabulary.get("vocabulary"), Sequence)
+        ):
+            raise ConfigError(
+                "`target_vocab` must be a folder or the config of a tokenizer; "
+                f"{received(vocabulary)}"
+            )
+        if vocabulary is not None and "vocab_size" not in sizes:
+            sizes = {**sizes, "vocab_size": len(vocabulary["vocabulary"])}
+        if self.decoder == SHARED and sizes:
+            raise ConfigError(
+                "`decoder` must not be shared with another vocabulary or other sizes; "
+                f"received {', '.join(sizes)}"
+            )
+        object.__setattr__(self, "target_vocab", vocabulary)
+        object.__setattr__(self, "sizes", sizes)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Return the task of stored settings, which name no path.
+
+        Raises:
+            ConfigError: they name a path: a folder must not make us read another one.
+        """
+        if config.get("sizes") is None or isinstance(config.get("target_vocab"), str):
+            raise ConfigError(
+                "the settings of a model that writes must hold `sizes`, and no path as "
+                "`target_vocab`"
+            )
+        return super().from_config(config)
+
+    def decoding(self) -> Decoding:
+        """Return how the decoder writes."""
+        return Decoding(**{name: getattr(self, name) for name in _DECODING})
+
+    # Data.
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        *,
+        columns: Mapping[str, str | int | None] | None = None,
+        header: str = "auto",
+        roles: Sequence[str] | None = None,
+    ) -> Columns:
+        """Return the pairs of a table; those with an empty side are left out."""
+        found = super().read(source, columns=columns, header=header, roles=roles)
+        return without_empty(found) if roles is None else found
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the targets as UTF-8, object [N]."""
+        blank = [
+            (row, f"`{role}` must hold a text; received {text[:80]!r}")
+            for role in self.columns
+            for row, text in enumerate(columns[role])
+            if not text.strip()
+        ]
+        if blank:
+            raise columns.error(sorted(blank))
+        encoded = [text.encode("utf-8", "surrogatepass") for text in columns["target"]]
+        return np.array(encoded, object)
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        words = [len(text.split()) for text in columns["target"]]
+        return {
+            "rows": len(columns),
+            "mean_target_words": round(float(np.mean(words)), 1),
+        }
+
+    # Text to batch.
+
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        return {"serving_default": (tf.TensorSpec([None], tf.string, name="text"),)}
+
+    def target_tokenizer(self, preprocessor: Preprocessor) -> WordPieceTokenizer:
+        """Return the tokenizer of the targets."""
+        if self.target_vocab is None:
+            return preprocessor.tokenizer
+        if "_tokenizer" not in self.__dict__:
+            with tf.init_scope():  # it has variables
+                made = WordPieceTokenizer.from_config(self.target_vocab)
+            object.__setattr__(self, "_tokenizer", made)
+        found: WordPieceTokenizer = self.__dict__["_tokenizer"]
+        return found
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+        """Return the batch of sources, with `[CLS]` as the only target token."""
+        batch = preprocessor(texts)
+        sizes, _ = preprocessor.lengths(texts)
+        longest = tf.cast(sizes - 2, tf.float32) * self.length_ratio
+        limits = tf.cast(tf.math.ceil(longest), tf.int32) + _MORE_TOKENS
+        tokenizer = self.target_tokenizer(preprocessor)
+        first = tf.zeros_like(batch["token_ids"][:, :1])
+        if "sequence_ids" in batch:
+            batch[f"{TARGET}position_ids"] = first
+            batch[f"{TARGET}sequence_ids"] = first + 1
+        return {
+            **batch,
+            f"{TARGET}token_ids": first + tokenizer.cls_id,
+            f"{TARGET}padding_mask": first + 1,
+            "limits": tf.minimum(limits, self.max_target_length),
+            "is_blank": sizes <= 2,
+            "sources": tf.convert_to_tensor(texts, tf.string),
+            "tokens": tf.constant(tokenizer.vocabulary),
+            "frame": tf.constant([tokenizer.cls_id, tokenizer.sep_id]),
+        }
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph."""
+        tokenizer = self.target_tokenizer(preprocessor)
+        pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
+        most = self.max_target_length - 1
+        pieces = first_pieces(pieces, tf.minimum(sizes_of(pieces), most))
+        inputs = _framed(pieces, first=tokenizer.cls_id)
+        labels = _framed(pieces, last=tokenizer.sep_id)
+        zeros = inputs.with_values(tf.zeros_like(inputs.values))
+        source = preprocessor.join(texts)
+        pads = (preprocessor.tokenizer.pad_id, tokenizer.pad_id)
+        multiple = preprocessor.length_multiple
+        if preprocessor.layout == "padded":
+            batch = pad_rows(*source, pad_id=pads[0], multiple=multiple)
+            target = pad_rows(
+                inputs, zeros, pad_id=pads[1], multiple=multiple, labels=labels
+            )
+        else:
+            batch, target = pack_pairs(
+                source, (inputs, zeros), pad_ids=pads, multiple=multiple, labels=labels
+            )
+        found = target.pop("labels")
+        kept = {f"{TARGET}{name}": value for name, value in target.items()}
+        return {**batch, **kept}, found, None
+
+    # The model.
+
+    def inputs(self) -> dict[str, Any]:
+        return {**super().inputs(), **target_inputs()}
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> Any:
+        """Return the logits of the next token at each of the targets', [R, T, V]."""
+        decoder = BertDecoder(
+            encoder.config.replace(**(self.sizes or {})),
+            memory_size=encoder.config.hidden_size,
+            shared=encoder if self.decoder == SHARED else None,
+            tied=self.tied,
+            rematerialize=encoder.blocks[0].rematerialize,
+            seed=seed,
+            dtype=encoder.blocks[0].dtype_policy,
+        )
+        return logits_of(encoder, decoder, inputs)
+
+    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
+        """Set the decoder's weights: those of a checkpoint with a decoder, or else from
+        a pretrained BERT, see `decoder`.
+        """
+        is_random = _is_new(self.decoder)
+        if not is_random and self.decoder not in (ENCODER, SHARED):
+            checkpoint = read_checkpoint(self.decoder)
+        new = []
+        for weight in model.weights:
+            scope = weight.path.split("/")[0]
+            if scope == "bert":
+                continue
+            names = [weight.path]
+            if not is_random:
+                names.append(weight.path.removeprefix("decoder/"))
+            shape = tuple(weight.shape)
+            found = [name for name in names if checkpoint.shapes.get(name) == shape]
+            if found:
+                weight.assign(checkpoint.arrays[found[0]])
+            else:
+                new.append(weight.path)
+        if is_random and len(new) > 1:
+            return ["the decoder is initialized randomly"]
+        return [f"{name}: initialized randomly" for name in _parts(new)]
+
+    def is_new(self, path: str) -> bool:
+        if self.decoder in (ENCODER, SHARED) or not _is_new(self.decoder):
+            return "/crossattention/" in path or path.startswith("enc_to_dec_proj/")
+        return super().is_new(path)
+
+    def loss(self) -> keras.losses.Loss:
+        return SmoothedCrossentropy(self.label_smoothing)
+
+    def metrics(self) -> list[Any]:
+        return [MaskedAccuracy(name="accuracy")]
+
+    # Answers and scores.
+
+    def infer(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `ids` int32 [B, S, L] and `scores` float32 [B, S], what it writes."""
+        decoder = model.get_layer("decoder")
+        names = model.backbone.input
+        given = {name: batch[name] for name in names if name in batch}
+        states = model.backbone(given, training=False)["sequence_output"]
+        memory = unpack(states, batch)
+        lengths = sizes_of(memory)
+        longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
+        shape = tf.stack([tf.shape(lengths)[0], longest, tf.shape(states)[2]])
+        mask = tf.sequence_mask(lengths, longest, dtype=tf.int32)
+        found = write(
+            decoder,
+            tf.ensure_shape(
+                memory.to_tensor(0, shape=shape), [None, None, states.shape[2]]
+            ),
+            mask,
+            self.decoding(),
+            first_id=batch["frame"][0],
+            last_id=batch["frame"][1],
+            limits=batch["limits"],
+            sources=batch["sources"],
+            vocab_size=batch["tokens"].shape[0],
+        )
+        return found._asdict()
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `text` string [B], and all hypotheses, best first: `texts` string and
+        `scores` float32 [B, S], log-probabilities over a power of the length.
+
+        A source without a word is answered by empty texts.
+        """
+        texts = detokenized(outputs["ids"], batch["tokens"], last_id=batch["frame"][1])
+        texts = tf.where(batch["is_blank"][:, tf.newaxis], "", texts)
+        return {"text": texts[:, 0], "texts": texts, "scores": outputs["scores"]}
+
+    def mistakes(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Return the texts that differ from their targets, the least likely first."""
+        spelled = _spelled(columns["target"])
+        texts = plain_values(answers["text"])
+        wrong = [
+            {
+                "line": columns.lines[row],
+                "source": columns["source"][row],
+                "target": columns["target"][row],
+                "prediction": texts[row],
+                "score": float(answers["scores"][row][0]),
+            }
+            for row in range(len(columns))
+            if _spelled([texts[row]])[0] != spelled[row]
+        ]
+        return sorted(wrong, key=lambda row: row["score"])
+
+    def shown(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> list[str]:
+        texts = plain_values(answers["text"][:_SHOWN])
+        return [
+            f"  {source[:200]} -> {text[:200]}"
+            for source, text in zip(columns["source"][:_SHOWN], texts, strict=True)
+        ]
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        """Return perplexity and accuracy of the targets' tokens, each predicted from
+        those before it in the target."""
+        preprocessor = model.preprocessor.replace(layout="padded")
+        string = tf.TensorSpec([None], tf.string)
+
+        @tf.function(input_signature=[string, string], autograph=False)
+        def counted(sources: Any, targets: Any) -> Any:
+            batch, labels, _ = self.examples(preprocessor, sources, targets)
+            logits = tf.cast(model(batch, training=False), tf.float32)
+            real = labels != NO_LABEL
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                tf.maximum(labels, 0), logits
+            )
+            best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            return (
+                tf.reduce_sum(tf.where(real, losses, 0.0)),
+                tf.math.count_nonzero(real & (best == labels)),
+                tf.math.count_nonzero(real),
+            )
+
+        targets = self.targets(columns)
+        total, correct, count = 0.0, 0, 0
+        for start in range(0, len(columns), batch_size):
+            rows = slice(start, start + batch_size)
+            sources = as_tensors([columns["source"][rows]])
+            found = counted(sources, tf.constant(targets[rows].tolist()))
+            total += float(found[0])
+            correct += int(found[1])
+            count += int(found[2])
+        return {
+            "perplexity": math.exp(min(total / max(count, 1), 700.0)),
+            "token_accuracy": correct / max(count, 1),
+        }
+
+    # Files.
+
+    def folder_config(
+        self, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        tokenizer = self.target_tokenizer(preprocessor)
+        return {
+            **encoder_decoder_config(
+                config.to_dict(),
+                config.replace(**(self.sizes or {})).to_dict(),
+                shared=self.decoder == SHARED,
+                tied=self.tied,
+            ),
+            "pad_token_id": tokenizer.pad_id,
+            "decoder_start_token_id": tokenizer.cls_id,
+            "eos_token_id": tokenizer.sep_id,
+        }
+
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        if self.target_vocab is not None:  # a copy, for other tools
+            lines = [f"{token}\n" for token in self.target_vocab["vocabulary"]]
+            text = "".join(lines)
+            (folder / "target_vocab.txt").write_text(text, encoding="utf-8")
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Any:
+        if not is_encoder_decoder(config):
+            return super().from_model_config(config)
+        decoder = BertConfig.from_dict(config["decoder"])
+        encoder = BertConfig.from_dict(config["encoder"])
+        is_shared = bool(config.get("tie_encoder_decoder"))
+        changes = {
+            key: value
+            for key, value in decoder.to_dict().items()
+            if value != encoder.to_dict()[key] and key != "is_decoder"
+        }
+        return cls(
+            decoder=SHARED if is_shared else ENCODER,
+            sizes=changes,
+            tied=config["decoder"].get("tie_word_embeddings") is not False,
+        )
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class Translation(Generation):
+    """A text in another language; `Generation` describes the settings.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "translation"
+    summary = "a text in another language, or in another form of the same"
+    best_score = "bleu"
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return BLEU and chrF, from 0 to 100, with the signatures of sacrebleu."""
+        texts = plain_values(answers["text"])
+        scores = translation_scores(columns["target"], texts)
+        return {"num_examples": len(columns), **scores}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
+class AbstractiveSummarization(Generation):
+    """A short text in words of its own; `Generation` describes the other settings.
+
+    Args:
+        stemmer: of the ROUGE scores, `porter` for English or `none`.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    name = "abstractive-summarization"
+    summary = "a summary or headline in words of its own"
+    best_score = "rougeL"
+    max_length = 512
+    columns = {"source": "document", "target": "summary"}
+    free_settings = (*Generation.free_settings, "stemmer")
+
+    no_repeat_ngram: int = 3
+    length_ratio: float = 1.0
+    stemmer: str = "porter"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("stemmer", self.stemmer, STEMMERS)
+
+    def score(
+        self, columns: Columns, answers: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return mean ROUGE F-measures, from 0 to 1."""
+        texts = plain_values(answers["text"])
+        scores = Rouge(self.stemmer).score(columns["target"], texts)
+        return {"num_examples": len(columns), **scores}
+
+
+def _sizes_of(decoder: Any) -> tuple[dict[str, Any], Any]:
+    """Return what `decoder` says of sizes, and the folder of a vocabulary of its own.
+
+    Raises:
+        ConfigError: it is not a string.
+    """
+    if not isinstance(decoder, str) or not decoder:
+        raise ConfigError(
+            f"`decoder` must be {ENCODER}, {SHARED}, layers/hidden/heads or a path; "
+            f"received {decoder!r}"
+        )
+    if decoder in (ENCODER, SHARED):
+        return {}, None
+    if _is_new(decoder):
+        preset = BertConfig.from_preset(decoder)
+        keys = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+        found = {key: getattr(preset, key) for key in (*keys, "intermediate_size")}
+        return found, None
+    checkpoint = read_checkpoint(decoder)
+    sizes = checkpoint.config.to_dict()
+    del sizes["is_decoder"]
+    return sizes, str(checkpoint.path)
+
+
+def _is_new(decoder: str) -> bool:
+    """Return whether a decoder is given by its sizes."""
+    parts = decoder.split("/")
+    return len(parts) == 3 and all(part.isdecimal() for part in parts)
+
+
+def _parts(paths: Sequence[str]) -> list[str]:
+    """Return the parts of a decoder that some weights belong to."""
+    found = []
+    for path in paths:
+        steps = path.split("/")
+        part = "crossattention" if "crossattention" in steps else steps[-2]
+        if steps[0] == "decoder" and steps[1] == "cls":
+            part = "output"
+        found.append(f"the decoder's {part}")
+    return list(dict.fromkeys(found))
+
+
+def _framed(pieces: Any, *, first: int | None = None, last: int | None = None) -> Any:
+    """Return texts with one more token, at the start or at the end."""
+    sizes = sizes_of(pieces) + 1
+    ends = tf.cumsum(sizes)
+    starts = ends - sizes
+    flat = tf.fill([tf.reduce_sum(sizes)], first if last is None else last)
+    places = tf.ragged.range(starts + 1, ends).values
+    if last is not None:
+        places -= 1
+    return with_sizes(put(flat, places, pieces.values), sizes)
+
+
+def _spelled(texts: Sequence[str]) -> list[str]:
+    """Return texts without spaces and case, which a vocabulary may lack."""
+    return ["".join(text.split()).casefold() for text in texts]

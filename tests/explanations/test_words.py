@@ -1,0 +1,62 @@
+"""Words with their places, and the tokens that they became."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bert_keras.explanations.words import WordList, sums_by_word, words_in_row
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+
+@pytest.fixture
+def made(vocabulary: list[str]) -> WordList:
+    return WordList(WordPieceTokenizer(vocabulary))
+
+
+def test_pieces_of_one_word_share_it(made: WordList) -> None:
+    pieces = made.add("text", "WINS cash!")
+    assert [word.text for word in made.words] == ["WINS", "cash", "!"]
+    assert pieces.words.tolist() == [0, 0, 1, 2]  # win ##s cash !
+    assert len(pieces.ids) == 4
+    for word in made.words:
+        assert made.texts[word.role][word.start : word.end] == word.text
+
+
+def test_words_are_counted_through_several_texts(made: WordList) -> None:
+    made.add("text", "see you")
+    second = made.add("text_pair", "at home")
+    assert second.words.tolist() == [2, 3]
+    assert [word.role for word in made.words] == ["text"] * 2 + ["text_pair"] * 2
+    assert made.words[2].start == 0
+
+
+def test_accents_that_the_tokenizer_drops_belong_to_their_word(made: WordList) -> None:
+    made.add("text", "see\u0301 you")
+    assert [word.text for word in made.words] == ["see\u0301", "you"]
+
+
+def test_parts_of_a_text_keep_its_offsets(made: WordList) -> None:
+    text = "see [MASK] you"
+    first, second = made.add_spans("text", text, [(0, 4), (10, 14)])
+    assert (first.words.tolist(), second.words.tolist()) == ([0], [1])
+    assert made.words[1].start == 11
+
+
+def test_listed_words_may_hold_punctuation(made: WordList) -> None:
+    pieces = made.add_words("text", ["six,six", "\x00", "you"])
+    assert pieces.words.tolist() == [0, 0, 0, 1, 2]
+    assert made.texts["text"] == "six,six \x00 you"
+    assert made.words[2].start == 10
+
+
+def test_an_empty_text_has_no_words(made: WordList) -> None:
+    assert made.add("text", "").words.tolist() == []
+    assert made.words == []
+
+
+def test_values_are_summed_by_word() -> None:
+    words = np.stack([words_in_row(4, (1, np.array([0, 0]))), words_in_row(4)])
+    assert words.tolist() == [[-1, 0, 0, -1], [-1, -1, -1, -1]]
+    sums = sums_by_word(np.array([[9.0, 1.0, 2.0, 9.0], [9.0] * 4]), words, 2)
+    assert sums.tolist() == [3.0, 0.0]

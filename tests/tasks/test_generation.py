@@ -1,0 +1,228 @@
+"""The tasks that write, by the verbs of the command line; how a decoder starts."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, refused
+from task_cases.translation import CASES
+
+from bert_keras.checkpoints import read_checkpoint
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.inference.convert import convert
+from bert_keras.inference.info import describe
+from bert_keras.inference.model_folder import load_model
+from bert_keras.inference.predictor import load
+from bert_keras.inference.pretrained_model import new_model
+from bert_keras.tasks.generation import AbstractiveSummarization, Translation
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.config import TrainConfig
+
+PAIRS = next(iter(CASES.values())).columns
+WORDS = sorted({word for text in PAIRS["target"] for word in text.split()})
+
+
+@pytest.fixture(scope="module")
+def run(
+    encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """Return the folder of a run on parallel files, and what the run said."""
+    folder = tmp_path_factory.mktemp("written")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    WordPieceTokenizer([*special, *WORDS]).save(folder / "words")
+    sources = ["", *PAIRS["source"]]
+    targets = ["nothing", *PAIRS["target"]]
+    (folder / "a.de").write_text("\n".join(sources) + "\n", encoding="utf-8")
+    (folder / "a.en").write_text("\n".join(targets) + "\n", encoding="utf-8")
+    said = io.StringIO()
+    words = (
+        "train translation --decoder 1/8/2 --epochs 1 --batch-size 4 --max-length 24"
+    )
+    words += " --new-learning-rate 1e-2 --set beams=2 --set max_target_length=6"
+    places = {
+        "encoder": encoder_folder,
+        "train": folder / "a.de",
+        "target-file": folder / "a.en",
+        "dev": folder / "a.de",
+        "dev-target-file": folder / "a.en",
+        "target-vocab": folder / "words",
+        "output": folder / "model",
+    }
+    given = [word for k, v in places.items() for word in (f"--{k}", str(v))]
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        assert main([*words.split(), *given]) == 0
+    return folder, said.getvalue()
+
+
+def test_train_tells_of_pairs_left_out_and_shows_outputs(run: Any) -> None:
+    _, said = run
+    assert "left out 1 of 9 pairs with an empty source or target: line 1" in said
+    assert f"  {PAIRS['source'][0]} -> " in said
+    assert "the decoder is initialized randomly" in said
+
+
+def test_a_model_folder_is_one_of_transformers(run: Any) -> None:
+    folder = run[0] / "model"
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    assert config["model_type"] == "encoder-decoder"
+    assert config["decoder"]["vocab_size"] == len(WORDS) + 4
+    assert config["decoder_start_token_id"] == 2 and config["eos_token_id"] == 3
+    lines = (folder / "target_vocab.txt").read_text("utf-8").splitlines()
+    assert lines[4:] == WORDS
+    assert "enc_to_dec_proj/kernel" in read_checkpoint(folder).shapes
+    assert len(str(describe(folder)["target_vocab"])) < 100
+    line = refused(lambda: convert(folder, run[0] / "google", to="google"), "decoder")
+    assert "google" in line
+
+
+def test_evaluate_scores_texts_and_tokens(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sacrebleu")
+    folder, _ = run
+    words = ["evaluate", folder / "model", folder / "a.de", "--json"]
+    words += ["--target-file", folder / "a.en"]
+    assert main([str(word) for word in words]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["num_examples"] == 8
+    assert 0 <= scores["bleu"] <= 100 and 0 <= scores["token_accuracy"] <= 1
+    assert 1 < scores["perplexity"] < 4 * len(WORDS)
+    assert "tok:13a" in scores["signatures"]["bleu"]
+
+
+def test_predict_names_source_and_hypotheses(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", str(run[0] / "model"), "see you at six", ""]
+    assert main([*words, "--set", "beams=3"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [set(row) for row in rows] == [{"source", "text", "texts", "scores"}] * 2
+    assert rows[0]["source"] == "see you at six"
+    assert len(rows[0]["texts"]) == 3 and rows[0]["texts"][0] == rows[0]["text"]
+    assert rows[1]["text"] == ""
+
+
+@pytest.mark.slow
+def test_16_bits_write_what_32_bits_write(run: Any) -> None:
+    source = "lunch at home"
+    (exact,) = load(run[0] / "model").predict([source])
+    (found,) = load(run[0] / "model", precision="mixed_bfloat16").predict([source])
+    np.testing.assert_allclose(found["scores"], exact["scores"], atol=0.1)
+
+
+def test_a_source_of_a_megabyte_is_cut(run: Any) -> None:
+    model = load_model(run[0] / "model")
+    batch = model.task.features(model.preprocessor, ["win cash " * 120_000])
+    assert batch["token_ids"].shape == (1, 24)
+
+
+def test_files_of_unequal_lengths_are_one_line_and_exit_2(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.en").write_text("one\n", encoding="utf-8")
+    words = ["evaluate", run[0] / "model", run[0] / "a.de"]
+    words += ["--target-file", tmp_path / "b.en"]
+    assert main([str(word) for word in words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must have as many lines as" in line
+
+
+def test_a_decoder_is_for_tasks_that_write(
+    encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(ROOT / "examples/data/emails/test.csv")
+    words = ["train", "classification", "--encoder", str(encoder_folder)]
+    words += ["--train", file, "--output", "x", "--decoder", "shared"]
+    assert main(words) == 2
+    assert "`--decoder` is for tasks that write" in capsys.readouterr().err
+
+
+def weights_of(encoder: Path, **settings: Any) -> dict[str, np.ndarray]:
+    task = Translation(**settings)
+    model = new_model(task, encoder, TrainConfig(max_length=24), tell=lambda line: None)
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+def test_a_decoder_starts_from_the_encoder_or_another_bert(
+    encoder_folder: Path,
+) -> None:
+    name = "bert/encoder/layer_1/attention/self/key/kernel"
+    copied = weights_of(encoder_folder)
+    np.testing.assert_array_equal(copied[f"decoder/{name}"], copied[name])
+    other = weights_of(encoder_folder, decoder=str(encoder_folder))
+    np.testing.assert_array_equal(other[f"decoder/{name}"], other[name])
+    assert f"decoder/{name}" not in weights_of(encoder_folder, decoder="shared")
+    new = weights_of(encoder_folder, decoder="2/16/2")
+    assert np.abs(new[f"decoder/{name}"] - new[name]).max() > 0.1
+
+
+def test_training_goes_on_from_a_decoder(run: Any) -> None:
+    folder = run[0] / "model"
+    trained = read_checkpoint(folder).arrays
+    words = str(run[0] / "words")
+    found = weights_of(folder, decoder="1/8/2", target_vocab=words)
+    for name in found:
+        np.testing.assert_array_equal(found[name], trained[name])
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"decoder": ""}, "`decoder` must be encoder, shared"),
+        ({"label_smoothing": 2}, "`label_smoothing`"),
+        ({"beams": 0}, "`beams`"),
+        ({"tied": 1}, "`tied` must be true or false"),
+        ({"decoder": "shared", "sizes": {"vocab_size": 9}}, "must not be shared"),
+    ],
+    ids=["decoder", "smoothing", "beams", "tied", "shared"],
+)
+def test_a_setting_out_of_its_range_is_refused(
+    settings: dict[str, Any], part: str
+) -> None:
+    refused(lambda: Translation(**settings), part)
+
+
+def test_stored_settings_name_no_path() -> None:
+    for changes in ({"sizes": None}, {"target_vocab": "folder"}):
+        config = {**Translation().get_config(), **changes}
+        refused(lambda config=config: Translation.from_config(config), "no path")
+
+
+def test_summaries_are_read_and_scored() -> None:
+    pytest.importorskip("rouge_score")
+    rows = [
+        {"document": "a long text", "summary": "text"},
+        {"document": "", "summary": "b"},
+    ]
+    columns = AbstractiveSummarization.read(as_memory(rows))
+    assert columns["source"] == ["a long text"]
+    answers = {"text": np.array([b"text"], object), "scores": np.zeros((1, 1))}
+    task = AbstractiveSummarization()
+    assert task.score(columns, answers)["rougeL"] == 1.0
+    assert task.mistakes(columns, answers) == []
+    wrong = {**answers, "text": np.array([b"no"], object)}
+    assert task.mistakes(columns, wrong)[0]["prediction"] == "no"
+    blank = as_columns(source=["a"], target=[" "])
+    refused(lambda: task.targets(blank), "`target` must hold a text")
+
+
+def as_memory(rows: list[dict[str, str]]) -> Any:
+    from bert_keras.data.memory import rows_in_memory
+
+    return rows_in_memory(rows)
+
+
+def test_the_card_describes_both_halves(run: Any) -> None:
+    card = (run[0] / "model" / "README.md").read_text("utf-8")
+    assert "| encoder | 2 layers, hidden size 16, 2 attention heads" in card
+    assert (
+        f"1 layers, hidden size 8, 2 attention heads, {len(WORDS) + 4} tokens" in card
+    )
+    assert "pipeline_tag: translation" in card and "EncoderDecoderModel" in card

@@ -107,3 +107,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return f"{text} (`{place}`)" if text not in place else f"`{place}`"
 
     return LINK.sub(changed, markdown)
+
+
+def on_page_content(html: str, **given: Any) -> str:
+    """Keep the options within the prose on one line each."""
+    parts = re.split(r"(<pre.*?</pre>|<code>.*?</code>)", html, flags=re.S)
+    option = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+    return "".join(
+        option.sub(r'<span class="option">\g<0></span>', part)
+        if part.startswith("<code>")
+        else part
+        for part in parts
+    )

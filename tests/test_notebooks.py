@@ -26,7 +26,7 @@ def code_of(path: Path) -> list[str]:
 
 
 def test_there_are_notebooks() -> None:
-    assert len(NOTEBOOKS) >= 5
+    assert len(NOTEBOOKS) == 6
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -213,20 +213,18 @@ def test_training_ends_when_dev_no_longer_improves(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    crafted_dev(monkeypatch, [0.5, *[0.7] * 9, 0.9], [0.9] * 11)
+    crafted_dev(monkeypatch, [0.5, *[0.7] * 11, 0.9], [0.9] * 13)
     result = run(train=FEW, epochs=None)
     said = capsys.readouterr().err
-    assert (
-        "epochs: 20, fewer if dev does not improve for 3 (updates of 8 rows, 2 an epoch"
-        in said
-    )
+    chosen = "epochs: 20, fewer if dev does not improve for 10 (updates of 8 rows, 2 "
+    assert chosen in said
     # Not in the first half of the epochs.
-    ending = "ended after epoch 10 of 20: dev has not improved for 8 epochs"
+    ending = "ended after epoch 12 of 20: dev has not improved for 10 epochs"
     assert ending in said
-    assert max(row["epoch"] for row in result.history) == 10
+    assert max(row["epoch"] for row in result.history) == 12
     settings = result.report["settings"]
-    assert settings["training"] == ending and settings["best_epoch"] == 10
-    assert (settings["epochs"], settings["patience"]) == (20, 3)
+    assert settings["training"] == ending and settings["best_epoch"] == 12
+    assert (settings["epochs"], settings["patience"]) == (20, 10)
 
 
 def test_a_run_that_was_stopped_ends_as_early(

@@ -3,7 +3,7 @@
     python examples/headlines.py ENCODER_FOLDER
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
-`pip install 'bert_keras[generation]'`. One of three sentences of each text is the news.
+`pip install '.[generation]'`. One of three sentences of each text is the news.
 The decoder is a copy of the encoder. Prints the ROUGE of 40 headlines of other news
 than those of training, and two of them.
 """

@@ -2,7 +2,7 @@
 
     python examples/translation.py ENCODER_FOLDER
 
-ENCODER_FOLDER is a BERT folder. Needs `pip install 'bert_keras[generation]'`. The
+ENCODER_FOLDER is a BERT folder. Needs `pip install '.[generation]'`. The
 grammar has cases, genders, endings, and a verb that follows the time. Prints the scores
 of 100 sentences that are not among those of training, and two translations.
 """

@@ -160,6 +160,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "restarts": 6,
         "tensorboard": "d",
         "track": "mlflow",
+        "new_learning_rate": 0.5,
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

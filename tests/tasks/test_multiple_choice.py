@@ -234,7 +234,7 @@ def test_the_command_line(
     assert main(["predict", folder]) == 0
     assert capsys.readouterr().out.splitlines() == lines
     assert main(["predict", folder, context]) == 2
-    assert "context and choices: give at least 2 of texts" in capsys.readouterr().err
+    assert "context and choices: give at least 2 texts" in capsys.readouterr().err
     give(f"{context}\n")
     assert main(["predict", folder]) == 2
     assert "stdin:1: " in capsys.readouterr().err

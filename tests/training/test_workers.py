@@ -37,9 +37,10 @@ import sys
 from pathlib import Path
 from bert_keras.cli import main, tasks
 from bert_keras.errors import DataError
+from bert_keras.runs.environment import load_tensorflow
 
 def exchange(options):
-    main.load_tensorflow()
+    load_tensorflow()
     from bert_keras.distribution.strategy import find_strategy
 
     devices = find_strategy("multi-worker")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from bert_keras.errors import BertKerasError
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
+)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -38,6 +43,26 @@ ROWS = [
     ("summer sale", "promo"),
     ("half off at the sale", "promo"),
 ]
+
+
+def needs_browser() -> pytest.MarkDecorator:
+    """Return the mark of a module with browser tests; without playwright, skip it."""
+    needed = "needs playwright: pip install 'bert_keras[browser]'"
+    pytest.importorskip("playwright.sync_api", reason=needed)
+    return pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Chromium, driven by playwright; see `needs_browser`."""
+    from playwright import sync_api
+
+    with sync_api.sync_playwright() as started:
+        chromium = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield chromium
+        chromium.close()
 
 
 class Clock:

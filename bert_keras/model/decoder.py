@@ -298,7 +298,7 @@ class BertDecoder(Quantizable, keras.Model):
         with keras.name_scope("decoder"):
             with keras.name_scope("bert"):
                 if shared is None:
-                    embeddings = _embeddings(config, seed, dtype)
+                    embeddings = layers.Embeddings.of(config, seed=seed, dtype=dtype)
                 else:
                     embeddings = shared.embeddings
                 x = embeddings(
@@ -442,21 +442,6 @@ class BertDecoder(Quantizable, keras.Model):
         return cls(**settings)
 
 
-def _embeddings(config: BertConfig, seed: int | None, dtype: Any) -> layers.Embeddings:
-    return layers.Embeddings(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        max_position_embeddings=config.max_position_embeddings,
-        type_vocab_size=config.type_vocab_size,
-        dropout_rate=config.hidden_dropout_prob,
-        layer_norm_eps=config.layer_norm_eps,
-        initializer_range=config.initializer_range,
-        seed=seed,
-        dtype=dtype,
-        name="embeddings",
-    )
-
-
 def _block(
     index: int,
     config: BertConfig,
@@ -470,29 +455,16 @@ def _block(
     name = f"layer_{index}"
     # Sixteen apart: a block and its cross-attention each derive several seeds.
     seed = None if seed is None else seed + 16 * (index + 1)
-    attention: dict[str, Any] = {
-        "hidden_size": config.hidden_size,
-        "num_heads": config.num_attention_heads,
-        "dropout_rate": config.hidden_dropout_prob,
-        "attention_dropout_rate": config.attention_probs_dropout_prob,
-        "layer_norm_eps": config.layer_norm_eps,
-        "initializer_range": config.initializer_range,
-        "dtype": dtype,
-    }
     if shared is None:
-        shared = Block(
-            **attention,
-            intermediate_size=config.intermediate_size,
-            hidden_act=config.hidden_act,
-            rematerialize=rematerialize,
-            seed=seed,
-            name=name,
+        shared = Block.of(
+            config, rematerialize=rematerialize, seed=seed, dtype=dtype, name=name
         )
         shared.build()
     with keras.name_scope(name):
-        cross = CrossAttention(
-            **attention,
+        cross = CrossAttention.of(
+            config,
             seed=None if seed is None else seed + 8,
+            dtype=dtype,
             name="crossattention",
         )
         cross.build()

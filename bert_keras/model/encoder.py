@@ -216,18 +216,7 @@ class BertEncoder(Quantizable, keras.Model):
         inputs = batch_inputs(cls_positions=pooler)
         # Layers are built inside these scopes, which gives weights Google's names.
         with keras.name_scope("bert"):
-            embeddings = layers.Embeddings(
-                vocab_size=config.vocab_size,
-                hidden_size=config.hidden_size,
-                max_position_embeddings=config.max_position_embeddings,
-                type_vocab_size=config.type_vocab_size,
-                dropout_rate=config.hidden_dropout_prob,
-                layer_norm_eps=config.layer_norm_eps,
-                initializer_range=config.initializer_range,
-                seed=seed,
-                dtype=dtype,
-                name="embeddings",
-            )
+            embeddings = layers.Embeddings.of(config, seed=seed, dtype=dtype)
             attention_bias = layers.AttentionBias(
                 causal=config.is_decoder, dtype=dtype, name="attention_bias"
             )
@@ -238,15 +227,8 @@ class BertEncoder(Quantizable, keras.Model):
             hidden_states, attentions, blocks = [x], [], []
             with keras.name_scope("encoder"):
                 for index in range(config.num_hidden_layers):
-                    block = Block(
-                        hidden_size=config.hidden_size,
-                        num_heads=config.num_attention_heads,
-                        intermediate_size=config.intermediate_size,
-                        hidden_act=config.hidden_act,
-                        dropout_rate=config.hidden_dropout_prob,
-                        attention_dropout_rate=config.attention_probs_dropout_prob,
-                        layer_norm_eps=config.layer_norm_eps,
-                        initializer_range=config.initializer_range,
+                    block = Block.of(
+                        config,
                         rematerialize=rematerialize,
                         attention=attention,
                         # Eight apart: a block derives several seeds from its own.

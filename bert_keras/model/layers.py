@@ -20,6 +20,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.config import BertConfig
+
 _UNDRAWN = contextvars.ContextVar("undrawn", default=False)
 
 
@@ -183,6 +185,22 @@ class Embeddings(keras.layers.Layer):
         )
         self.dropout = keras.layers.Dropout(
             dropout_rate, seed=seed, dtype=self.dtype_policy
+        )
+
+    @classmethod
+    def of(cls, config: BertConfig, *, seed: int | None, dtype: Any) -> Embeddings:
+        """Return the embeddings of a config."""
+        return cls(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            max_position_embeddings=config.max_position_embeddings,
+            type_vocab_size=config.type_vocab_size,
+            dropout_rate=config.hidden_dropout_prob,
+            layer_norm_eps=config.layer_norm_eps,
+            initializer_range=config.initializer_range,
+            seed=seed,
+            dtype=dtype,
+            name="embeddings",
         )
 
     def build(self, *_: Any) -> None:

@@ -80,6 +80,33 @@ CALIBRATION = (
     ),
 )
 
+# Settings of several tasks.
+_CLASSES = Setting(
+    "classes",
+    "a list of names",
+    "from the data",
+    "the class names, in the order of the outputs",
+)
+_TAGS = Setting(
+    "classes",
+    "a list of names",
+    "from the data",
+    "the tags, in the order of the outputs",
+)
+_PAIRS = Setting(
+    "pairs",
+    "true or false",
+    "from the data",
+    "whether a row is a pair of texts",
+)
+_STEMMER = Setting(
+    "stemmer",
+    "porter, none",
+    "porter",
+    "stemmer of the ROUGE scores: porter for English, or none",
+    free=True,
+)
+
 
 def _of_generation(no_repeat_ngram: str, length_ratio: str) -> tuple[Setting, ...]:
     """Return the settings that the tasks with a decoder share."""
@@ -203,13 +230,7 @@ TASK_HELP = {
         answers="text; texts and scores, those of all hypotheses",
         settings=(
             *_of_generation("3", "1.0"),
-            Setting(
-                "stemmer",
-                "porter, none",
-                "porter",
-                "stemmer of the ROUGE scores: porter for English, or none",
-                free=True,
-            ),
+            _STEMMER,
         ),
     ),
     "classification": TaskHelp(
@@ -222,12 +243,7 @@ TASK_HELP = {
         "correlation, calibration error",
         answers="label, score, probabilities, classes; abstained",
         settings=(
-            Setting(
-                "classes",
-                "a list of names",
-                "from the data",
-                "the class names, in the order of the outputs",
-            ),
+            _CLASSES,
             Setting(
                 "class_weights",
                 "none, balanced",
@@ -235,12 +251,7 @@ TASK_HELP = {
                 "balanced gives rare classes the same total weight as frequent "
                 "ones in the training loss",
             ),
-            Setting(
-                "pairs",
-                "true or false",
-                "from the data",
-                "whether a row is a pair of texts",
-            ),
+            _PAIRS,
             Setting(
                 "positive_class",
                 "a class",
@@ -310,12 +321,7 @@ TASK_HELP = {
         scores="as token-classification",
         answers="as token-classification",
         settings=(
-            Setting(
-                "classes",
-                "a list of names",
-                "from the data",
-                "the tags, in the order of the outputs",
-            ),
+            _TAGS,
             Setting(
                 "layers",
                 "a word",
@@ -402,12 +408,7 @@ TASK_HELP = {
         "selects the epoch), calibration error",
         answers="labels, probabilities, classes, [B, C] each",
         settings=(
-            Setting(
-                "classes",
-                "a list of names",
-                "from the data",
-                "the class names, in the order of the outputs",
-            ),
+            _CLASSES,
             Setting(
                 "separator",
                 "text",
@@ -429,12 +430,7 @@ TASK_HELP = {
                 "f1 tunes the thresholds for the highest F1 of each class on the "
                 "dev set; none keeps 0.5",
             ),
-            Setting(
-                "pairs",
-                "true or false",
-                "from the data",
-                "whether a row is a pair of texts",
-            ),
+            _PAIRS,
             Setting(
                 "calibration",
                 "none, temperature",
@@ -560,12 +556,7 @@ TASK_HELP = {
                 "from the data",
                 "divides the targets during training",
             ),
-            Setting(
-                "pairs",
-                "true or false",
-                "from the data",
-                "whether a row is a pair of texts",
-            ),
+            _PAIRS,
         ),
     ),
     "summarization": TaskHelp(
@@ -592,13 +583,7 @@ TASK_HELP = {
                 "selected one",
                 free=True,
             ),
-            Setting(
-                "stemmer",
-                "porter, none",
-                "porter",
-                "stemmer of the ROUGE scores: porter for English, or none",
-                free=True,
-            ),
+            _STEMMER,
         ),
     ),
     "token-classification": TaskHelp(
@@ -612,12 +597,7 @@ TASK_HELP = {
         answers="for text: entities, types, starts, ends, scores; for words: tags, "
         "scores",
         settings=(
-            Setting(
-                "classes",
-                "a list of names",
-                "from the data",
-                "the tags, in the order of the outputs",
-            ),
+            _TAGS,
             *CALIBRATION,
         ),
     ),

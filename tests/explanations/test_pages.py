@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import needs_browser
 
 from bert_keras.explanations.attention import Attention, AttentionList
 from bert_keras.explanations.embedding_map import EmbeddingMap
 from bert_keras.explanations.explainer import Explanation, Explanations
 from bert_keras.explanations.words import Word
 
-NEEDED = "needs playwright: pip install 'bert_keras[browser]'"
-playwright = pytest.importorskip("playwright.sync_api", reason=NEEDED)
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+pytestmark = needs_browser()
 
 TOO_WIDE = """[...document.querySelectorAll("body *")].filter((each) => {
   const box = each.getBoundingClientRect();
   return !each.closest(".scroll") && box.right > innerWidth + 1;
 }).map((each) => each.outerHTML.slice(0, 80))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

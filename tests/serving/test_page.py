@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import needs_browser
 from task_cases import Case
 
 import bert_keras
@@ -21,13 +21,7 @@ from bert_keras.serving.app import STATIC
 from bert_keras.tasks import TASKS
 from serving.conftest import Client, Folders
 
-NEEDED = "needs playwright: pip install 'bert_keras[browser]'"
-playwright = pytest.importorskip("playwright.sync_api", reason=NEEDED)
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+pytestmark = needs_browser()
 
 # Form of a case by the name of its model; those of `QUICK` represent the others.
 FORMS = {name: "" for name in TASKS} | {
@@ -98,16 +92,6 @@ def site_of(request: pytest.FixtureRequest) -> Callable[[str], Site]:
         return request.getfixturevalue("site" if model in QUICK else "slow_site")
 
     return site_of
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

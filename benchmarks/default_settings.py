@@ -64,12 +64,18 @@ MIDDLE = {
         epochs=3, batch_size=16, learning_rate=5e-5
     ),
 }
+LARGEST = {
+    **LARGE,
+    "6 epochs, 1e-4, batch 32": TrainConfig(
+        epochs=6, batch_size=32, learning_rate=1e-4
+    ),
+}
 HAND = {
     "emails": SMALL,
     "sms100": SMALL,
     "sms500": SMALL,
     "mrpc": MIDDLE,
-    "cola": LARGE,
+    "cola": LARGEST,
 }
 
 

@@ -138,7 +138,7 @@ def with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -
 
 def score_table(scores: dict[str, Any]) -> str:
     """Return scores as aligned text; the report's templates are imported only here."""
-    from bert_keras.report.report import score_table
+    from bert_keras.report.terminal import score_table
 
     return score_table(scores)
 

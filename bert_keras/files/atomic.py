@@ -159,6 +159,7 @@ FILES = frozenset(
     (
         CONFIG,
         "README.md",
+        "doubtful_labels.csv",
         "model.safetensors",
         "report.html",
         "scores.json",

@@ -151,6 +151,14 @@ class TrainConfig:
         least=0,
         most=INT32,
     )
+    explain_mistakes: int = option(
+        5,
+        "number of the most confident mistakes whose words the report explains, within "
+        "10 seconds; 0: none",
+        unit="n",
+        least=0,
+        most=INT32,
+    )
     card: bool = option(True, "write a model card, README.md, into the model folder")
     track: str | None = option(
         None,

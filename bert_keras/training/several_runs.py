@@ -49,8 +49,8 @@ from bert_keras.training.run import (
 from bert_keras.training.tracking import check_tracking, curves_folder
 
 # Arguments of `train` whose data is read once for all runs.
-_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
-_RESULTS = ("report.html", "scores.json", "README.md")
+_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings", "slices")
+_RESULTS = ("report.html", "scores.json", "README.md", "doubtful_labels.csv")
 
 
 def train_seeds(
@@ -153,7 +153,7 @@ class _Runs:
         self.task: Task = task
         tests = {name: data[name] for name in data if name not in ("train", "dev")}
         self.given |= {"train": data["train"], "dev": data["dev"], "test": tests}
-        self.given["devices"] = devices
+        self.given |= {"devices": devices, "slices": given.get("slices", ())}
         self._found: dict[str, dict[str, Any]] = {}
         told = told_settings(task, given["encoder"], config, data)
         told = {name: value for name, value in told.items() if name not in free}

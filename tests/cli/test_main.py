@@ -648,7 +648,7 @@ for verb in (full, pipe):
 
 
 def test_scores_of_any_task_are_aligned() -> None:
-    from bert_keras.report.report import score_table
+    from bert_keras.report.terminal import score_table
 
     scores = {
         "num_examples": 1234,

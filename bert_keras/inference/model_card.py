@@ -150,9 +150,7 @@ def usage_of(
             f"predictor = bert_keras.load({place!r}{own})\n"
             f"print(predictor.predict([{text}]))"
         ),
-        "As a server": (
-            f"bert-keras serve {quoted}{option}\ncurl -d {request} {url}"
-        ),
+        "As a server": (f"bert-keras serve {quoted}{option}\ncurl -d {request} {url}"),
         "For TF Serving": f"bert-keras export {quoted} {exported}{option}",
     }
 

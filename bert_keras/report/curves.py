@@ -10,7 +10,7 @@ import markupsafe
 from bert_keras.report.charts import Point, line_chart
 from bert_keras.report.page import is_number, words
 
-_SIDE = 400  # pixels of a square chart
+_SIDE = 352  # pixels of a square chart
 _LEAST_SMOOTHED = 30  # points; a shorter curve is drawn as it is
 _SPAN = 15  # a smoothed curve remembers this part of its points
 
@@ -187,10 +187,12 @@ def learning_curve_chart(
         rows: `rows`, and the score of each data set by its name.
         best_score: name of the score.
     """
-    splits = [key for key in rows[0] if key not in ("rows", "share")] if rows else []
+    splits = [key for key in rows[0] if key != "rows"]
     svg = line_chart(
         {
-            split: [(row["rows"], row[split]) for row in rows if is_number(row[split])]
+            split: [
+                (row["rows"], row[split]) for row in rows if is_number(row.get(split))
+            ]
             for split in splits
         },
         title=f"{words(best_score)} by training rows",

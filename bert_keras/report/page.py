@@ -88,6 +88,8 @@ def is_number(value: object) -> bool:
 
 def _shown(value: Any) -> str:
     """Return a result for people, such as 1,234 or 0.9876; a dash for no value."""
+    if isinstance(value, markupsafe.Markup):
+        return value
     if value is None:
         return "–"
     if not is_number(value):

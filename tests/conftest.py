@@ -125,6 +125,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_explained_mistakes() -> Iterator[None]:
+    """Leave the explanations out of reports, which take a second or two a run."""
+    from bert_keras.training import config
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "EXPLAIN_SECONDS", 0.0)
+        yield
+
+
 @pytest.fixture
 def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `load` give the same predictor for a folder, whose graphs are traced once."""

@@ -45,6 +45,18 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add_header(parser)
 
 
+def add_slices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slice",
+        action="append",
+        default=[],
+        dest="slices",
+        metavar="COLUMN",
+        help=f"{WHERE} of the scored rows: also score the rows of each of its values; "
+        "may be repeated",
+    )
+
+
 def add_target_file(parser: argparse.ArgumentParser) -> None:
     add_path(
         parser,

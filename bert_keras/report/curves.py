@@ -23,13 +23,7 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
     Args:
         history: rows such as `{"epoch": 1, "step": 40, "loss": 0.5}`.
     """
-    curves: dict[tuple[str, str], list[Point]] = {}
-    for number, row in enumerate(history, 1):
-        axis = next((key for key in ("step", "epoch") if is_number(row.get(key))), "")
-        x = float(row[axis] if axis else number)
-        for key, y in row.items():
-            if key not in ("step", "epoch") and is_number(y):
-                curves.setdefault((axis, key), []).append((x, float(y)))
+    curves = curves_of(history)
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for (axis, key), points in curves.items():
         chart = charts.setdefault((_family(key, points), axis), {})
@@ -53,6 +47,23 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
         )
         drawn.append(markupsafe.Markup(svg))
     return [svg for svg in drawn if svg]
+
+
+def curves_of(
+    history: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Point]]:
+    """Return the points of each number of a history, by its axis and name.
+
+    The axis is `step` if a row has one, else `epoch`, else the empty string.
+    """
+    curves: dict[tuple[str, str], list[Point]] = {}
+    for number, row in enumerate(history, 1):
+        axis = next((key for key in ("step", "epoch") if is_number(row.get(key))), "")
+        x = float(row[axis] if axis else number)
+        for key, y in row.items():
+            if key not in ("step", "epoch") and is_number(y):
+                curves.setdefault((axis, key), []).append((x, float(y)))
+    return curves
 
 
 def is_loss(key: str) -> bool:

@@ -86,6 +86,15 @@ def is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
+    """Return the scores that are a single number or word."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value is None or isinstance(value, str | bool) or is_number(value)
+    }
+
+
 def _shown(value: Any) -> str:
     """Return a result for people, such as 1,234 or 0.9876; a dash for no value."""
     if isinstance(value, markupsafe.Markup):

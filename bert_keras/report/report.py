@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import markupsafe
-
 from bert_keras.report.curves import (
     decision_charts,
     is_loss,
@@ -27,6 +25,7 @@ from bert_keras.report.page import (
     MOST_LETTERS,
     cut,
     is_number,
+    plain_scores,
     render,
     script_values,
     words,
@@ -36,6 +35,8 @@ from bert_keras.report.tables import (
     Part,
     Table,
     confusions,
+    interval_bar,
+    interval_of,
     is_square,
     nested_table,
     union,
@@ -100,7 +101,7 @@ def write_report(
     Raises:
         DataError: the file cannot be written.
     """
-    plain = {split: _plain_scores(values) for split, values in scores.items()}
+    plain = {split: plain_scores(values) for split, values in scores.items()}
     slices = slices or {}
     splits = {
         split: [
@@ -149,15 +150,6 @@ def doubtful_rows(
     ]
 
 
-def _plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
-    """Return the scores that are a single number or word."""
-    return {
-        key: value
-        for key, value in values.items()
-        if value is None or isinstance(value, str | bool) or is_number(value)
-    }
-
-
 def _cards(
     scores: Mapping[str, Mapping[str, Any]],
     best_score: str,
@@ -178,23 +170,13 @@ def _cards(
             if not (is_loss(key) or isinstance(value, numbers.Integral))
         ]
         keys = sorted(keys or plain, key=lambda key: key != best_score)[:_MOST_CARDS]
-        interval = _interval_of(slices.get(split, {}), plain.get(best_score))
+        interval = interval_of(slices.get(split, {}), plain.get(best_score))
         shown = [
             (key, plain[key], interval if key == best_score else None) for key in keys
         ]
         if shown:
             cards.append({"split": split, "count": count, "scores": shown})
     return cards
-
-
-def _interval_of(
-    slices: Mapping[str, Sequence[Mapping[str, Any]]], value: object
-) -> tuple[float, float] | None:
-    """Return the interval of a split's score: that of a slice with this score alone."""
-    for rows in slices.values():
-        if len(rows) == 1 and value in rows[0].values() and rows[0]["low"] is not None:
-            return rows[0]["low"], rows[0]["high"]
-    return None
 
 
 def _slices(
@@ -215,7 +197,7 @@ def _slices(
                 [
                     row["rows"],
                     row.get(best_score),
-                    _interval(row, best_score, least, most),
+                    _bar(row, best_score, least, most),
                 ],
             )
             for row in [*whole, *rows]
@@ -232,24 +214,10 @@ def _slices(
     return found
 
 
-def _interval(
-    row: Mapping[str, Any], best_score: str, least: float, most: float
-) -> object:
-    """Return an interval as text and as a bar on an axis from `least` to `most`."""
+def _bar(row: Mapping[str, Any], best_score: str, least: float, most: float) -> object:
     if row["low"] is None:
         return None
-    scale = 100 / ((most - least) or 1.0)
-    low, high, value = (
-        scale * (row[key] - least) for key in ("low", "high", best_score)
-    )
-    return markupsafe.Markup(
-        f'<span class="interval">{row["low"]:.3f} to {row["high"]:.3f}'
-        '<svg viewBox="0 0 104 12" aria-hidden="true"><path d="M2 6H102" '
-        'stroke="currentColor" stroke-opacity=".2"/>'
-        f'<path d="M{low + 2:.1f} 6H{high + 2:.1f}" stroke="#2f7fc1" '
-        f'stroke-width="4"/><circle cx="{value + 2:.1f}" cy="6" r="4" fill="#2f7fc1"/>'
-        "</svg></span>"
-    )
+    return interval_bar(row["low"], row["high"], row[best_score], least, most)
 
 
 def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, Part]]:
@@ -320,7 +288,7 @@ def _doubtful(
 
 def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, Part]]:
     """Return name, note and part of each score with more than one number."""
-    plain = _plain_scores(values)
+    plain = plain_scores(values)
     return [
         (key, *_part(key, value, values))
         for key, value in values.items()

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import markupsafe
+
 from bert_keras.report.page import is_number, words
 
 _MOST_CLASSES = 100  # above it, the most common confusions replace the matrix
@@ -122,3 +124,28 @@ def _most_common(
         f"of {len(cells):,} confusions."
     )
     return note, Part("table", Table("True", ["Predicted", "Count"], rows))
+
+
+def interval_of(
+    slices: Mapping[str, Sequence[Mapping[str, Any]]], value: object
+) -> tuple[float, float] | None:
+    """Return the interval of a split's score: that of a slice with this score alone."""
+    for rows in slices.values():
+        if len(rows) == 1 and value in rows[0].values() and rows[0]["low"] is not None:
+            return rows[0]["low"], rows[0]["high"]
+    return None
+
+
+def interval_bar(
+    low: float, high: float, value: float, least: float, most: float
+) -> markupsafe.Markup:
+    """Return an interval as text and as a bar on an axis from `least` to `most`."""
+    scale = 100 / ((most - least) or 1.0)
+    start, end, middle = (2 + scale * (x - least) for x in (low, high, value))
+    return markupsafe.Markup(
+        f'<span class="interval">{low:.3f} to {high:.3f}'
+        '<svg viewBox="0 0 104 12" aria-hidden="true"><path d="M2 6H102" '
+        'stroke="currentColor" stroke-opacity=".2"/>'
+        f'<path d="M{start:.1f} 6H{end:.1f}" stroke="#2f7fc1" stroke-width="4"/>'
+        f'<circle cx="{middle:.1f}" cy="6" r="4" fill="#2f7fc1"/></svg></span>'
+    )

@@ -34,6 +34,7 @@ from bert_keras.settings import (
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
+EXPLAIN_SECONDS = 10.0  # of a report's explanations; none begins after this time
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 3, 20, 3
 

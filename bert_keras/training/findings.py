@@ -222,7 +222,7 @@ def explained_mistakes(
     mistakes: Sequence[Mapping[str, Any]],
     *,
     most: int,
-    seconds: float = 10.0,
+    seconds: float,
 ) -> list[dict[str, Any]]:
     """Return the attributions of the words of the first mistakes, for a page.
 
@@ -239,7 +239,7 @@ def explained_mistakes(
         `page_values` of each, with its `line` and `label`; none if the model is not in
         float32, or if its task has nothing that can be explained.
     """
-    if not most or not mistakes:
+    if not most or not mistakes or not seconds:
         return []
     from bert_keras.explanations.attribution import IntegratedGradients
     from bert_keras.explanations.explainer import Explainer, answers_of, predictor_of

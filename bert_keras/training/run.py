@@ -28,6 +28,7 @@ from bert_keras.files.json_file import json_text
 from bert_keras.inference.model_card import usage_of, write_card
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
+from bert_keras.report.comparison import write_run
 from bert_keras.report.report import (
     DOUBTFUL,
     csv_text,
@@ -40,6 +41,7 @@ from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.training import config as settings_of_training
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.epochs import FineTuningLoop
@@ -261,11 +263,13 @@ def finish_run(
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
         **findings.values(),
-        "usage": _usage(task, output),
+        "usage": usage(task, output),
     }
     if loop.devices.is_chief:
         report["explanations"] = explained_mistakes(
-            predictor, data[last], mistakes, most=config.explain_mistakes
+            *(predictor, data[last], mistakes),
+            most=config.explain_mistakes,
+            seconds=settings_of_training.EXPLAIN_SECONDS,
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)
@@ -279,7 +283,7 @@ def finish_run(
     return TrainResult(output, model, of_data, loop.history, report)
 
 
-def _usage(task: Task, output: Path) -> dict[str, str]:
+def usage(task: Task, output: Path) -> dict[str, str]:
     """Return the code that uses a model, for the report."""
     specs = next(iter(task.signatures().values()))
     return usage_of(
@@ -314,6 +318,7 @@ def write_results(folder: Path, name: str, report: dict[str, Any]) -> None:
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
     title = f"{report['settings']['task']}: {name}"
     write_report(folder / "report.html", title=title, **report)
+    write_run(folder, report)
     doubtful = csv_text(doubtful_rows(report.get("doubtful_labels", {})))
     if doubtful:
         (folder / DOUBTFUL).write_text(doubtful, encoding="utf-8", errors="replace")

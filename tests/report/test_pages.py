@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from conftest import TOO_WIDE, needs_browser
 
+from bert_keras.report.comparison import compare_runs
 from bert_keras.report.report import write_report
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.curves import decision_curves
+from report.test_comparison import run
 
 pytestmark = needs_browser()
 
@@ -128,3 +130,20 @@ def test_doubtful_labels_are_downloaded(
     assert started.value.suggested_filename == "doubtful_labels.csv"
     text = Path(started.value.path()).read_text(encoding="utf-8")
     assert text.splitlines() == ["set,line,label,text", "dev,3,ham,win"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_comparison_fits(
+    show: Callable[..., Any], tmp_path: Path, scheme: str
+) -> None:
+    folders = [
+        run(tmp_path / name, value, encoder="/a/long/path" * 9)
+        for name, value in (("one", 0.7), ("another-run-of-many", 0.9), ("third", 0.8))
+    ]
+    written = compare_runs(folders, output=tmp_path / "page.html")
+    page = show(written.read_text("utf-8"), 400, scheme)
+    assert page.evaluate(TOO_WIDE) == []
+    scores = page.locator("section", has=page.locator("h2", has_text="Scores on dev"))
+    scores.locator("th button", has_text="Accuracy").click()
+    names = scores.locator("tbody th").all_inner_texts()
+    assert names == ["another-run-of-many", "third", "one"]

@@ -12,12 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import markupsafe
-
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.json_file import json_text, read_json
-from bert_keras.report.charts import line_chart
-from bert_keras.report.curves import curves_of, is_loss, smoothed
+from bert_keras.report.curves import compared_curves
 from bert_keras.report.page import (
     plain_scores,
     render,
@@ -28,7 +25,6 @@ from bert_keras.report.page import (
 from bert_keras.report.tables import Table, interval_bar, interval_of, union
 
 RUN = "run.json"
-_LEAST_SMOOTHED = 30
 _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
 
@@ -103,7 +99,7 @@ def compare_runs(
         "comparison.html",
         title=title,
         scores=_scores(found),
-        charts=_charts(found),
+        charts=compared_curves({name: run["history"] for name, run in found.items()}),
         settings=_differing({name: _settings(run) for name, run in found.items()}),
         versions=_differing({name: run["environment"] for name, run in found.items()}),
         commands={name: run["command"] for name, run in found.items()},
@@ -176,30 +172,6 @@ def _scores(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Table]:
             columns.insert(1, "95% interval")
         tables[split] = Table("Run", columns, rows)
     return tables
-
-
-def _charts(runs: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.Markup]:
-    """Return a chart for each curve, with a line for each run; losses first."""
-    curves = {name: curves_of(run["history"]) for name, run in runs.items()}
-    known = dict.fromkeys(key for found in curves.values() for key in found)
-    keys = sorted(known, key=lambda key: not is_loss(key[1]))
-    drawn = []
-    for axis, key in keys:
-        lines = {
-            name: found[axis, key]
-            for name, found in curves.items()
-            if (axis, key) in found
-        }
-        title = f"{words(key)} by {axis or 'record'}"
-        if is_loss(key) and any(
-            len(each) >= _LEAST_SMOOTHED for each in lines.values()
-        ):
-            lines = {name: smoothed(points) for name, points in lines.items()}
-            title += ", smoothed"
-        drawn.append(
-            line_chart(lines, title=title, x_label=axis or "record", y_label=words(key))
-        )
-    return [markupsafe.Markup(svg) for svg in drawn if svg]
 
 
 def _settings(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import markupsafe
@@ -108,6 +108,39 @@ def smoothed(points: Sequence[Point]) -> list[Point]:
             weight = (1 - rate) * weight + rate
             found.append((x, total / weight))
     return found
+
+
+def compared_curves(
+    histories: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    keys: Collection[str] = (),
+) -> list[markupsafe.Markup]:
+    """Return a chart for each number, with a line for each run; losses come first.
+
+    Args:
+        histories: name of a run to its history, see `training_curves`.
+        keys: the only numbers to draw; by default all.
+    """
+    curves = {name: curves_of(rows) for name, rows in histories.items()}
+    known = dict.fromkeys(place for found in curves.values() for place in found)
+    drawn = []
+    for axis, key in sorted(known, key=lambda place: not is_loss(place[1])):
+        if keys and key not in keys:
+            continue
+        lines = {
+            name: found[axis, key]
+            for name, found in curves.items()
+            if (axis, key) in found
+        }
+        title = f"{words(key)} by {axis or 'record'}"
+        longest = max(len(points) for points in lines.values())
+        if is_loss(key) and longest >= _LEAST_SMOOTHED:
+            lines = {name: smoothed(points) for name, points in lines.items()}
+            title += ", smoothed"
+        drawn.append(
+            line_chart(lines, title=title, x_label=axis or "record", y_label=words(key))
+        )
+    return [markupsafe.Markup(svg) for svg in drawn if svg]
 
 
 def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.Markup]:

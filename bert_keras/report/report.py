@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.report.curves import (
+    compared_curves,
     decision_charts,
     is_loss,
     learning_curve_chart,
@@ -66,6 +67,7 @@ def write_report(
     explanations: Sequence[Mapping[str, Any]] = (),
     learning_curve: Sequence[Mapping[str, Any]] = (),
     usage: Mapping[str, str] | None = None,
+    runs: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> Path:
     """Write the report of a run as one HTML file and return its path.
 
@@ -97,6 +99,7 @@ def write_report(
         explanations: values for the template `words.html`.
         learning_curve: `rows`, and the best score of each split by its name.
         usage: heading to code that uses the model.
+        runs: name of each of several runs to its history.
 
     Raises:
         DataError: the file cannot be written.
@@ -117,6 +120,7 @@ def write_report(
         cards=_cards(scores, best_score, slices),
         scores=nested_table(plain, corner="Split"),
         charts=training_curves(history),
+        runs=compared_curves(runs or {}, keys=("loss", f"dev_{best_score}")),
         learning_curve=_learning_curve(learning_curve, best_score),
         splits=splits,
         mistakes=_mistakes(mistakes),

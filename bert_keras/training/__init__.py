@@ -1,8 +1,8 @@
 """Fine-tuning: settings, the update step, the loop, resuming.
 
 Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
-that order; `findings`, `several_runs`, `progress` and `divergence` build on them. Pretraining also
-uses `loop` and `train_step`.
+that order; `findings`, `several_runs`, `progress` and `divergence` build on them.
+Pretraining also uses `loop` and `train_step`.
 """
 
 from __future__ import annotations

@@ -300,6 +300,8 @@ class _Runs:
             best: name of the run.
         """
         report = self._found[best]
+        histories = {name: found["history"] for name, found in self._found.items()}
+        report["runs"] = histories
         report["usage"] = usage(self.task, self.output)
         source = self._run.path / best
         with replaced_folder(self.output) as folder:

@@ -43,7 +43,7 @@ def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None
     }
     best = report.get("best_score", "")
     slices: Mapping[str, Any] = report.get("slices") or {}
-    told = {
+    note = {
         "settings": report["settings"],
         "rows": {
             split: facts["rows"]
@@ -60,7 +60,7 @@ def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None
         "environment": report.get("environment") or {},
         "command": report.get("command", ""),
     }
-    text = json_text(_plain(told), ensure_ascii=True)
+    text = json_text(_plain(note), ensure_ascii=True)
     (Path(folder) / RUN).write_text(text + "\n", encoding="utf-8")
 
 

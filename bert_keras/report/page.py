@@ -23,7 +23,7 @@ import jinja2
 import markupsafe
 
 from bert_keras.errors import DataError
-from bert_keras.files.atomic import written_beside
+from bert_keras.files.atomic import replaced_file
 
 MOST_LETTERS = 300  # of a shown text
 _WORDS = {"f1": "F1", "id": "ID", "num": "number of"}
@@ -132,8 +132,8 @@ def write_file(path: str | os.PathLike[str], content: str) -> Path:
     """
     target = Path(path)
     try:
-        with written_beside(target) as beside:
-            beside.write_text(content, encoding="utf-8", errors="replace")
+        with replaced_file(target) as temporary:
+            temporary.write_text(content, encoding="utf-8", errors="replace")
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=target) from None

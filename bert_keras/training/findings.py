@@ -170,14 +170,14 @@ def _doubt(
     p: float,
     other_p: float,
 ) -> dict[str, Any]:
-    told = task.mistake(columns, row)
+    shown = task.mistake(columns, row)
     return {
-        "line": told["line"],
+        "line": shown["line"],
         "label": label,
         "probable_label": other,
         "probability_of_label": float(p),
         "probability_of_other": float(other_p),
-        "text": told["text"],
+        "text": shown["text"],
     }
 
 

@@ -24,7 +24,7 @@ from bert_keras.tasks.multi_label import MultiLabel
 
 LENGTH = "length in tokens"
 ALL = "all rows"
-_INTERVAL_SECONDS = 5.0
+_INTERVAL_SECONDS = 30.0
 _MOST_DRAWN = 6  # decisions whose curves are drawn
 Answers = Mapping[str, np.ndarray]
 Decisions = dict[str, tuple[np.ndarray, np.ndarray]]

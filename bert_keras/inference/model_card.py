@@ -135,23 +135,25 @@ def usage_of(
     """
     place, text = os.fspath(folder), _input_of(task, settings)
     name = os.path.basename(os.path.normpath(place))
-    own = "" if task in TASKS else f", task={task!r}"
-    option = "" if task in TASKS else f" --task {shlex.quote(task)}"
     parts = ast.literal_eval(text)
     if not isinstance(parts, str):
-        parts = dict(zip(inputs, parts, strict=True))
+        parts = dict(zip(inputs, parts, strict=False))
     request = shlex.quote(json.dumps({"instances": [parts]}))
     url = shlex.quote(f"localhost:8501/v1/models/{name}:predict")
-    quoted = shlex.quote(place)
+    served = shlex.quote(place)
     exported = shlex.quote(os.path.join("saved_models", name))
+    own, export = "", f"bert-keras export {served} {exported}"
+    if task not in TASKS:  # which only an export serves without its code
+        own, export = f", task={task!r}", f"{export} --task {shlex.quote(task)}"
+        served = exported
     return {
         "In Python": (
             "import bert_keras\n\n"
             f"predictor = bert_keras.load({place!r}{own})\n"
             f"print(predictor.predict([{text}]))"
         ),
-        "As a server": (f"bert-keras serve {quoted}{option}\ncurl -d {request} {url}"),
-        "For TF Serving": f"bert-keras export {quoted} {exported}{option}",
+        "As a SavedModel": export,
+        "As a server": f"bert-keras serve {served}\ncurl -d {request} {url}",
     }
 
 

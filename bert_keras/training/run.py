@@ -41,7 +41,7 @@ from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.text.tokenizer_files import vocabulary_hash
-from bert_keras.training import config as settings_of_training
+from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.epochs import FineTuningLoop
@@ -269,7 +269,7 @@ def finish_run(
         report["explanations"] = explained_mistakes(
             *(predictor, data[last], mistakes),
             most=config.explain_mistakes,
-            seconds=settings_of_training.EXPLAIN_SECONDS,
+            seconds=training_config.EXPLAIN_SECONDS,
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)

@@ -266,10 +266,9 @@ def explained_mistakes(
         place = places[mistake["line"]]
         parts = tuple(part[place] for part in texts)
         against = mistake["label"] if isinstance(task, SingleLabel) else None
-        answer = answers_of(predictor, [parts], 1)[0]
-        item = Item(model, parts, answer, against=against)
         try:
-            shown = page_values(explain(item))
+            answer = answers_of(predictor, [parts], 1)[0]
+            shown = page_values(explain(Item(model, parts, answer, against=against)))
         except Exception:  # a user's own task, whose model must not be lost for it
             return []
         label = mistake.get("label", mistake.get("answers"))

@@ -63,6 +63,23 @@ def word_vectors(change: Callable[[Any], Any]) -> Iterator[None]:
         _WORD_VECTORS.reset(token)
 
 
+_FOR_ENGINES = contextvars.ContextVar[bool]("for_engines", default=False)
+
+
+@contextlib.contextmanager
+def for_engines() -> Iterator[None]:
+    """Write layer normalization as other engines expect it.
+
+    OpenVINO and ONNX Runtime compute it in one operation where they find a division by
+    the square root, which takes TensorFlow longer. Other threads are not affected.
+    """
+    token = _FOR_ENGINES.set(True)
+    try:
+        yield
+    finally:
+        _FOR_ENGINES.reset(token)
+
+
 class _Undrawn(keras.initializers.TruncatedNormal):
     """Consumes a seed like the initializer it replaces, and draws nothing."""
 
@@ -295,8 +312,12 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs: Any) -> Any:
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        x = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
+        # A tuple: OpenVINO expects a list of axes.
+        x = x - ops.mean(x, axis=(-1,), keepdims=True)
+        variance = ops.mean(ops.square(x), axis=(-1,), keepdims=True)
+        if _FOR_ENGINES.get():
+            x = x / ops.sqrt(variance + self.epsilon)
+            return x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
         # Not `x * (rsqrt * gamma)`: TensorFlow 2.21 would fuse that form into a kernel
         # of oneDNN, but with its own epsilon.
         x = x * ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)

@@ -35,7 +35,7 @@ OUTPUT = "output"  # the name of a single output
 _PACKAGES = {
     "openvino": ("openvino",),
     "onnx": ("onnx", "tf2onnx"),
-    "litert": ("ai_edge_litert",),
+    "litert": (),  # TensorFlow writes it
 }
 _INSTALL = "pip install 'bert_keras[engines]'"
 _IDENTITY = "Identity"  # TensorFlow's name of each output of a function

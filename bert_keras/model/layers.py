@@ -70,8 +70,8 @@ _FOR_ENGINES = contextvars.ContextVar[bool]("for_engines", default=False)
 def for_engines() -> Iterator[None]:
     """Write layer normalization as other engines expect it.
 
-    OpenVINO and ONNX Runtime compute it in one operation where they find a division by
-    the square root, which takes TensorFlow longer. Other threads are not affected.
+    OpenVINO and ONNX Runtime compute it in one operation where they find the formula of
+    its definition, which takes TensorFlow longer. Other threads are not affected.
     """
     token = _FOR_ENGINES.set(True)
     try:
@@ -314,10 +314,11 @@ class LayerNorm(keras.layers.LayerNormalization):
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         # A tuple: OpenVINO expects a list of axes.
         x = x - ops.mean(x, axis=(-1,), keepdims=True)
-        variance = ops.mean(ops.square(x), axis=(-1,), keepdims=True)
         if _FOR_ENGINES.get():
+            variance = ops.mean(ops.power(x, 2.0), axis=(-1,), keepdims=True)
             x = x / ops.sqrt(variance + self.epsilon)
             return x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
+        variance = ops.mean(ops.square(x), axis=(-1,), keepdims=True)
         # Not `x * (rsqrt * gamma)`: TensorFlow 2.21 would fuse that form into a kernel
         # of oneDNN, but with its own epsilon.
         x = x * ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)

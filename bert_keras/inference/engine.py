@@ -21,11 +21,7 @@ import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 from bert_keras.inference.export import ANSWERS
-from bert_keras.inference.model_file import (
-    FILES,
-    package,
-    write_model_file,
-)
+from bert_keras.inference.model_file import FILES, package, write_model_file
 from bert_keras.inference.served_model import check_answers, described
 from bert_keras.settings import ENGINES
 from bert_keras.tasks.base import Task
@@ -61,10 +57,7 @@ class EngineModel:
     """
 
     def __init__(
-        self,
-        task: Task,
-        preprocessor: Preprocessor,
-        session: Session,
+        self, task: Task, preprocessor: Preprocessor, session: Session
     ) -> None:
         self.task = task
         self.preprocessor = preprocessor
@@ -198,6 +191,11 @@ def _threads() -> int:
     return count
 
 
+def check_installed(engine: str) -> None:
+    """Raise a ConfigError unless the runtime of an engine is installed."""
+    package({"onnx": "onnxruntime"}.get(engine, engine), f"the engine {engine}")
+
+
 def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
     """Return a model file in its engine.
 
@@ -205,7 +203,7 @@ def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
         CheckpointError: the engine cannot read the file.
         ConfigError: the engine is not installed.
     """
-    package(engine if engine == "openvino" else "onnxruntime", f"the engine {engine}")
+    check_installed(engine)
     try:
         return _SESSIONS[engine](path, precision)
     except (RuntimeError, ValueError) as error:
@@ -228,6 +226,7 @@ def engine_model(
         BertKerasError: the model cannot be converted, or a package is missing.
     """
     check_engine(engine, precision)
+    check_installed(engine)
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
         path = write_model_file(model, Path(folder), engine)
         session = session_of(path, engine, precision)

@@ -112,11 +112,11 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
     # Sorted: TensorFlow orders the inputs of a function by name, and Keras's exporter
     # names them in the order of this dict.
     specs = {
-        name: keras.InputSpec(shape=(None, *each.shape[1:]), dtype=each.dtype)
+        name: keras.InputSpec(
+            shape=(None, *each.shape[1:]), dtype=each.dtype, name=name
+        )
         for name, each in inputs_of(model).items()
     }
-    for name, spec in specs.items():
-        spec.name = name
     try:
         with _quiet(), for_engines():
             # `TaskModel.export` writes SavedModels only.

@@ -2,7 +2,7 @@
 
     python benchmarks/inference_speed.py [--work sms …] [--rounds 5] [--json FILE]
 
-Needs `pip install -e '.[engines]'`; a side with missing packages is left out. The sides
+Needs `pip install -e '.[peers]'`; a side with missing packages is left out. The sides
 are bert_keras, its SavedModel, transformers and OpenVINO. Each keeps its model in its
 own process. They run alternately, so that a drift of the machine's speed affects all of
 them; the reported number is the ratio within one round. Input is text and output is a

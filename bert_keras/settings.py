@@ -31,6 +31,8 @@ CORPUS_FORMS = ("text", "file", "lines", "jsonl", "wikiextractor", "wikipedia")
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+ENGINES = ("tensorflow", "openvino", "onnx")
+EXPORT_FORMATS = ("saved_model", "openvino", "onnx", "litert")
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 STRATEGIES = ("auto", "single", "mirrored", "multi-worker", "tpu")
 RESUME = ("auto", "never")
@@ -281,6 +283,15 @@ PRECISION = Option(
     "dtype policy of Keras; a mixed policy computes in 16 bits with float32 weights",
     words=PRECISIONS,
     name="precision",
+)
+MAX_DROP = Option(
+    0.01,
+    "how much lower the task's main score may be in int8; otherwise nothing is written",
+    unit="score",
+    least=0,
+    most=1e9,
+    name="max_drop",
+    kind=float,
 )
 STRATEGY = Option(
     "auto",

@@ -77,7 +77,7 @@ def wrong_options(text: str) -> list[str]:
             continue
         allowed = options[verb[1]] if verb else known
         outside = re.sub(r"\"[^\"]*\"|'[^']*'", "", command)
-        named = re.findall(r"(?<!\S)--[a-z][a-z-]*", outside)
+        named = re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", outside)
         wrong += [f"{option}: {command}" for option in named if option not in allowed]
     return wrong
 

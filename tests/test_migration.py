@@ -84,7 +84,7 @@ def test_the_options_exist() -> None:
     verbs = next(a for a in parser()._actions if a.dest == "verb").choices
     known = {o for verb in verbs.values() for o in verb._option_string_actions}
     tables = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ")]
-    ours = {o for cells in tables for o in re.findall(r"(--[a-z-]+)", cells[2])}
+    ours = {o for cells in tables for o in re.findall(r"(--[a-z0-9-]+)", cells[2])}
     assert len(ours) > 25
     assert sorted(ours - known) == []
     fields = {field.name for field in dataclasses.fields(TrainConfig)}

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
-from bert_keras.settings import HEADER, PRECISION
+from bert_keras.settings import ENGINES, HEADER, PRECISION
 from bert_keras.tasks import parse_settings
 
 if TYPE_CHECKING:
+    from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
 
 MODEL = "model folder or hf://owner/name"
-ASKED = f"{MODEL}, or an exported SavedModel"
+ASKED = f"{MODEL}, or what `export` wrote"
 ROWS = "TSV, CSV, JSONL or Parquet file"
 _ROLES = ("text", "text_pair", "label", "source", "target")  # with their own option
 WHERE = "column (name, or number from 0)"
@@ -93,12 +94,24 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
         unit="tokens",
         unset="no limit other than --batch-size",
     )
+    add_engine(parser)
     add_own_task(parser)
 
 
 def add_batches(parser: argparse.ArgumentParser) -> None:
     add_count(parser, "batch_size", 32, "texts computed at once", unit="texts")
     add_option(parser, PRECISION)
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    add_word(
+        parser,
+        "engine",
+        None,
+        "what computes the model; text handling stays the same",
+        ENGINES,
+        unset="tensorflow, or the engine of an exported folder",
+    )
 
 
 def add_own_task(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +154,9 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
-def with_settings(model: TaskModel | ServedModel, options: argparse.Namespace) -> Task:
+def with_settings(
+    model: TaskModel | ServedModel | EngineModel, options: argparse.Namespace
+) -> Task:
     """Apply the user's settings to a trained model; return its task."""
     settings = parse_settings(model.task, options.settings)
     model.task = model.task.changed(**settings)

@@ -14,11 +14,11 @@ from bert_keras.cli.arguments import (
     score_table,
     with_settings,
 )
-from bert_keras.cli.options import add_option, add_path, path
-from bert_keras.errors import ConfigError
+from bert_keras.cli.options import add_option, add_path, add_switch, add_word, path
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
-from bert_keras.settings import PRECISION
+from bert_keras.settings import EXPORT_FORMATS, MAX_DROP, PRECISION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,27 +31,107 @@ _EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
 def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=path, help=MODEL)
     parser.add_argument(
-        "output", metavar="OUTPUT", type=path, help="folder for versions 1, 2 …"
+        "output",
+        metavar="OUTPUT",
+        type=path,
+        help="folder for versions 1, 2 …; for an engine the folder of the model itself",
+    )
+    add_word(
+        parser,
+        "format",
+        "saved_model",
+        "saved_model reads texts, for TensorFlow Serving; openvino, onnx and litert "
+        "read ids, for these engines",
+        EXPORT_FORMATS,
     )
     add_option(parser, PRECISION, help=_EXPORT_PRECISION)
-    add_path(parser, "dev", "FILE", f"{ROWS} to score in float32 and in --precision")
+    add_switch(parser, "int8", "weights and products in int8, for openvino and onnx")
+    add_path(
+        parser,
+        "calibrate",
+        "FILE",
+        f"{ROWS} whose texts show openvino the ranges of int8; 300 of them are used",
+    )
+    add_path(
+        parser,
+        "dev",
+        "FILE",
+        f"{ROWS} to score in float32 and in --precision or int8",
+    )
+    add_option(parser, MAX_DROP)
     add_own_task(parser)
 
 
 def run_export(options: argparse.Namespace) -> None:
+    _check_export(options)
     load_tensorflow()
     from bert_keras.files.atomic import check_output_place
     from bert_keras.inference.export import export_model
     from bert_keras.inference.model_folder import load_model
 
-    places = {"model": options.model}
-    check_output_place("output", options.output, places, around=True)
+    is_served = options.format == "saved_model"
+    places = {name: getattr(options, name) for name in ("model", "calibrate", "dev")}
+    places = {name: place for name, place in places.items() if place is not None}
+    check_output_place("output", options.output, places, around=is_served)
     model = load_model(options.model, task=options.task, dtype=options.precision)
     with_settings(model, options)
+    if not is_served:
+        _export_to_engine(model, options)
+        return
     folder = export_model(model, options.output)
     if options.precision != "float32":
         _compare_to_float32(folder, model, options)
     print(folder)
+
+
+def _check_export(options: argparse.Namespace) -> None:
+    """Raise a ConfigError for options that do not fit the format."""
+    if options.format != "saved_model" and options.precision != "float32":
+        raise ConfigError(
+            f"`--precision` must be float32 for --format {options.format}: an engine "
+            f"is given its precision when it runs; received {options.precision}"
+        )
+    if options.int8 and options.format not in ("openvino", "onnx"):
+        raise ConfigError(
+            "`--int8` is offered for --format openvino and onnx; "
+            f"received {options.format}"
+        )
+    if options.int8 and options.format == "openvino" and options.calibrate is None:
+        raise ConfigError("`--int8` needs `--calibrate FILE` for --format openvino")
+    if options.calibrate is not None and not options.int8:
+        raise ConfigError("`--calibrate` needs `--int8`")
+
+
+def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
+    from bert_keras.inference.engine_export import export_to_engine
+
+    task = model.task
+    dev = None if options.dev is None else task.read(options.dev)
+    calibration = None
+    if options.calibrate is not None:
+        try:
+            calibration = task.read(options.calibrate)
+            dev = calibration if dev is None else dev
+        except DataError:  # without labels
+            calibration = task.read(options.calibrate, roles=task.roles)
+    if options.int8 and dev is None:
+        say("int8 is not scored: give a labelled file as --dev")
+
+    def show(precision: str, scores: dict[str, Any]) -> None:
+        say(f"{precision}, {options.dev or options.calibrate}:")
+        say(score_table(scores))
+
+    found = export_to_engine(
+        model,
+        options.output,
+        format=options.format,
+        int8=options.int8,
+        calibration=calibration,
+        dev=dev if options.int8 else None,
+        max_drop=options.max_drop,
+        seen=show,
+    )
+    print(found.folder)
 
 
 def _compare_to_float32(

@@ -30,7 +30,10 @@ VERBS = {
         "prediction",
         "find the texts nearest in meaning, one JSON object per line",
     ),
-    "export": ("exporting", "write the next version of a SavedModel for serving"),
+    "export": (
+        "exporting",
+        "write a SavedModel for serving, or a model for another engine",
+    ),
     "serve": ("serving", "answer requests over HTTP and gRPC"),
     "deploy": ("serving", "write a folder that runs TF Serving with exported models"),
     "convert": ("exporting", "convert a checkpoint to another format"),

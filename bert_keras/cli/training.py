@@ -229,7 +229,12 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from bert_keras.inference.predictor import load
     from bert_keras.training.finetune import evaluate
 
-    predictor = load(options.model, task=options.task, precision=options.precision)
+    predictor = load(
+        options.model,
+        task=options.task,
+        precision=options.precision,
+        engine=options.engine,
+    )
     with_settings(predictor.model, options)
     scores = evaluate(
         predictor,

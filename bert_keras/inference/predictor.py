@@ -14,6 +14,13 @@ import tensorflow as tf
 from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
+from bert_keras.inference.engine import (
+    EngineModel,
+    check_engine,
+    engine_model,
+    find_engine,
+    load_engine_folder,
+)
 from bert_keras.inference.export import ANSWERS, EXTRA
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.model_folder import load_model
@@ -38,34 +45,56 @@ def load(
     *,
     task: str | type[Task] | Task | None = None,
     precision: str = "float32",
+    engine: str | None = None,
 ) -> Predictor:
-    """Return the predictor of a model folder, or of a SavedModel that `export` wrote.
+    """Return the predictor of a model folder, or of what `export` wrote.
 
     Args:
         folder: a model folder or `hf://owner/name`; a SavedModel, or a folder of
-            versions, of which the newest is loaded.
+            versions, of which the newest is loaded; a folder for OpenVINO or ONNX.
         task: needed for a custom task, see `load_model`.
         precision: `float32`, `mixed_bfloat16` or `mixed_float16`; a SavedModel keeps
-            the precision of its export.
+            the precision of its export. OpenVINO computes in the first two, ONNX
+            Runtime in the first.
+        engine: what runs the model: `tensorflow`, `openvino` or `onnx`; see
+            `EngineModel`. `None`: TensorFlow, or the engine of an exported folder.
 
     Raises:
         CheckpointError: the model is missing or broken.
+        ConfigError: the engine is not installed, or cannot run the task or compute in
+            the precision.
 
     Example:
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
     check_precision(precision)
+    if engine is not None:
+        check_engine(engine, precision)
+    held = find_engine(folder)
+    if held is not None:
+        if engine not in (None, held):
+            raise ConfigError(
+                f"`engine` must be {held} for {os.fspath(folder)}; received {engine!r}"
+            )
+        model = load_engine_folder(folder, held, task=task, precision=precision)
+        return Predictor(model)
     exported = find_saved_model(folder)
     if exported is not None and is_exported(exported):
-        if precision != "float32":
-            raise ConfigError(
-                "`precision` must be left out for a SavedModel, which has that of its "
-                f"export; received {precision!r}"
-            )
+        for name, given, default in (
+            ("precision", precision, "float32"),
+            ("engine", engine or "tensorflow", "tensorflow"),
+        ):
+            if given != default:
+                raise ConfigError(
+                    f"`{name}` must be left out for a SavedModel, which has that of "
+                    f"its export; received {given!r}"
+                )
         return Predictor(load_saved_model(exported, task=task))
     try:
-        return Predictor(load_model(folder, task=task, dtype=precision))
+        if engine in (None, "tensorflow"):
+            return Predictor(load_model(folder, task=task, dtype=precision))
+        loaded = load_model(folder, task=task, dtype="float32")
     except CheckpointError as error:
         if exported is None:
             raise
@@ -73,6 +102,7 @@ def load(
             f"{error}; and the SavedModel {exported} does not name its task: "
             f"{EXTRA}/{ANSWERS} is missing: export the model folder again"
         ) from None
+    return Predictor(engine_model(loaded, str(engine), precision=precision))
 
 
 def check_precision(precision: str) -> None:
@@ -91,12 +121,14 @@ class Predictor:
     are updated when the weights have changed.
 
     Args:
-        model: a task model with its preprocessor, or an exported one.
+        model: a task model with its preprocessor, an exported one, or one in an engine.
         freeze: `False` keeps weights as variables, which avoids new graphs if they
             change often, such as between the epochs of a training run.
     """
 
-    def __init__(self, model: TaskModel | ServedModel, *, freeze: bool = True) -> None:
+    def __init__(
+        self, model: TaskModel | ServedModel | EngineModel, *, freeze: bool = True
+    ) -> None:
         self.model = model
         accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
         self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)

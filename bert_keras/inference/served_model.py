@@ -18,7 +18,13 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
+from bert_keras.errors import (
+    BertKerasError,
+    CheckpointError,
+    ConfigError,
+    one_line,
+    shown,
+)
 from bert_keras.inference.export import (
     ANSWERS,
     EXTRA,
@@ -69,7 +75,7 @@ def load_saved_model(
             reads or writes files, or its parts do not match.
         ConfigError: a task instance has other settings than the export.
     """
-    found, preprocessor = _described(folder, task)
+    found, preprocessor = described(folder, folder / EXTRA, task)
     served = _loaded(folder)
     model = ServedModel(folder, served, found, preprocessor)
     model.check()
@@ -172,24 +178,7 @@ class ServedModel:
                     f"{self._folder}: `{name}` must take {', '.join(wanted)}, strings, "
                     f"for {self._task.name}; it takes {', '.join(inputs)}"
                 )
-        # A record with other classes than the graph does not match its answers.
-        texts = tuple(
-            tf.fill([1] * s.shape.rank, "a")
-            for s in self._signatures()["serving_default"]
-        )
-        try:
-            found = self.answer(one_or_all(texts))
-            self._task.rows({key: value.numpy() for key, value in found.items()})
-        except (
-            *(KeyError, ValueError, TypeError, IndexError, AttributeError),
-            tf.errors.OpError,
-        ) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise CheckpointError(
-                f"{self._folder}: the answers of the graph are not those of "
-                f"{self._task.name} with the settings in {EXTRA}/{ANSWERS}: "
-                f"{type(error).__name__}: {reason}"
-            ) from None
+        check_answers(self, self._folder, f"{EXTRA}/{ANSWERS}")
 
     def _signatures(self) -> dict[str, Any]:
         task = self._task
@@ -199,6 +188,35 @@ class ServedModel:
         return self._served.signatures[name]
 
 
+def check_answers(model: Any, folder: Path, record: str) -> None:
+    """Raise unless a model's answers are those of its task, as a record describes it.
+
+    A record with other classes than the model does not match its answers.
+
+    Args:
+        model: a `ServedModel` or an `EngineModel`.
+        folder: its folder, for errors.
+        record: the file of the folder that names task and settings.
+
+    Raises:
+        CheckpointError: they are not.
+    """
+    specs = next(iter(model.task.signatures().values()))
+    texts = tuple(tf.fill([1] * spec.shape.rank, "a") for spec in specs)
+    try:
+        found = model.answer(one_or_all(texts))
+        model.task.rows({key: value.numpy() for key, value in found.items()})
+    except (
+        *(KeyError, ValueError, TypeError, IndexError, AttributeError),
+        tf.errors.OpError,
+    ) as error:
+        raise CheckpointError(
+            f"{folder}: the answers of the graph are not those of {model.task.name} "
+            f"with the settings in {record}: {type(error).__name__}: "
+            f"{one_line(error, longest=200)}"
+        ) from None
+
+
 class _Answers:
     """Answers that stand in for a model's outputs; only `Task.answer` reads them."""
 
@@ -206,11 +224,19 @@ class _Answers:
         self.answers = answers
 
 
-def _described(
-    folder: Path, given: str | type[Task] | Task | None
+def described(
+    folder: Path, extra: Path, given: str | type[Task] | Task | None
 ) -> tuple[Task, Preprocessor]:
-    """Return task and preprocessor as `assets.extra` describes them."""
-    extra = folder / EXTRA
+    """Return task and preprocessor of an export as its files describe them.
+
+    Args:
+        folder: the export, for errors.
+        extra: the folder of `answers.json` and of the tokenizer's files.
+        given: as `task` of `load_saved_model`.
+
+    Raises:
+        CheckpointError: a file is missing or broken.
+    """
     path = extra / ANSWERS
     try:
         said = json.loads(path.read_text(encoding="utf-8"))

@@ -63,6 +63,23 @@ def word_vectors(change: Callable[[Any], Any]) -> Iterator[None]:
         _WORD_VECTORS.reset(token)
 
 
+_FOR_ENGINES = contextvars.ContextVar[bool]("for_engines", default=False)
+
+
+@contextlib.contextmanager
+def for_engines() -> Iterator[None]:
+    """Write layer normalization as other engines expect it.
+
+    OpenVINO and ONNX Runtime compute it in one operation where they find the formula of
+    its definition, which takes TensorFlow longer. Other threads are not affected.
+    """
+    token = _FOR_ENGINES.set(True)
+    try:
+        yield
+    finally:
+        _FOR_ENGINES.reset(token)
+
+
 class _Undrawn(keras.initializers.TruncatedNormal):
     """Consumes a seed like the initializer it replaces, and draws nothing."""
 
@@ -295,8 +312,13 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs: Any) -> Any:
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        x = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
+        # A tuple: OpenVINO expects a list of axes.
+        x = x - ops.mean(x, axis=(-1,), keepdims=True)
+        if _FOR_ENGINES.get():
+            variance = ops.mean(ops.power(x, 2.0), axis=(-1,), keepdims=True)
+            x = x / ops.sqrt(variance + self.epsilon)
+            return x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
+        variance = ops.mean(ops.square(x), axis=(-1,), keepdims=True)
         # Not `x * (rsqrt * gamma)`: TensorFlow 2.21 would fuse that form into a kernel
         # of oneDNN, but with its own epsilon.
         x = x * ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)

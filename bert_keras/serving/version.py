@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
+from bert_keras.errors import CheckpointError
+from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.predictor import load
 from bert_keras.serving.batcher import Batcher, Seen
 from bert_keras.serving.config import ServeConfig
@@ -40,6 +42,11 @@ class Version:
         self, path: str, number: int, *, config: ServeConfig, seen: Seen
     ) -> None:
         model = load(path).model
+        if isinstance(model, EngineModel):
+            raise CheckpointError(
+                f"{path}: must be a model folder or a SavedModel to be served; it is "
+                "an export for another engine"
+            )
         self.number = number
         self.task = model.task.name
         self.signatures: dict[str, Signature] = signatures_of(model)

@@ -207,6 +207,8 @@ class TaskModelling(TaskData):
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
         scores_answers: whether `score` takes what users get, so that an export is
             scored by its answers.
+        not_for_engines: why engines such as OpenVINO cannot run the model; empty if
+            they can.
     """
 
     pooler: ClassVar[bool] = True
@@ -217,6 +219,7 @@ class TaskModelling(TaskData):
     compares: ClassVar[bool] = False
     rows_per_text: ClassVar[int | None] = 1
     scores_answers: ClassVar[bool] = False
+    not_for_engines: ClassVar[str] = ""
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         """Return name, dtype and shape of the SavedModel's inputs, by signature.
@@ -331,6 +334,14 @@ class TaskModelling(TaskData):
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers by name, in graph; each [B, …]."""
+
+    def recipe(self) -> dict[str, Any]:
+        """Return how `answer` turns outputs into answers, as values of JSON.
+
+        For `answers.json` of an export to an engine, whose readers have only the ids
+        and the outputs. By default it names the settings.
+        """
+        return {"meaning": "see the settings of the task"}
 
     def respond(
         self,

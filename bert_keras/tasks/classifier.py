@@ -260,6 +260,17 @@ class SingleLabel(Confidence, PooledTask):
         """Return the task with temperature and threshold fitted on dev rows."""
         return self.fitted(self.targets(columns), self.distributions(answers))
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "probabilities of the classes: softmax of the output divided by "
+            "temperature; the answer is the likeliest class, and none if its "
+            "probability is below abstain_below",
+            "activation": "softmax",
+            "temperature": self.temperature,
+            "classes": list(self.names),
+            "abstain_below": self.abstain_below,
+        }
+
     def mistakes(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:

@@ -287,6 +287,14 @@ class Embedding(Task):
         """Return `embedding`, float32 [B, D]."""
         return {"embedding": outputs}
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "the output is the vector of the text, pooled from its tokens",
+            "activation": "none",
+            "pooling": self.pooling,
+            "normalized": self.normalize,
+        }
+
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:

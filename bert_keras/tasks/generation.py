@@ -84,6 +84,7 @@ class Generation(Task):
     pooler = False
     free_settings = (*_DECODING, "label_smoothing")
     scores_answers: ClassVar[bool] = True
+    not_for_engines = "it writes token by token, in many steps of its decoder"
 
     decoder: str = ENCODER
     target_vocab: Any = None

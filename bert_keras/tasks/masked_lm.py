@@ -219,6 +219,13 @@ class MaskedLM(Task):
             "sequences": filled(batch["between"], slots.with_flat_values(words)),
         }
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "probabilities of the tokens of the vocabulary at each of "
+            "masked_positions, places in the row: softmax of the output",
+            "activation": "softmax",
+        }
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `masks`, a list of `token` and `probability` for each mask of a text,
         and `sequences`; both empty if the text has no mask.

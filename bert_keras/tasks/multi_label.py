@@ -196,6 +196,16 @@ class MultiLabel(Calibrated, PooledTask):
             "classes": names,
         }
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "probability of each class: sigmoid of the output divided by "
+            "temperature; a class applies from its threshold on",
+            "activation": "sigmoid",
+            "temperature": self.temperature,
+            "classes": list(self.classes),
+            "thresholds": list(self.limits),
+        }
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `labels`, a list, and `probabilities`, by class, of each text."""
         shown = {key: value for key, value in answers.items() if key != "classes"}

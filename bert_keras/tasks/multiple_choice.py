@@ -309,6 +309,15 @@ class MultipleChoice(Confidence, Task):
             answers["abstained"] = abstained
         return answers
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "probabilities of the choices of a row: softmax of the output "
+            "divided by temperature; a choice without tokens is none",
+            "activation": "softmax",
+            "temperature": self.temperature,
+            "abstain_below": self.abstain_below,
+        }
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return the answers with as many probabilities as there are choices."""
         return [of_choice(row) for row in super().rows(answers)]

@@ -153,6 +153,14 @@ class Regression(PooledTask):
         """Return `score` float32 [B], in the units of the training file."""
         return {"score": tf.cast(outputs, tf.float32)[:, 0] * self.std + self.mean}
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "the answer is output * scale + offset",
+            "activation": "none",
+            "scale": self.std,
+            "offset": self.mean,
+        }
+
     def score(
         self, columns: Columns, answers: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:

@@ -276,6 +276,15 @@ class Summarization(Task):
             "scores": pick(scores, 0.0),
         }
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "each sentence of a document starts with [CLS] and ends with "
+            "[SEP]; its score is the sigmoid of the output at the place of its [CLS], "
+            "given in sentence_positions; the best max_sentences are the summary",
+            "activation": "sigmoid",
+            "max_sentences": self.max_sentences,
+        }
+
     def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Return `summary` and `sentences`: `text`, `start`, `end`, `score` each."""
         return [of_summary(row) for row in super().rows(answers)]

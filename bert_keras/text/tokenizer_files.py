@@ -118,6 +118,7 @@ _CONFIG_KEYS = {
     "special_tokens_in_text": "special_tokens_in_text",
     "max_word_characters": "max_word_characters",
 }
+TOKENIZER_JSON = "tokenizer.json"
 # Keys of the BertNormalizer in tokenizer.json.
 _NORMALIZER_KEYS = {
     "lowercase": "lowercase",
@@ -152,7 +153,7 @@ def read_folder(
         CheckpointError: no vocabulary, or a file that cannot be read.
     """
     folder = _vocabulary_folder(pathlib.Path(folder))
-    plain, whole = folder / "vocab.txt", folder / "tokenizer.json"
+    plain, whole = folder / "vocab.txt", folder / TOKENIZER_JSON
     config = folder / "tokenizer_config.json"
     if (folder / _KERAS_HUB_VOCABULARY).exists():
         return _read_keras_hub(folder)
@@ -202,7 +203,7 @@ def _read_keras_hub(
     folder: pathlib.Path,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what `read_folder` does, for a KerasHub preset."""
-    path = folder / "tokenizer.json"
+    path = folder / TOKENIZER_JSON
     values = read_json(path).get("config")
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: must hold `config`")
@@ -243,6 +244,89 @@ def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) ->
     config["tokenizer_class"] = "BertTokenizer"
     _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
     _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def write_tokenizer_json(
+    folder: str | os.PathLike[str], settings: Mapping[str, Any], *, max_length: int
+) -> None:
+    """Write tokenizer.json, from which the package `tokenizers` makes our batches.
+
+    Its tokenizer truncates to the maximum length and pads to the longest text.
+
+    Args:
+        folder: an existing folder.
+        settings: as of `get_config`.
+        max_length: maximum tokens, specials included.
+    """
+    vocabulary = list(settings["vocabulary"])
+    ids = {token: number for number, token in enumerate(vocabulary)}
+    parsed = settings["special_tokens_in_text"] == "parse"
+    special = {token: ids[token] for token in SPECIAL_TOKENS if token in ids}
+
+    def piece(kind: str, name: str, segment: int) -> dict[str, Any]:
+        return {kind: {"id": name, "type_id": segment}}
+
+    first = [
+        piece("SpecialToken", "[CLS]", 0),
+        piece("Sequence", "A", 0),
+        piece("SpecialToken", "[SEP]", 0),
+    ]
+    second = [piece("Sequence", "B", 1), piece("SpecialToken", "[SEP]", 1)]
+    values = {
+        "version": "1.0",
+        "truncation": {
+            "direction": "Right",
+            "max_length": max_length,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        },
+        "padding": {
+            "strategy": "BatchLongest",
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": ids["[PAD]"],
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
+        },
+        # Those in this list are also found in texts.
+        "added_tokens": [
+            {
+                "id": number,
+                "content": token,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for token, number in (special if parsed else {}).items()
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            **{theirs: settings[ours] for theirs, ours in _NORMALIZER_KEYS.items()},
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": first,
+            "pair": [*first, *second],
+            "special_tokens": {
+                token: {"id": token, "ids": [ids[token]], "tokens": [token]}
+                for token in ("[CLS]", "[SEP]")
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": settings["max_word_characters"],
+            "vocab": ids,
+        },
+    }
+    text = json.dumps(values, ensure_ascii=False)
+    _replace(pathlib.Path(folder) / TOKENIZER_JSON, f"{text}\n")
 
 
 def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]:

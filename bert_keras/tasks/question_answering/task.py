@@ -238,6 +238,22 @@ class QuestionAnswering(Confidence, Task):
         """Return the answers of windows computed at once, see `AnswerFinder`."""
         return self._finder().at_once(outputs, batch)
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "[CLS] question [SEP] part of the context [SEP]; the columns "
+            "of the output are the logits of the first and the last token of the "
+            "answer; the best span over all parts has the highest sum, divided by "
+            "temperature",
+            "activation": "softmax",
+            "columns": ["start", "end"],
+            "temperature": self.temperature,
+            "stride": self.stride,
+            "max_question_tokens": self.max_question_tokens,
+            "max_answer_tokens": self.max_answer_tokens,
+            "no_answer": self.no_answer,
+            "threshold": self.threshold,
+        }
+
     def _finder(self) -> AnswerFinder:
         return AnswerFinder(
             max_tokens=self.max_answer_tokens,

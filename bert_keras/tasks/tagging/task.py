@@ -181,6 +181,16 @@ class TaggingTask(Confidence, Task):
         """
         return self._answers(self._probabilities(outputs, batch), batch)
 
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "probabilities of the tags of a word: softmax of the output at "
+            "its first token, divided by temperature",
+            "activation": "softmax",
+            "temperature": self.temperature,
+            "classes": list(self.classes),
+            "abstain_below": self.abstain_below,
+        }
+
     def _answers(self, p: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         mask = batch["word_mask"]
         tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)
@@ -341,6 +351,7 @@ class FeatureTagging(TaggingTask):
     summary = "a tag for each word, by a BiLSTM on features of the frozen encoder"
     architecture = "BertModel"  # Hugging Face has the encoder, but no such head
     encoder_outputs = ("hidden_states",)
+    not_for_engines = "no exporter of Keras writes its BiLSTM"
     learning_rate = 1e-3
 
     classes: tuple[str, ...]

@@ -1,0 +1,277 @@
+"""Engines that run the model of a task in place of TensorFlow: `EngineModel`.
+
+OpenVINO and ONNX Runtime compute the Keras model alone, ids in, outputs of the head
+out. Strings become ids, and outputs become answers, in TensorFlow's graph as in
+`predict` and in an export, so that answers do not depend on the engine.
+
+Each text has its own row: the graph of an engine has no packed rows. `Predictor` gives
+texts of similar length together.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
+from bert_keras.inference.export import ANSWERS
+from bert_keras.inference.model_file import FILES, package, write_model_file
+from bert_keras.inference.served_model import check_answers, described
+from bert_keras.settings import ENGINES
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.preprocessor import Preprocessor
+
+_PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
+
+
+def check_engine(engine: str, precision: str) -> None:
+    """Raise a ConfigError unless an engine exists and computes in a precision."""
+    if engine not in ENGINES:
+        raise ConfigError(
+            f"`engine` must be one of {', '.join(ENGINES)}; received {shown(engine)}"
+        )
+    allowed = _PRECISIONS.get(engine)
+    if allowed is not None and precision not in allowed:
+        raise ConfigError(
+            f"`precision` must be {' or '.join(allowed)} with the engine {engine}; "
+            f"received {precision!r}"
+        )
+
+
+class EngineModel:
+    """The interface that `Predictor` needs of a `TaskModel`, on an engine.
+
+    Args:
+        task: turns outputs into answers.
+        preprocessor: turns texts into ids.
+        session: the model file in its engine.
+
+    Call: a batch dict, in graph; returns the model's outputs.
+    """
+
+    def __init__(
+        self, task: Task, preprocessor: Preprocessor, session: Session
+    ) -> None:
+        self.task = task
+        self.preprocessor = preprocessor
+        self.session = session
+        self._inputs, self._outputs = session.specs()
+
+    def __call__(self, batch: dict[str, Any], *, training: bool = False) -> Any:
+        given = [tf.cast(batch[name], tf.int32) for name in self._inputs]
+        dtypes = [spec.dtype for spec in self._outputs]
+        values = tf.numpy_function(self._run, given, dtypes, stateful=False)
+        for value, spec in zip(values, self._outputs, strict=True):
+            value.set_shape(spec.shape)
+        if len(values) == 1:
+            return values[0]
+        names = (spec.name for spec in self._outputs)
+        return dict(zip(names, values, strict=True))
+
+    @property
+    def outputs(self) -> list[tf.TensorSpec]:
+        """The specs of the model's outputs."""
+        return list(self._outputs)
+
+    def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        return self.session.run(dict(zip(self._inputs, arrays, strict=True)))
+
+    def infer(self, batch: dict[str, Any]) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        return self(batch)
+
+    def answer(
+        self, texts: Any, *, preprocessor: Preprocessor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers for texts, in graph, as `TaskModel.answer` does."""
+        padded = (preprocessor or self.preprocessor).replace(layout="padded")
+        return self.task.respond(texts, padded, self.infer)
+
+    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
+        """Return the inputs of the task's `score`, as `TaskModel.measure` does."""
+        padded = preprocessor.replace(layout="padded")
+        return self.task.respond(texts, padded, self.infer, scored=True)
+
+
+class Session:
+    """A model file in an engine; a subclass for each engine.
+
+    `run` takes arrays by the names of the inputs and returns the outputs in order. It
+    may be called by several threads at once.
+    """
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        raise NotImplementedError
+
+    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
+        """Return the names of the inputs, and the outputs."""
+        raise NotImplementedError
+
+
+class _OpenVino(Session):
+    def __init__(self, path: Path, precision: str) -> None:
+        openvino = package("openvino", "the engine openvino")
+        settings: dict[str, Any] = {
+            # Otherwise OpenVINO computes in bfloat16 where the processor can.
+            "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        if threads := _threads():
+            settings["INFERENCE_NUM_THREADS"] = threads
+        self._compiled = openvino.Core().compile_model(os.fspath(path), "CPU", settings)
+        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        try:
+            request = self._idle.get_nowait()
+        except queue.Empty:
+            request = self._compiled.create_infer_request()
+        request.infer(inputs, share_inputs=True)
+        # A copy: the next batch of the request overwrites its outputs.
+        found = [np.array(tensor.data) for tensor in request.output_tensors]
+        self._idle.put(request)
+        return found
+
+    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
+        outputs = [
+            tf.TensorSpec(
+                [None if s.is_dynamic else s.get_length() for s in each.partial_shape],
+                each.element_type.to_dtype(),
+                each.any_name,
+            )
+            for each in self._compiled.outputs
+        ]
+        return [each.any_name for each in self._compiled.inputs], outputs
+
+
+class _OnnxRuntime(Session):
+    def __init__(self, path: Path, precision: str) -> None:
+        runtime = package("onnxruntime", "the engine onnx")
+        settings = runtime.SessionOptions()
+        settings.intra_op_num_threads = _threads()
+        # Threads that wait in a loop would take the cores from the other batch.
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = runtime.InferenceSession(
+            os.fspath(path), settings, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        found: list[np.ndarray] = self._session.run(None, inputs)
+        return found
+
+    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
+        outputs = [
+            tf.TensorSpec(
+                [size if isinstance(size, int) else None for size in each.shape],
+                _ONNX_DTYPES.get(each.type, tf.float32),
+                each.name,
+            )
+            for each in self._session.get_outputs()
+        ]
+        return [each.name for each in self._session.get_inputs()], outputs
+
+
+_SESSIONS: dict[str, type[_OpenVino] | type[_OnnxRuntime]] = {
+    "openvino": _OpenVino,
+    "onnx": _OnnxRuntime,
+}
+_ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
+
+
+def _threads() -> int:
+    """Return TensorFlow's number of threads; 0: the engine's own choice."""
+    count: int = tf.config.threading.get_intra_op_parallelism_threads()
+    return count
+
+
+def check_installed(engine: str) -> None:
+    """Raise a ConfigError unless the runtime of an engine is installed."""
+    package({"onnx": "onnxruntime"}.get(engine, engine), f"the engine {engine}")
+
+
+def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
+    """Return a model file in its engine.
+
+    Raises:
+        CheckpointError: the engine cannot read the file.
+        ConfigError: the engine is not installed.
+    """
+    check_installed(engine)
+    try:
+        return _SESSIONS[engine](path, precision)
+    except (RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: {engine} cannot read it: {one_line(error)}"
+        ) from None
+
+
+def engine_model(
+    model: TaskModel, engine: str, *, precision: str = "float32"
+) -> EngineModel:
+    """Return a task model in an engine, converted in a temporary folder.
+
+    Args:
+        model: a task model in float32, with its preprocessor.
+        engine: `openvino` or `onnx`.
+        precision: of the engine: `float32`, or OpenVINO's `mixed_bfloat16`.
+
+    Raises:
+        BertKerasError: the model cannot be converted, or a package is missing.
+    """
+    check_engine(engine, precision)
+    check_installed(engine)
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
+        path = write_model_file(model, Path(folder), engine)
+        session = session_of(path, engine, precision)
+    return EngineModel(model.task, model.preprocessor, session)
+
+
+def find_engine(folder: str | os.PathLike[str]) -> str | None:
+    """Return the engine of a folder that `export` wrote, or `None` for other folders.
+
+    Raises:
+        ConfigError: the folder is for LiteRT, which does not run here.
+    """
+    if not (Path(folder) / ANSWERS).is_file():
+        return None
+    kinds = [kind for kind, name in FILES.items() if (Path(folder) / name).is_file()]
+    if kinds == ["litert"]:
+        raise ConfigError(
+            f"{os.fspath(folder)}: holds a model for LiteRT, which `predict` does not "
+            "run: use the model folder"
+        )
+    return kinds[0] if kinds else None
+
+
+def load_engine_folder(
+    folder: str | os.PathLike[str],
+    engine: str,
+    *,
+    task: str | type[Task] | Task | None = None,
+    precision: str = "float32",
+) -> EngineModel:
+    """Load what `export --format openvino` or `onnx` wrote.
+
+    Args:
+        folder: holds the model file and `answers.json`.
+        engine: that of the folder, see `find_engine`.
+        task: needed for a custom task, as in `load_model`.
+        precision: as of `engine_model`.
+
+    Raises:
+        CheckpointError: a file is missing or broken, or the parts do not match.
+    """
+    check_engine(engine, precision)
+    place = Path(folder)
+    found, preprocessor = described(place, place, task)
+    session = session_of(place / FILES[engine], engine, precision)
+    model = EngineModel(found, preprocessor, session)
+    check_answers(model, place, ANSWERS)
+    return model

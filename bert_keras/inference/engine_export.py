@@ -1,0 +1,214 @@
+"""Export a trained model for an engine: `export_to_engine`.
+
+The folder holds the model file, `vocab.txt`, `tokenizer.json` and `answers.json`, which
+describes inputs, outputs and what to do with them. So other programs can use the model
+without this package, and `load` can.
+
+A model in int8 is written only if its score stays near that of the model in float32.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.data.table import Columns
+from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.files.atomic import replaced_folder
+from bert_keras.files.json_file import json_text
+from bert_keras.inference.engine import EngineModel, Session, session_of
+from bert_keras.inference.export import ANSWERS, FORMAT
+from bert_keras.inference.model_file import (
+    ALL_FILES,
+    FILES,
+    check_convertible,
+    check_int8,
+    inputs_of,
+    outputs_of,
+    write_int8,
+    write_model_file,
+)
+from bert_keras.inference.predictor import Predictor
+from bert_keras.settings import check_choice, check_number
+from bert_keras.tasks import name_of
+from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
+
+_MOST_CALIBRATED = 300  # texts; NNCF's own default
+_FILES = frozenset(
+    (*ALL_FILES, ANSWERS, "vocab.txt", "tokenizer_config.json", TOKENIZER_JSON)
+)
+
+
+class Exported(NamedTuple):
+    """What `export_to_engine` returns.
+
+    `scores` are those of the labelled rows by precision, `float32` and `int8`; empty if
+    nothing was scored.
+    """
+
+    folder: Path
+    scores: dict[str, dict[str, Any]]
+
+
+def export_to_engine(
+    model: TaskModel,
+    output: str | os.PathLike[str],
+    *,
+    format: str,
+    int8: bool = False,
+    calibration: Columns | None = None,
+    dev: Columns | None = None,
+    max_drop: float = 0.01,
+    seen: Callable[[str, dict[str, Any]], object] | None = None,
+) -> Exported:
+    """Write a trained model as a folder for an engine.
+
+    Args:
+        model: a task model in float32, with its preprocessor.
+        output: the folder; an existing one of this kind is replaced once everything is
+            written.
+        format: `openvino`, `onnx` or `litert`.
+        int8: whether weights and products are in int8, for OpenVINO and ONNX.
+        calibration: rows whose texts show OpenVINO the ranges of the activations; 300
+            of them are used.
+        dev: labelled rows that are scored in float32 and in int8.
+        max_drop: how much lower the task's `best_score` may be in int8.
+        seen: called with `float32` or `int8` and its scores.
+
+    Raises:
+        ConfigError: a setting is wrong, a package is missing, or engines cannot run the
+            task.
+        BertKerasError: the score falls by more than `max_drop`, or the exporter fails;
+            nothing is written.
+        CheckpointError: the folder holds something else, or cannot be written.
+    """
+    check_choice("format", format, FILES)
+    check_number("max_drop", max_drop, least=0, most=1e9)
+    check_convertible(model.task)
+    if int8:
+        check_int8(format)
+        if format == "openvino" and not (calibration and len(calibration)):
+            raise ConfigError(
+                "`calibration` must hold texts for int8 with openvino; received none"
+            )
+    scores: dict[str, dict[str, Any]] = {}
+    with (
+        replaced_folder(
+            output, files=_FILES, needed=ANSWERS, kind="a model for an engine"
+        ) as new,
+        tempfile.TemporaryDirectory(prefix="bert-keras-") as temporary,
+    ):
+        place = Path(temporary) if int8 else new
+        path = write_model_file(model, place, format)
+        if int8:
+            exact = EngineModel(
+                model.task, model.preprocessor, session_of(path, format)
+            )
+            batches = _batches(exact, calibration) if format == "openvino" else []
+            small = new / path.name
+            write_int8(path, small, format, batches)
+            if dev is not None:
+                models = {"float32": exact}
+                models["int8"] = EngineModel(
+                    model.task, model.preprocessor, session_of(small, format)
+                )
+                for name, each in models.items():
+                    answers = Predictor(each).answers(dev)
+                    scores[name] = model.task.score(dev, answers)
+                    if seen is not None:
+                        seen(name, scores[name])
+                _check_drop(model.task.best_score, scores, max_drop)
+        _describe(model, new, format, "int8" if int8 else "float32")
+    return Exported(Path(output), scores)
+
+
+def _check_drop(
+    name: str, scores: Mapping[str, Mapping[str, Any]], max_drop: float
+) -> None:
+    before, after = (float(scores[each][name]) for each in ("float32", "int8"))
+    if not after >= before - max_drop:
+        raise BertKerasError(
+            f"`max_drop` must be at least the loss of {name} in int8, from "
+            f"{before:.4f} to {after:.4f}; received {max_drop}: nothing is written"
+        )
+
+
+def _batches(
+    model: EngineModel, calibration: Columns | None
+) -> list[dict[str, np.ndarray]]:
+    """Return the inputs of a model for some texts, one at a time, without padding."""
+    if calibration is None:
+        return []
+    texts = model.task.texts(calibration)
+    count = len(texts[0])
+    few = range(0, count, -(-count // _MOST_CALIBRATED))
+    recorded = _Recorded(model.session)
+    predictor = Predictor(EngineModel(model.task, model.preprocessor, recorded))
+    for _ in predictor.stream(
+        tuple([part[row] for row in few] for part in texts), batch_size=1
+    ):
+        pass
+    return recorded.inputs[:_MOST_CALIBRATED]
+
+
+class _Recorded(Session):
+    """A session that keeps what it is given."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.inputs: list[dict[str, np.ndarray]] = []
+        self.specs = session.specs  # type: ignore[method-assign]
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        self.inputs.append({name: np.array(each) for name, each in inputs.items()})
+        return self._session.run(inputs)
+
+
+def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None:
+    """Write the files of the tokenizer, and `answers.json`."""
+    task, preprocessor = model.task, model.preprocessor
+    tokenizer = preprocessor.tokenizer
+    tokenizer.save(folder)
+    write_tokenizer_json(
+        folder, tokenizer.get_config(), max_length=preprocessor.max_length
+    )
+    facts = {
+        "format": FORMAT,
+        "engine": kind,
+        "model": FILES[kind],
+        "precision": precision,
+        "task": name_of(type(task)),
+        "settings": task.settings(),
+        "preprocessing": preprocessor.settings(),
+        "max_length": preprocessor.max_length,
+        "vocabulary": "vocab.txt",
+        "tokenizer": TOKENIZER_JSON,
+        "inputs": [_spec(name, each) for name, each in inputs_of(model).items()],
+        "outputs": [_spec(name, each) for name, each in outputs_of(model).items()],
+        "answer": task.recipe(),
+    }
+    (folder / ANSWERS).write_text(f"{json_text(facts, indent=2)}\n", encoding="utf-8")
+
+
+_MEANINGS = {
+    "token_ids": "ids of the tokens, with [CLS] and [SEP], padded with that of [PAD]",
+    "segment_ids": "0 for the first text, 1 for the second one of a pair",
+    "padding_mask": "1 for a token, 0 for padding",
+}
+
+
+def _spec(name: str, tensor: Any) -> dict[str, Any]:
+    found = {
+        "name": name,
+        "dtype": str(tensor.dtype),
+        "shape": [None, *tensor.shape[1:]],
+    }
+    if name in _MEANINGS:
+        found["meaning"] = _MEANINGS[name]
+    return found

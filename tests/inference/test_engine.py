@@ -1,0 +1,173 @@
+"""Engines without their packages: one line says what is missing or does not fit.
+
+What they answer is tested in `tests/peers/test_engines_peers.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import refused
+
+from bert_keras.cli.main import main
+from bert_keras.inference import model_file
+from bert_keras.inference.engine import EngineModel, Session, find_engine
+from bert_keras.inference.engine_export import export_to_engine
+from bert_keras.inference.export import ANSWERS
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.tasks import TASKS, find_task
+
+TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
+
+
+class TensorFlowSession(Session):
+    """Runs the Keras model itself, on the arrays that an engine is given."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.lengths: list[int] = []
+
+    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
+        names = [*model_file.inputs_of(self.model)]
+        return names, [tf.TensorSpec([None, 3], tf.float32, "output")]
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        assert {each.dtype for each in inputs.values()} == {np.dtype("int32")}
+        self.lengths.append(inputs["token_ids"].shape[1])
+        return [self.model(inputs).numpy()]
+
+
+@pytest.fixture
+def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the imports of engines fail, as where they are not installed."""
+    real = importlib.import_module
+
+    def absent(name: str) -> Any:
+        if name.split(".")[0] in ("openvino", "onnx", "onnxruntime", "nncf"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name)
+
+    monkeypatch.setattr(model_file.importlib, "import_module", absent)
+
+
+def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> None:
+    session = TensorFlowSession(spam_model)
+    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
+    found = Predictor(engine).predict(TEXTS, batch_size=2)
+    wanted = Predictor(spam_model).predict(TEXTS)
+    assert [row["label"] for row in found] == [row["label"] for row in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=1e-6)
+    # Two rows each: the empty text and the next longer one, then the others.
+    assert sorted(session.lengths) == [5, 24]
+
+
+@pytest.mark.parametrize("engine", ["openvino", "onnx"])
+def test_a_missing_package_is_one_line(
+    engine: str, spam_folder: Path, no_packages: None
+) -> None:
+    refused(
+        lambda: load(spam_folder, engine=engine),
+        *(f"needs the package {engine}", "pip install 'bert_keras[engines]'"),
+    )
+
+
+def test_a_missing_package_leaves_no_export(
+    spam_folder: Path,
+    tmp_path: Path,
+    no_packages: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["export", str(spam_folder), str(tmp_path / "out"), "--format", "openvino"]
+    assert main(argv) == 2
+    assert "bert_keras[engines]" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"engine": "torch"}, ("`engine`", "tensorflow, openvino, onnx", "'torch'")),
+        ({"engine": "onnx", "precision": "mixed_bfloat16"}, ("`precision`", "float32")),
+        ({"engine": "openvino", "precision": "mixed_float16"}, ("mixed_bfloat16",)),
+    ],
+    ids=["unknown", "onnx in bfloat16", "openvino in float16"],
+)
+def test_what_an_engine_cannot_do_is_refused(
+    settings: dict[str, str], words: tuple[str, ...], spam_folder: Path
+) -> None:
+    refused(lambda: load(spam_folder, **settings), *words)
+
+
+def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
+    refused(lambda: load(spam_export, engine="openvino"), "`engine`", "SavedModel")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--format", "litert", "--int8"], ("`--int8`", "openvino and onnx")),
+        (["--int8"], ("`--int8`", "saved_model")),
+        (["--format", "openvino", "--int8"], ("`--calibrate FILE`",)),
+        (["--calibrate", "x.tsv"], ("`--calibrate` needs `--int8`",)),
+        (
+            ["--format", "onnx", "--precision", "mixed_bfloat16"],
+            ("`--precision`", "float32"),
+        ),
+    ],
+    ids=["int8 of litert", "int8 served", "no texts", "texts only", "precision"],
+)
+def test_options_of_export_that_do_not_fit(
+    options: list[str],
+    words: tuple[str, ...],
+    spam_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["export", str(spam_folder), str(tmp_path / "out"), *options]
+    assert main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for word in words:
+        assert word in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_calibration_must_hold_texts(
+    spam_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bert_keras.inference import engine_export
+
+    monkeypatch.setattr(engine_export, "check_int8", lambda kind: None)
+    refused(
+        lambda: export_to_engine(
+            spam_model, tmp_path / "out", format="openvino", int8=True
+        ),
+        "`calibration`",
+    )
+
+
+def test_only_an_export_has_an_engine(spam_folder: Path, tmp_path: Path) -> None:
+    assert find_engine(spam_folder) is None
+    assert find_engine("hf://owner/name") is None
+    (tmp_path / ANSWERS).write_text("{}", encoding="utf-8")
+    assert find_engine(tmp_path) is None
+    (tmp_path / "model.onnx").touch()
+    assert find_engine(tmp_path) == "onnx"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_each_recipe_is_json_with_a_meaning(name: str) -> None:
+    task_class = find_task(name)
+    if task_class.not_for_engines:
+        return
+    cases = importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
+    for case in cases.values():
+        recipe = case.task.recipe()
+        assert json.loads(json.dumps(recipe, allow_nan=False)) == recipe
+        assert {"meaning", "activation"} <= set(recipe)

@@ -1,0 +1,284 @@
+"""Engines answer as TensorFlow does, from a model folder, an export and in int8."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, ROWS, assert_near, files_of, refused
+
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.errors import ConfigError
+from bert_keras.inference.engine import EngineModel, engine_model
+from bert_keras.inference.engine_export import export_to_engine
+from bert_keras.inference.export import ANSWERS
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.tasks import TASKS
+from bert_keras.tasks.classification import Classification
+from bert_keras.training.finetune import evaluate
+
+pytest.importorskip("openvino", reason="needs bert_keras[engines]")
+CASES = {
+    name: next(
+        iter(
+            importlib.import_module(
+                f"task_cases.{name.replace('-', '_')}"
+            ).CASES.values()
+        )
+    )
+    for name in TASKS
+}
+RUN = [name for name, case in CASES.items() if not case.task.not_for_engines]
+ENGINES = ("openvino", "onnx")
+TEXTS = ["free cash prize", "", "lunch at six, you", "é 日本 🎉", "Sale " * 40]
+
+
+@pytest.fixture(scope="module", params=RUN)
+def asked(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Any:
+    """Return a model, its items, and TensorFlow's answers to them."""
+    case = CASES[request.param]
+    model = make_model(case.task)
+    parts = [
+        part + others
+        for part, others in zip(case.task.texts(case.columns), case.others, strict=True)
+    ]
+    # Windows of one repeated word are equal; rounding decides between them.
+    rows = zip(*parts, strict=True)
+    items = [row for row in rows if "WIN " * 30 not in row]
+    if len(parts) == 1:
+        items = [row[0] for row in items]
+    return model, items, Predictor(model).predict(items, batch_size=5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_gives_the_answers_of_tensorflow(asked: Any, engine: str) -> None:
+    model, items, wanted = asked
+    predictor = Predictor(engine_model(model, engine))
+    assert isinstance(predictor.model, EngineModel)
+    # Batches of several lengths and sizes, and one text alone.
+    found = predictor.predict(items, batch_size=5)
+    assert_near(found, wanted)
+    assert_near(predictor.predict(items[:1]), wanted[:1])
+    columns = CASES[model.task.name].columns
+    assert_near(evaluate(predictor, columns), evaluate(Predictor(model), columns))
+
+
+@pytest.fixture(scope="module")
+def spam_columns() -> Any:
+    texts, labels = zip(*ROWS, strict=True)
+    return as_columns(text=texts, label=labels)
+
+
+@pytest.fixture(scope="module")
+def onnx_folder(spam_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the export of `spam_folder` for ONNX Runtime, by the command line."""
+    folder = tmp_path_factory.mktemp("engines") / "onnx"
+    assert main(["export", str(spam_folder), str(folder), "--format", "onnx"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def int8_export(
+    spam_model: Any, spam_columns: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
+    """Return what `export_to_engine` returned for OpenVINO in int8."""
+    folder = tmp_path_factory.mktemp("engines") / "int8"
+    return export_to_engine(
+        spam_model,
+        folder,
+        format="openvino",
+        int8=True,
+        calibration=spam_columns,
+        dev=spam_columns,
+        max_drop=0.1,
+    )
+
+
+def test_a_model_folder_is_run_by_an_engine(
+    spam_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = load(spam_folder).predict(TEXTS)
+    capsys.readouterr()
+    argv = ["predict", str(spam_folder), *TEXTS, "--engine", "openvino"]
+    assert main(argv) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for row, text, answer in zip(found, TEXTS, wanted, strict=True):
+        assert_near(row, {"text": text, **answer})
+
+
+def test_bfloat16_is_openvinos_own(spam_model: Any) -> None:
+    half = Predictor(engine_model(spam_model, "openvino", precision="mixed_bfloat16"))
+    wanted = Predictor(spam_model).predict(TEXTS)
+    for one, other in zip(half.predict(TEXTS), wanted, strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=0.05)
+
+
+def test_an_export_holds_what_a_stranger_needs(
+    onnx_folder: Path, spam_model: Any
+) -> None:
+    files = files_of(onnx_folder)
+    assert sorted(files) == [
+        *("answers.json", "model.onnx", "tokenizer.json"),
+        *("tokenizer_config.json", "vocab.txt"),
+    ]
+    said = json.loads(files[ANSWERS])
+    names = [each["name"] for each in said["inputs"]]
+    assert names == ["padding_mask", "segment_ids", "token_ids"]
+    assert said["outputs"] == [
+        {"name": "output", "dtype": "float32", "shape": [None, 3]}
+    ]
+    assert said["answer"]["classes"] == list(spam_model.task.classes)
+    assert (said["task"], said["precision"], said["max_length"]) == (
+        *("classification", "float32"),
+        24,
+    )
+
+
+def test_an_export_is_loaded_as_it_is(
+    onnx_folder: Path, spam_model: Any, spam_columns: Any
+) -> None:
+    predictor = load(onnx_folder)
+    assert_near(predictor.predict(TEXTS), Predictor(spam_model).predict(TEXTS))
+    wanted = evaluate(Predictor(spam_model), spam_columns)
+    assert_near(evaluate(predictor, spam_columns), wanted)
+    refused(lambda: load(onnx_folder, engine="openvino"), "`engine`", "onnx")
+    refused(lambda: load(onnx_folder, task="regression"), "classification")
+
+
+def test_a_broken_export_is_refused(onnx_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for name, held in files_of(onnx_folder).items():
+        (folder / name).write_bytes(held)
+    said = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+    said["settings"]["classes"] = ["a", "b"]
+    (folder / ANSWERS).write_text(json.dumps(said), encoding="utf-8")
+    refused(lambda: load(folder), "broken", ANSWERS)
+    (folder / "model.onnx").write_bytes(b"no model")
+    refused(lambda: load(folder), "model.onnx", "onnx")
+
+
+def test_the_example_needs_no_tensorflow(onnx_folder: Path, spam_model: Any) -> None:
+    script = ROOT / "examples" / "onnx_classifier.py"
+    absent = "import sys; sys.modules.update(tensorflow=None, keras=None); "
+    run = f"sys.argv = sys.argv[1:]; exec(open({str(script)!r}).read())"
+    done = subprocess.run(
+        [sys.executable, "-c", absent + run, str(script), str(onnx_folder), *TEXTS],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = Predictor(spam_model).predict(TEXTS)
+    assert [row["label"] for row in found] == [row["label"] for row in wanted]
+    for row, answer in zip(found, wanted, strict=True):
+        assert_near(row["probabilities"], answer["probabilities"])
+
+
+def test_int8_of_openvino_is_loaded_and_scored(
+    int8_export: Any, spam_model: Any, spam_columns: Any
+) -> None:
+    pytest.importorskip("nncf")
+    said = json.loads((int8_export.folder / ANSWERS).read_text(encoding="utf-8"))
+    assert said["precision"] == "int8"
+    assert set(int8_export.scores) == {"float32", "int8"}
+    assert 'element_type="i8"' in (int8_export.folder / "model.xml").read_text()
+    found = evaluate(load(int8_export.folder), spam_columns)
+    assert_near(found, int8_export.scores["int8"])
+
+
+def test_int8_of_onnx_stores_weights_in_8_bits(
+    spam_model: Any, spam_columns: Any, onnx_folder: Path, tmp_path: Path
+) -> None:
+    found = export_to_engine(
+        *(spam_model, tmp_path / "int8"),
+        format="onnx",
+        int8=True,
+        dev=spam_columns,
+        max_drop=0.1,
+    )
+    import onnx
+
+    model = onnx.load(str(found.folder / "model.onnx"))
+    assert {node.op_type for node in model.graph.node} & {"MatMulInteger"}
+    assert_near(evaluate(load(found.folder), spam_columns), found.scores["int8"])
+
+
+def test_int8_that_loses_too_much_leaves_nothing(
+    spam_model: Any, spam_columns: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bert_keras.inference import engine_export
+
+    # As after a bad calibration: a model whose weights are those of another.
+    def spoil(path: Path, target: Path, kind: str, batches: Any) -> None:
+        import onnx
+        from onnx import numpy_helper
+
+        model = onnx.load(str(path))
+        for tensor in model.graph.initializer:
+            values = numpy_helper.to_array(tensor)
+            if values.dtype == np.float32 and values.ndim == 2:
+                tensor.CopyFrom(numpy_helper.from_array(values * -1, tensor.name))
+        onnx.save(model, str(target))
+
+    monkeypatch.setattr(engine_export, "write_int8", spoil)
+    refused(
+        lambda: export_to_engine(
+            *(spam_model, tmp_path / "bad"),
+            format="onnx",
+            int8=True,
+            dev=spam_columns,
+        ),
+        *("`max_drop`", "accuracy", "nothing is written"),
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_litert_is_written(spam_model: Any, tmp_path: Path) -> None:
+    folder = export_to_engine(spam_model, tmp_path / "lite", format="litert").folder
+    assert (folder / "model.tflite").stat().st_size > 1000
+    refused(lambda: load(folder), "LiteRT")
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - set(RUN)))
+def test_tasks_that_engines_cannot_run_are_refused(
+    name: str, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_model(CASES[name].task)
+    with pytest.raises(ConfigError, match=f"{name} runs in TensorFlow only: "):
+        engine_model(model, "openvino")
+    refused(
+        lambda: export_to_engine(model, tmp_path / "no", format="onnx"),
+        "TensorFlow only",
+    )
+
+
+def test_outputs_may_be_a_dict(make_model: Callable[..., Any]) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class TwoOutputs(Classification):
+        def outputs(self, encoder: Any, inputs: Any, seed: Any) -> Any:
+            logits = super().outputs(encoder, inputs, seed)
+            return {"z": logits, "a": logits[:, :1]}
+
+        def answer(self, outputs: Any, batch: Any) -> Any:
+            return {"z": outputs["z"], "a": outputs["a"]}
+
+        def rows(self, answers: Any) -> Any:
+            return [
+                {"z": z.tolist(), "a": a.tolist()}
+                for z, a in zip(answers["z"], answers["a"], strict=True)
+            ]
+
+    model = make_model(TwoOutputs(("ham", "promo", "spam")))
+    wanted = Predictor(model).predict(TEXTS)
+    for engine in ENGINES:
+        assert_near(Predictor(engine_model(model, engine)).predict(TEXTS), wanted)

@@ -209,7 +209,8 @@ class MaskedLMHead(keras.layers.Layer):
 
     Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
     row; columns below 0 are read as 0, and the loss must ignore them. Without
-    positions, all tokens get logits. Returns float32 [B, P or T, V].
+    positions, all tokens get logits. With `is_transposed=True` the table is [H, V].
+    Returns float32 [B, P or T, V].
 
     Example:
         >>> head = MaskedLMHead(hidden_size=8, vocab_size=20)
@@ -275,17 +276,26 @@ class MaskedLMHead(keras.layers.Layer):
                 name="output_bias",
             )
 
-    def call(self, x: Any, table: Any, positions: Any = None) -> Any:
+    def call(
+        self,
+        x: Any,
+        table: Any,
+        positions: Any = None,
+        is_transposed: bool = False,
+    ) -> Any:
         if positions is not None:
             rows = ops.shape(positions)
             x = ops.reshape(tokens_at(x, positions), (*rows, self.hidden_size))
         shape = ops.shape(x)
         x = self.norm(self.activation(self.dense(ops.reshape(x, (-1, shape[-1])))))
-        logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
+        columns = table if is_transposed else ops.transpose(table)
+        logits = ops.cast(ops.matmul(x, columns), "float32")
         logits = logits + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*shape[:-1], self.vocab_size))
 
-    def compute_output_spec(self, x: Any, table: Any, positions: Any = None) -> Any:
+    def compute_output_spec(
+        self, x: Any, table: Any, positions: Any = None, is_transposed: bool = False
+    ) -> Any:
         rows = x.shape[:-1] if positions is None else positions.shape
         return keras.KerasTensor((*rows, self.vocab_size), dtype="float32")
 

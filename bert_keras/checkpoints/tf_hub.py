@@ -211,7 +211,7 @@ def _config(
         CheckpointError: a weight that gives a size is missing.
         ConfigError: the sizes are not those of a BERT.
     """
-    told = {
+    axes = {
         "vocab_size": ("bert/embeddings/word_embeddings", 0),
         "hidden_size": ("bert/embeddings/word_embeddings", 1),
         "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
@@ -219,7 +219,7 @@ def _config(
         "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),
     }
     sizes: dict[str, Any] = {}
-    for size, (name, axis) in told.items():
+    for size, (name, axis) in axes.items():
         if name not in chosen or len(chosen[name].shape) <= axis:
             raise CheckpointError(f"{prefix}: holds no `{name}`, which gives `{size}`")
         sizes[size] = chosen[name].shape[axis]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError
-from bert_keras.files.atomic import check_output_place, check_path, written_beside
+from bert_keras.files.atomic import check_output_place, check_path, replaced_file
 from bert_keras.files.json_file import json_text
 
 Write = Callable[[dict[str, Any]], None]
@@ -50,8 +50,8 @@ def answers_to(path: str | None) -> Iterator[Write]:
         return
     target = Path(path).resolve()  # the target of a link, not the link
     with (
-        written_beside(target) as beside,
-        beside.open("x", encoding="utf-8", newline="") as file,
+        replaced_file(target) as temporary,
+        temporary.open("x", encoding="utf-8", newline="") as file,
     ):
         if target.suffix.lower() in _JSON:
             yield lambda row: print(json_text(row), file=file)

@@ -145,12 +145,12 @@ def flag_of(declared: Option) -> str:
 
 def help_line(declared: Option) -> str:
     """Return the help of an option with its default; `%` is escaped for argparse."""
-    told = [_switched(declared)]
+    sentences = [_switched(declared)]
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
         none = "default: auto, which is " if is_number else "default: "
-        told.append(default_of(declared, none=none))
-    return "; ".join(told).replace("%", "%%")
+        sentences.append(default_of(declared, none=none))
+    return "; ".join(sentences).replace("%", "%%")
 
 
 def _switched(declared: Option) -> str:
@@ -229,10 +229,14 @@ def options_page() -> str:
         "Each also takes `--help`, `--version`, `--quiet` and `--verbose`.",
     ]
     for verb, (_, summary) in VERBS.items():
-        told = f"{summary[:1].upper()}{summary[1:]}."
+        intro = f"{summary[:1].upper()}{summary[1:]}."
         config = configs.get(verb)
         names = set(options_of(config)) if config else set()
-        parts += [f"## `bert-keras {verb}`", told, _arguments_table(verbs[verb], names)]
+        parts += [
+            f"## `bert-keras {verb}`",
+            intro,
+            _arguments_table(verbs[verb], names),
+        ]
         if config:
             parts += [f"Settings, the fields of `{config.__name__}`:"]
             parts.append(options_table(config))
@@ -250,10 +254,10 @@ def _arguments_table(parser: argparse.ArgumentParser, without: set[str]) -> str:
             continue
         value = action.metavar if isinstance(action.metavar, str) else ""
         name = f"{action.option_strings[0]} {value}" if action.option_strings else value
-        told = str(action.help or "").replace("%%", "%").replace("|", "/")
+        meaning = str(action.help or "").replace("%%", "%").replace("|", "/")
         if action.option_strings and action.required:
-            told += " (required)"
-        lines.append(f"| `{name.strip()}` | {told} |")
+            meaning += " (required)"
+        lines.append(f"| `{name.strip()}` | {meaning} |")
     return "\n".join(lines)
 
 

@@ -88,9 +88,9 @@ def run_vocab(options: argparse.Namespace) -> None:
     documents, to_sentences, report = _corpus(options)
     place = os.path.join(options.output, "vocab.txt")
     check_output_place("output", place, {"corpus": options.corpus})
-    told = every_few_seconds(documents, lambda: report.lines()[0])
+    reported = every_few_seconds(documents, lambda: report.lines()[0])
     vocabulary = learn_vocabulary(
-        told,
+        reported,
         to_sentences=to_sentences,
         folder=options.output,
         size=options.size,

@@ -43,14 +43,14 @@ def task_help(name: str) -> str:
     check_task_name(name)
     if name not in TASKS:
         return _own_task_help(name)
-    told = TASK_HELP[name]
-    rows = textwrap.indent(told.rows, "  ")
+    entry = TASK_HELP[name]
+    rows = textwrap.indent(entry.rows, "  ")
     parts = [
         _filled(f"{name}: {TASKS[name][1]}"),
-        f"{_filled(f'data: {told.data}')}; such as {told.file}:\n{rows}",
-        _settings(name, told.settings),
-        _filled(f"scores: {told.scores}"),
-        _filled(f"answers: {told.answers}"),
+        f"{_filled(f'data: {entry.data}')}; such as {entry.file}:\n{rows}",
+        _settings(name, entry.settings),
+        _filled(f"scores: {entry.scores}"),
+        _filled(f"answers: {entry.answers}"),
         f"example:\n{example_of(name)}",
     ]
     return "\n\n".join(parts)

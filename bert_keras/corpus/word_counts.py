@@ -34,7 +34,7 @@ import tensorflow as tf
 from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.files.atomic import written_beside
+from bert_keras.files.atomic import replaced_file
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.ragged import segment_ids
 
@@ -455,7 +455,7 @@ class CountsFile:
         rows = (b"%d %b\n" % (count, word) for word, count in kept.words.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with written_beside(self.path) as beside, open(beside, "wb") as file:
+            with replaced_file(self.path) as temporary, open(temporary, "wb") as file:
                 file.writelines(itertools.chain([f"{line}\n".encode()], rows))
         except OSError as error:
             reason = error.strerror or error

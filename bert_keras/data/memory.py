@@ -111,9 +111,11 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
         raise NoRowsError("hold no row", path=MemoryRows.path)
     sizes = {key: len(cells) for key, cells in table.items()}
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"`{key}` {size:,}" for key, size in list(sizes.items())[:12])
+        listed = ", ".join(
+            f"`{key}` {size:,}" for key, size in list(sizes.items())[:12]
+        )
         raise DataError(
-            f"columns must have equally many rows; received {told}",
+            f"columns must have equally many rows; received {listed}",
             path=MemoryRows.path,
         )
     return MemoryRows(

@@ -14,7 +14,7 @@ import markupsafe
 import numpy as np
 
 from bert_keras.errors import DataError
-from bert_keras.files.atomic import written_beside
+from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import json_text
 from bert_keras.report.report import render, template_text
 
@@ -33,8 +33,8 @@ def write_file(path: str | os.PathLike[str], content: str) -> Path:
     """
     target = Path(path)
     try:
-        with written_beside(target) as beside:
-            beside.write_text(content, encoding="utf-8", errors="replace")
+        with replaced_file(target) as temporary:
+            temporary.write_text(content, encoding="utf-8", errors="replace")
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=target) from None

@@ -1,6 +1,6 @@
 """Atomic outputs, which must not overwrite an input.
 
-`replaced_folder` writes a folder and `written_beside` a file. A new folder is created
+`replaced_folder` writes a folder and `replaced_file` a file. A new folder is created
 next to the old one and takes its place in one step, so that a reader finds, and a
 killed run leaves, either the old folder or the new one at any moment.
 
@@ -139,18 +139,18 @@ def _clear(parent: Path, prefix: str) -> None:
 
 
 @contextlib.contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
+def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is renamed to `path`.
 
     Raises:
         OSError: the file cannot be written; an old file is unchanged.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield beside
-        os.replace(beside, path)
+        yield temporary
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 CONFIG = "config.json"  # required for a folder to be a model

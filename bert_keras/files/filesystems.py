@@ -197,14 +197,14 @@ def put(source: BinaryIO, path: str) -> None:
     temporary = f"{folder}/.{last}.{uuid.uuid4().int}.partial"
     with one_line():
         system, name = _located(path)
-        beside = _located(temporary)[1]
+        temporary_name = _located(temporary)[1]
         try:
-            with _created(system, beside) as file:
+            with _created(system, temporary_name) as file:
                 shutil.copyfileobj(source, file, 1 << 20)
-            _rename(system, beside, name)
+            _rename(system, temporary_name, name)
         except BaseException:
             with contextlib.suppress(Exception):
-                system.rm_file(beside)
+                system.rm_file(temporary_name)
             raise
 
 

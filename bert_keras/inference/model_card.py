@@ -221,8 +221,8 @@ class _Card:
             ("vocabulary", f"{config.vocab_size:,} tokens, {case}"),
         ]
         if self.decoder is not None:
-            told = f"{_sizes(self.decoder)}, {self.decoder.vocab_size:,} tokens"
-            rows.append(("decoder", told))
+            text = f"{_sizes(self.decoder)}, {self.decoder.vocab_size:,} tokens"
+            rows.append(("decoder", text))
         if self.max_length:
             rows.append(("longest input", f"{self.max_length} tokens"))
         if self.labels and self.task != "regression":
@@ -262,8 +262,8 @@ class _Card:
         for key in dict.fromkeys(
             k for each in splits.values() for k, _ in _numbers(each)
         ):
-            told = [self._told(name, each, key) for name, each in splits.items()]
-            rows.append((f"**{key}**" if key == best else key, *told))
+            text = [self._score_text(name, each, key) for name, each in splits.items()]
+            rows.append((f"**{key}**" if key == best else key, *text))
         yield "## Scores"
         yield _table(("score", *map(_plain, splits)), rows)
         notes = [f"**{best}** on dev chose the epoch."]
@@ -323,22 +323,22 @@ class _Card:
     def _runs(self) -> Mapping[str, Any]:
         return self.report.get("scores", {}).get("runs", {})
 
-    def _told(self, split: str, scores: Mapping[str, Any], key: str) -> str:
+    def _score_text(self, split: str, scores: Mapping[str, Any], key: str) -> str:
         """Return a score with its interval, or with its deviation over several runs."""
         value = scores.get(key)
         if value is None:
             return ""
-        told = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+        text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
         deviation = self._runs().get("standard_deviation", {}).get(split, {}).get(key)
         if deviation is not None:
             mean = self._runs()["mean"][split][key]
-            return f"{told}; of all runs {mean:.4g} ± {deviation:.2g}"
+            return f"{text}; of all runs {mean:.4g} ± {deviation:.2g}"
         count = self.report.get("data", {}).get(split, {}).get("rows")
         whole = _SHARES.get(self.task, {}).get(key)
         if whole and count:
             low, high = wilson_interval(min(value / whole, 1.0), count)
-            told += f" ({low * whole:.3g} to {high * whole:.3g})"
-        return told
+            text += f" ({low * whole:.3g} to {high * whole:.3g})"
+        return text
 
 
 def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:

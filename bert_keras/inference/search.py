@@ -19,7 +19,7 @@ import numpy as np
 
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.files.atomic import check_output_place, written_beside
+from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
@@ -249,7 +249,7 @@ def _write_index(
     if graph is not None:
         arrays["graph"] = _faiss().serialize_index(graph)
     try:
-        with written_beside(path) as beside, open(beside, "wb") as file:
+        with replaced_file(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"

@@ -80,14 +80,14 @@ class Measure:
         number, path = file
         report = CorpusReport()
         lengths = array.array("L")  # of eight or four bytes
-        told: dict[str, Any] = {"number": number, "path": path}
+        entry: dict[str, Any] = {"number": number, "path": path}
         try:
             reader = CorpusReader(self.text_field, self.errors, report)
             for document in documents_of(path, self.form, reader):
                 lengths.append(len(document.text))
         except BertKerasError as error:
-            told["mistake"] = mistake_of(error)
-        told |= {
+            entry["mistake"] = mistake_of(error)
+        entry |= {
             "form": report.forms.get(path),
             "documents": report.documents,
             "characters": report.characters,
@@ -97,19 +97,19 @@ class Measure:
             "places": report.replaced.places,
         }
         data = np.asarray(lengths).astype(_LENGTHS).tobytes()
-        return number // _FILES_TOGETHER, (number, told, data)
+        return number // _FILES_TOGETHER, (number, entry, data)
 
 
 def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
     """Fill in a report from the facts about each file, in their order."""
-    for told in files:
-        report.forms[told["path"]] = told["form"]
-        report.documents += told["documents"]
-        report.characters += told["characters"]
-        report.empty += told["empty"]
-        report.cut += told["cut"]
+    for entry in files:
+        report.forms[entry["path"]] = entry["form"]
+        report.documents += entry["documents"]
+        report.characters += entry["characters"]
+        report.empty += entry["empty"]
+        report.cut += entry["cut"]
         replaced = Replaced()
-        replaced.lines, replaced.places = told["replaced"], told["places"]
+        replaced.lines, replaced.places = entry["replaced"], entry["places"]
         report.replaced.extend(replaced)
 
 
@@ -129,7 +129,7 @@ def keep_lengths(
     files = sorted(found, key=lambda file: file[0])
     data = b"".join(lengths for _, _, lengths in files)
     filesystems.write(_lengths_name(work, name), data)
-    return [told for _, told, _ in files]
+    return [entry for _, entry, _ in files]
 
 
 def _lengths_name(work: str, group: int) -> str:
@@ -153,25 +153,25 @@ class Plan:
         self, groups: list[list[dict[str, Any]]]
     ) -> Iterator[tuple[int, str, str, list[tuple[int, int, int]]]]:
         """Yield number, path, form and shares of each file; see `shares_of`."""
-        files = sorted(itertools.chain(*groups), key=lambda told: told["number"])
+        files = sorted(itertools.chain(*groups), key=lambda entry: entry["number"])
         blocks, mistake = 0, None
         try:
             self._check(files)
             shares = shares_of(self._lengths(files), self.characters)
             for number, parts in shares:
                 blocks = parts[-1][0] + 1
-                told = files[number]
-                yield number, told["path"], told["form"], parts
+                entry = files[number]
+                yield number, entry["path"], entry["form"], parts
         except BertKerasError as error:
             mistake = mistake_of(error)
         plan = {"blocks": blocks, "mistake": mistake, "files": files}
         filesystems.write(f"{self.work}/{PLAN}", json.dumps(plan).encode())
 
     def _check(self, files: list[dict[str, Any]]) -> None:
-        for told in files:
-            if "mistake" in told:
-                raise_mistake(told["mistake"])
-        documents = sum(told["documents"] for told in files)
+        for entry in files:
+            if "mistake" in entry:
+                raise_mistake(entry["mistake"])
+        documents = sum(entry["documents"] for entry in files)
         if not documents:
             raise no_text(len(files))
         check_documents(documents, self.next_sentence)
@@ -181,9 +181,9 @@ class Plan:
         for start in range(0, len(files), _FILES_TOGETHER):
             name = _lengths_name(self.work, start // _FILES_TOGETHER)
             lengths = np.frombuffer(filesystems.read(name) or b"", _LENGTHS)
-            for told in files[start : start + _FILES_TOGETHER]:
-                some, lengths = np.split(lengths, [told["documents"]])
-                yield from ((int(length), told["number"]) for length in some)
+            for entry in files[start : start + _FILES_TOGETHER]:
+                some, lengths = np.split(lengths, [entry["documents"]])
+                yield from ((int(length), entry["number"]) for length in some)
 
 
 @dataclasses.dataclass(frozen=True)

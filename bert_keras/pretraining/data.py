@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import DataError
-from bert_keras.files.atomic import check_path, written_beside
+from bert_keras.files.atomic import check_path, replaced_file
 from bert_keras.pretraining.blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import (
@@ -162,8 +162,8 @@ def whole_lines(data: bytes) -> list[Any]:
 
 
 def _replace(path: Path, text: str) -> None:
-    with written_beside(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with replaced_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:

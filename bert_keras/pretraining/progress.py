@@ -169,9 +169,9 @@ class PretrainingProgress:
         seconds = max(self._bar.seconds - self._row_start, 1e-9)
         self._look()
         made = [each for each in self._updates if each[2]]
-        told = {"passed_over": self._passed_over} if self._passed_over else {}
+        extra = {"passed_over": self._passed_over} if self._passed_over else {}
         if not made:
-            return {"step": self.step, **told}
+            return {"step": self.step, **extra}
         losses: dict[str, float] = {}
         found: dict[str, float] = {}
         totals = {
@@ -205,7 +205,7 @@ class PretrainingProgress:
             "real_token_share": tokens / slots,
             "operations_per_second": operations / seconds,
             "input_wait_share": min(self._waited / seconds, 1.0),
-            **told,
+            **extra,
         }
 
     def _look(self) -> None:

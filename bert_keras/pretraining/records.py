@@ -21,7 +21,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _MOST_LANES = 64
 
-Told = Callable[[Any, tf.data.Dataset], tf.data.Dataset]
+ToElements = Callable[[Any, tf.data.Dataset], tf.data.Dataset]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +32,13 @@ class RecordLanes:
         paths: the files.
         counts: number of records of each file.
         shuffle: size of the shuffle buffer, in all lanes together.
-        told: maps a file's number, int64 [], and its records to the elements.
+        to_elements: maps a file's number, int64 [], and its records to the elements.
     """
 
     paths: Sequence[str]
     counts: Sequence[int]
     shuffle: int
-    told: Told
+    to_elements: ToElements
 
     @property
     def count(self) -> int:
@@ -72,7 +72,10 @@ class RecordLanes:
             replica - tf.cast(number, tf.int64) * self.records, replicas
         )
         own = first + replicas * tf.range(self.count // replicas, dtype=tf.int64)
-        order, read = file_order(len(self.paths), seed), reader(self.paths, self.told)
+        order, read = (
+            file_order(len(self.paths), seed),
+            reader(self.paths, self.to_elements),
+        )
         return tf.data.Dataset.from_tensor_slices(own).interleave(
             lambda lane: self._lane(lane, order, seed, read),
             cycle_length=self.count // replicas,
@@ -110,14 +113,16 @@ class RecordLanes:
         return records.enumerate().map(lambda t, each: (each, t * self.count + lane))
 
 
-def reader(paths: Sequence[str], told: Told) -> Callable[[Any], tf.data.Dataset]:
+def reader(
+    paths: Sequence[str], to_elements: ToElements
+) -> Callable[[Any], tf.data.Dataset]:
     """Return a function from a file's number to its records, in graph."""
     names = tf.constant(list(paths))
     kinds = tf.constant([compression_of(path) for path in paths])
 
     def read(file: Any) -> tf.data.Dataset:
         kind = tf.gather(kinds, file)
-        return told(file, tf.data.TFRecordDataset(tf.gather(names, file), kind))
+        return to_elements(file, tf.data.TFRecordDataset(tf.gather(names, file), kind))
 
     return read
 
@@ -182,7 +187,7 @@ def record_places(
         epochs=None,
         redraw=True,
         skip=first,
-        told=numbered,
+        to_elements=numbered,
     )
     places = read_batches(dataset.take(count), files)
     pairs = [place.numpy().tolist() for place, _ in places]
@@ -197,7 +202,7 @@ def examples_in_order(
     epochs: int | None,
     redraw: bool,
     skip: int,
-    told: Told = lambda _, records: records,
+    to_elements: ToElements = lambda _, records: records,
 ) -> tf.data.Dataset:
     """Return records in their order, and the number that determines each one's masks.
 
@@ -205,18 +210,18 @@ def examples_in_order(
         found: the files.
         seed, shuffle, epochs, redraw: as in `pretraining_dataset`.
         skip: number of examples to skip at the start.
-        told: maps a file's number, int64 [], and its records to the elements.
+        to_elements: maps a file's number, int64 [], and its records to the elements.
     """
 
     def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
         # In its own graph: otherwise the user's global seed would change the order.
         tf.random.set_seed(_GRAPH_SEED)
         if shuffle and found.counts:
-            lanes = RecordLanes(found.paths, found.counts, shuffle, told)
+            lanes = RecordLanes(found.paths, found.counts, shuffle, to_elements)
             records = lanes.epoch(epoch_seed)
         else:
             order = epoch_seed if shuffle else None
-            records = _records(found.paths, order, shuffle, told)
+            records = _records(found.paths, order, shuffle, to_elements)
             records = records.enumerate().map(lambda i, record: (record, i))
         return records.map(lambda record, i: (record, epoch_seed + i))
 
@@ -298,10 +303,10 @@ def _records(
     paths: Sequence[str],
     seed: Any,
     shuffle: int,
-    told: Told,
+    to_elements: ToElements,
 ) -> tf.data.Dataset:
     """Return the records of all files; in their order if there is no seed."""
-    read = reader(paths, told)
+    read = reader(paths, to_elements)
     if seed is None:
         return tf.data.Dataset.range(len(paths)).flat_map(read)
     order = file_order(len(paths), seed)

@@ -22,7 +22,7 @@ import jinja2
 import markupsafe
 
 from bert_keras.errors import DataError
-from bert_keras.files.atomic import written_beside
+from bert_keras.files.atomic import replaced_file
 from bert_keras.report.charts import Point, line_chart
 
 _MOST_MISTAKES = 100
@@ -87,8 +87,8 @@ def write_report(
     )
     target = Path(path)
     try:
-        with written_beside(target) as beside:
-            beside.write_text(content, encoding="utf-8")
+        with replaced_file(target) as temporary:
+            temporary.write_text(content, encoding="utf-8")
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise DataError(message, path=target) from None

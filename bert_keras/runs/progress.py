@@ -194,7 +194,7 @@ class Progress:
         if self._bar is None:
             self._bar = _new_bar(self)
         line = self.line(fields()).removeprefix(f"{self.name}: ")
-        self._bar.update(self._bar.task_ids[0], completed=self.done, told=line)
+        self._bar.update(self._bar.task_ids[0], completed=self.done, line=line)
         self._bar.refresh()
         self._last_shown = time.perf_counter()
 
@@ -208,13 +208,13 @@ def _new_bar(progress: Progress) -> Any:
     bars = Bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(_BAR_WIDTH),
-        TextColumn("{task.fields[told]}", markup=False),
+        TextColumn("{task.fields[line]}", markup=False),
         console=Console(stderr=True, highlight=False),
         auto_refresh=False,
         transient=True,
         redirect_stdout=False,  # otherwise answers would go to stderr
     )
-    bars.add_task(progress.name, total=progress.total, told="")
+    bars.add_task(progress.name, total=progress.total, line="")
     bars.start()
     return bars
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
-from bert_keras.files.atomic import replaced_folder, written_beside
+from bert_keras.files.atomic import replaced_file, replaced_folder
 
 SETTINGS, CURVES, CHECKPOINTS, MODEL = (
     "run.json",
@@ -88,9 +88,9 @@ class RunFolder:
                 ) from None
             self._clean()
             if not is_run:
-                with written_beside(self.path / SETTINGS) as beside:
-                    beside.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
-                    _sync(beside)
+                with replaced_file(self.path / SETTINGS) as temporary:
+                    temporary.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
+                    _sync(temporary)
         except OSError as error:
             raise self._refused(error) from None
 
@@ -169,8 +169,8 @@ class RunFolder:
     def add_note(self, name: str, values: Mapping[str, Any]) -> None:
         """Write a JSON file in the folder, replacing one of the same name."""
         try:
-            with written_beside(self.path / name) as beside:
-                beside.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+            with replaced_file(self.path / name) as temporary:
+                temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
         except OSError as error:
             raise self._refused(error) from None
 
@@ -199,8 +199,8 @@ class RunFolder:
                     break
                 if step <= last_step and wanted(row):
                     rows.append(row)
-            with written_beside(path) as beside:
-                beside.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            with replaced_file(path) as temporary:
+                temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
         except OSError as error:
             raise self._refused(error) from None
         return rows

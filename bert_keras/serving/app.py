@@ -22,7 +22,7 @@ from bert_keras.serving.logs import LOG, log_error
 from bert_keras.serving.open_inference import OpenInference
 from bert_keras.serving.openapi import openapi
 from bert_keras.serving.rest import Rest, json_response
-from bert_keras.serving.service import Service, Told
+from bert_keras.serving.service import RequestRecord, Service
 
 STATIC = Path(__file__).parent / "static"
 # Probes have no key, and the page, which asks for one, holds nothing of a model.
@@ -74,8 +74,8 @@ class App:
         if scope["type"] != "http":
             return await self._routes(scope, receive, send)
         protocol = "v2" if scope["path"].startswith("/v2") else "rest"
-        told = Told(protocol)
-        scope.setdefault("state", {})["told"] = told
+        record = RequestRecord(protocol)
+        scope.setdefault("state", {})["record"] = record
         code = 0
 
         async def counting(message: Any) -> None:
@@ -99,7 +99,7 @@ class App:
             told_error = RequestError("an error of the server", status=500)
             await _error_response(told_error)(scope, receive, counting)
         finally:
-            self._service.count(told, code or 500)
+            self._service.count(record, code or 500)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] not in _FREE_OF_KEYS:

@@ -479,10 +479,10 @@ def _json_string(text: str) -> Any:
 def _reason(response: httpx.Response) -> str:
     """Return why a server rejects a request, according to its API or the body."""
     try:
-        told = response.json()["error"]
+        message = response.json()["error"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        told = response.text or response.reason_phrase
-    return one_line(told)
+        message = response.text or response.reason_phrase
+    return one_line(message)
 
 
 def _retry_after(value: str | None) -> float | None:

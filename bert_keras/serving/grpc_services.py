@@ -20,7 +20,7 @@ from tensorflow_serving.apis import (
 
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log_error
-from bert_keras.serving.service import Service, Told
+from bert_keras.serving.service import RequestRecord, Service
 from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
 
 _CODES = {
@@ -59,27 +59,27 @@ class _Answering:
     def __init__(self, service: Service, context: Any) -> None:
         self._service = service
         self._context = context
-        self.told = Told("grpc")
+        self.record = RequestRecord("grpc")
         self._code = 200
 
-    async def __aenter__(self) -> Told:
+    async def __aenter__(self) -> RequestRecord:
         metadata = dict(self._context.invocation_metadata())
         try:
             self._service.check_key(metadata.get("authorization", "").encode())
         except RequestError as error:
             self._code = error.status
-            self._service.count(self.told, self._code)
+            self._service.count(self.record, self._code)
             await self._context.abort(_CODES[error.status], str(error))
-        return self.told
+        return self.record
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if error is None or not isinstance(error, Exception):
-            self._service.count(self.told, self._code if error is None else 499)
+            self._service.count(self.record, self._code if error is None else 499)
             return
         if not isinstance(error, RequestError):
             log_error("an error of the server", error)
             error = RequestError("an error of the server", status=500)
-        self._service.count(self.told, error.status)
+        self._service.count(self.record, error.status)
         code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
         await self._context.abort(code, str(error))
 
@@ -89,9 +89,9 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
         self._service = service
 
     async def Predict(self, request: Any, context: Any) -> Any:
-        async with _Answering(self._service, context) as told:
+        async with _Answering(self._service, context) as record:
             answered = await self._service.predict(
-                told,
+                record,
                 model=request.model_spec.name,
                 version=_version(request.model_spec),
                 signature=request.model_spec.signature_name,
@@ -107,12 +107,12 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
             return response
 
     async def GetModelMetadata(self, request: Any, context: Any) -> Any:
-        async with _Answering(self._service, context) as told:
+        async with _Answering(self._service, context) as record:
             if list(request.metadata_field) != ["signature_def"]:
                 raise RequestError("`metadata_field` must be signature_def")
             spec = request.model_spec
             with self._service.models.lease(spec.name, _version(spec)) as leased:
-                told.model, told.version = spec.name, leased.number
+                record.model, record.version = spec.name, leased.number
                 signatures = get_model_metadata_pb2.SignatureDefMap()
                 for each in leased.signatures.values():
                     _describe(signatures.signature_def[each.name], each)
@@ -134,10 +134,10 @@ class _Model(model_service_pb2_grpc.ModelServiceServicer):
         self._service = service
 
     async def GetModelStatus(self, request: Any, context: Any) -> Any:
-        async with _Answering(self._service, context) as told:
+        async with _Answering(self._service, context) as record:
             spec = request.model_spec
             found = self._service.models.states(spec.name, _version(spec))
-            told.model = spec.name
+            record.model = spec.name
             response = get_model_status_pb2.GetModelStatusResponse()
             for number, state in found:
                 status = response.model_version_status.add()
@@ -187,14 +187,14 @@ def _values(info: TensorInfo, proto: Any, service: Service) -> list[Any]:
 def _describe(found: Any, signature: Signature) -> None:
     """Fill a SignatureDef."""
     found.method_name = "tensorflow/serving/predict"
-    for infos, told in (
+    for infos, described in (
         (signature.inputs, found.inputs),
         (signature.outputs, found.outputs),
     ):
         for place, info in enumerate(infos):
-            entry = told[info.name]
+            entry = described[info.name]
             entry.name = f"{signature.name}_{info.name}:0"
-            if told is found.outputs:
+            if described is found.outputs:
                 entry.name = f"StatefulPartitionedCall:{place}"
             entry.dtype = _ENUM[info.dtype]
             for size in info.shape:

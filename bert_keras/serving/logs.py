@@ -14,19 +14,19 @@ _LOGS = ("bert_keras.serving", "uvicorn.error")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one JSON object; `extra={"told": {…}}` adds its keys."""
+    """Formats a record as one JSON object; `extra={"fields": {…}}` adds its keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": when.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
-            **getattr(record, "told", {}),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[1]:
-            told |= _places(record.exc_info[1])
-        return json.dumps(told, ensure_ascii=False)
+            fields |= _places(record.exc_info[1])
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def log_error(event: str, error: BaseException) -> None:
@@ -34,7 +34,7 @@ def log_error(event: str, error: BaseException) -> None:
 
     Its message is left out, since TensorFlow writes texts into some messages.
     """
-    LOG.error(event, extra={"told": _places(error)})
+    LOG.error(event, extra={"fields": _places(error)})
 
 
 def _places(error: BaseException) -> dict[str, Any]:

@@ -212,7 +212,7 @@ class _Model:
                 LOG.error(
                     "a new version cannot be loaded",
                     extra={
-                        "told": {
+                        "fields": {
                             "model": self.name,
                             "version": number,
                             "error": one_line(error),
@@ -254,7 +254,7 @@ class _Model:
         LOG.info(
             "model loaded",
             extra={
-                "told": {"model": self.name, "version": number, "task": version.task}
+                "fields": {"model": self.name, "version": number, "task": version.task}
             },
         )
         return version
@@ -264,7 +264,7 @@ class _Model:
             self._states.pop(number, None)
             if state is not None:
                 self._states[number] = state
-            ended = [n for n, told in self._states.items() if told == "END"]
+            ended = [n for n, state in self._states.items() if state == "END"]
             for old in ended[:-_REMEMBERED]:
                 del self._states[old]
 

@@ -64,14 +64,14 @@ class OpenInference:
         """Confirm that a model answers."""
         name, version = _asked(request)
         with self._service.models.lease(name, version):
-            request.state.told.model = name
+            request.state.record.model = name
         return json_response({"name": name, "ready": True})
 
     async def model(self, request: Request) -> Response:
         """Return inputs and outputs of a model's default signature."""
         name, version = _asked(request)
         with self._service.models.lease(name, version) as leased:
-            request.state.told.model = name
+            request.state.record.model = name
             signature = leased.signatures[DEFAULT]
             number = str(leased.number)
         return json_response(
@@ -100,7 +100,7 @@ class OpenInference:
                 "`parameters` must be an object, its `signature_name` a string"
             )
         answered = await service.predict(
-            request.state.told,
+            request.state.record,
             model=name,
             version=version,
             signature=chosen,
@@ -108,15 +108,15 @@ class OpenInference:
             size=len(body),
             outputs=_wanted(given.get("outputs", [])),
         )
-        told: dict[str, Any] = {"model_name": name}
-        told["model_version"] = str(answered.version)
+        found: dict[str, Any] = {"model_name": name}
+        found["model_version"] = str(answered.version)
         if identity is not None:
-            told["id"] = identity
+            found["id"] = identity
         size = sum(values.nbytes for values in answered.answers.values())
         return await service.work(
             size,
             lambda: json_response(
-                {**told, "outputs": [_output(*a) for a in answered.answers.items()]}
+                {**found, "outputs": [_output(*a) for a in answered.answers.items()]}
             ),
         )
 

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.service import Service, Told
+from bert_keras.serving.service import RequestRecord, Service
 from bert_keras.serving.signatures import DTYPES, Signature, TensorInfo
 from bert_keras.serving.tensors import column_form, dump_json, parse_json, row_form
 from bert_keras.serving.version import DEFAULT, Version
@@ -49,7 +49,7 @@ class Rest:
     async def predict(self, request: Request) -> Response:
         """Answer `instances` with `predictions`, and `inputs` with `outputs`."""
         service = self._service
-        told: Told = request.state.told
+        record: RequestRecord = request.state.record
         body = await read_body(request, service.config.max_body_bytes)
         given = await service.work(len(body), lambda: parse_json(body))
         unknown = sorted(set(given) - {"signature_name", "instances", "inputs"})
@@ -68,7 +68,7 @@ class Rest:
         in_rows = "instances" in given
         decoder = service.decoder
         answered = await service.predict(
-            told,
+            record,
             model=request.path_params["name"],
             version=request.path_params.get("version"),
             signature=signature,
@@ -91,7 +91,7 @@ class Rest:
         """Return the state of the versions of a model."""
         name = request.path_params["name"]
         found = self._service.models.states(name, request.path_params.get("version"))
-        request.state.told.model = name
+        request.state.record.model = name
         return json_response(
             {
                 "model_version_status": [
@@ -110,7 +110,7 @@ class Rest:
         name = request.path_params["name"]
         version = request.path_params.get("version")
         with self._service.models.lease(name, version) as leased:
-            request.state.told.model = name
+            request.state.record.model = name
             signatures = {
                 each.name: _signature_def(each) for each in leased.signatures.values()
             }
@@ -137,7 +137,7 @@ def model_list(service: Service) -> list[dict[str, Any]]:
 
 
 def _described(version: Version) -> dict[str, Any]:
-    def told(info: TensorInfo) -> dict[str, Any]:
+    def described(info: TensorInfo) -> dict[str, Any]:
         shape = [-1 if size is None else size for size in info.shape]
         return {"name": info.name, "dtype": info.dtype, "shape": shape}
 
@@ -147,8 +147,8 @@ def _described(version: Version) -> dict[str, Any]:
         "default_signature": DEFAULT,
         "signatures": {
             each.name: {
-                "inputs": [told(info) for info in each.inputs],
-                "outputs": [told(info) for info in each.outputs],
+                "inputs": [described(info) for info in each.inputs],
+                "outputs": [described(info) for info in each.outputs],
             }
             for each in version.signatures.values()
         },
@@ -158,7 +158,7 @@ def _described(version: Version) -> dict[str, Any]:
 def _signature_def(signature: Signature) -> dict[str, Any]:
     """Return a SignatureDef as TF Serving writes it in JSON."""
 
-    def told(info: TensorInfo, tensor: str) -> dict[str, Any]:
+    def described(info: TensorInfo, tensor: str) -> dict[str, Any]:
         sizes = [str(-1 if size is None else size) for size in info.shape]
         return {
             "dtype": DTYPES[info.dtype][0],
@@ -171,11 +171,11 @@ def _signature_def(signature: Signature) -> dict[str, Any]:
 
     return {
         "inputs": {
-            info.name: told(info, f"{signature.name}_{info.name}:0")
+            info.name: described(info, f"{signature.name}_{info.name}:0")
             for info in signature.inputs
         },
         "outputs": {
-            info.name: told(info, f"StatefulPartitionedCall:{place}")
+            info.name: described(info, f"StatefulPartitionedCall:{place}")
             for place, info in enumerate(signature.outputs)
         },
         "method_name": "tensorflow/serving/predict",

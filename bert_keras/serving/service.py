@@ -29,7 +29,7 @@ _RETRY_SECONDS = 1
 
 
 @dataclasses.dataclass
-class Told:
+class RequestRecord:
     """The facts of a request to log and count, as far as they are known.
 
     Args:
@@ -101,7 +101,7 @@ class Service:
 
     async def predict(
         self,
-        told: Told,
+        record: RequestRecord,
         *,
         model: str,
         version: str | None,
@@ -113,7 +113,7 @@ class Service:
         """Return the answers to a request.
 
         Args:
-            told: filled with the facts of the request.
+            record: filled with the facts of the request.
             model, version: as in `Models.lease`.
             signature: its name; an empty one means the default.
             decode: returns the values of the request, for a signature.
@@ -125,7 +125,7 @@ class Service:
                 (503), or takes too long (504).
         """
         with self.models.lease(model, version) as leased, self._progress():
-            told.model, told.version = model, leased.number
+            record.model, record.version = model, leased.number
             found = leased.signature(signature)
             names = [each.name for each in found.outputs]
             unknown = sorted(set(outputs or ()) - set(names))
@@ -135,10 +135,10 @@ class Service:
                     f"{unknown[0][:80]!r}"
                 )
             parts = await self.work(size, lambda: decode(found))
-            told.texts = len(parts[0])
+            record.texts = len(parts[0])
             future = leased.submit(found, parts)
             try:
-                with anyio.fail_after(self._seconds_left(told)):
+                with anyio.fail_after(self._seconds_left(record)):
                     answers = await asyncio.wrap_future(future)
             except TimeoutError:
                 raise RequestError(
@@ -155,20 +155,20 @@ class Service:
             return function()
         return await anyio.to_thread.run_sync(function)
 
-    def count(self, told: Told, code: int) -> None:
+    def count(self, record: RequestRecord, code: int) -> None:
         """Count and log a finished request; `code` is the HTTP status."""
-        seconds = time.perf_counter() - told.started
-        self.metrics.count(told.protocol, told.model, code, seconds)
+        seconds = time.perf_counter() - record.started
+        self.metrics.count(record.protocol, record.model, code, seconds)
         if LOG.isEnabledFor(logging.INFO):
             facts: dict[str, Any] = {
-                "protocol": told.protocol,
-                "model": told.model,
-                "version": told.version,
+                "protocol": record.protocol,
+                "model": record.model,
+                "version": record.version,
                 "code": code,
-                "texts": told.texts,
+                "texts": record.texts,
                 "milliseconds": round(seconds * 1000, 2),
             }
-            LOG.info("request", extra={"told": facts})
+            LOG.info("request", extra={"fields": facts})
 
     @contextlib.contextmanager
     def _progress(self) -> Iterator[None]:
@@ -191,8 +191,8 @@ class Service:
             self._in_progress -= 1
             self.metrics.set_in_progress(self._in_progress)
 
-    def _seconds_left(self, told: Told) -> float:
-        passed = time.perf_counter() - told.started
+    def _seconds_left(self, record: RequestRecord) -> float:
+        passed = time.perf_counter() - record.started
         return max(self.config.request_timeout - passed, 0.0)
 
 

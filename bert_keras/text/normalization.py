@@ -171,8 +171,8 @@ class WordSplitter(tf.Module):
 
         def as_they_are() -> tuple[Any, Any, Any, Any]:
             sources = tf.cast(used[:, 0], tf.int32)
-            begun = tf.where(tf.equal(used[:, 1], 0), tf.gather(breaks, sources), 0)
-            return codes, kinds, begun, sources
+            started = tf.where(tf.equal(used[:, 1], 0), tf.gather(breaks, sources), 0)
+            return codes, kinds, started, sources
 
         if not self._orders_marks:
             return as_they_are()
@@ -206,15 +206,15 @@ class WordSplitter(tf.Module):
         classes = tf.gather_nd(classes, used)
         sources = tf.cast(used[:, 0], tf.int32)
         rows = tf.gather(tf.cumsum(breaks), sources)
-        begun = rows - tf.concat([[0], rows[:-1]], axis=0)
-        new_run = tf.equal(classes, 0) | (begun > 0)
+        started = rows - tf.concat([[0], rows[:-1]], axis=0)
+        new_run = tf.equal(classes, 0) | (started > 0)
         runs = tf.cumsum(tf.cast(new_run, tf.int64))
         order = tf.argsort(256 * runs + tf.cast(classes, tf.int64), stable=True)
         codes, kinds = _unpack(tf.gather(tf.gather_nd(cells, used), order))
         is_first = tf.equal(used[:, 1], 0)
         places = tf.cumsum(tf.cast(tf.gather(is_first, order), tf.int32)) - 1
         sources = tf.gather(tf.boolean_mask(sources, is_first), places)
-        return codes, kinds, begun, sources
+        return codes, kinds, started, sources
 
     def sources_of(
         self, words: Words, word: Any, starts: Any, ends: Any

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError, shown
-from bert_keras.files.atomic import written_beside
+from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -313,5 +313,5 @@ def _select(
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
-    with written_beside(path) as beside:
-        beside.write_bytes(text.encode("utf-8"))
+    with replaced_file(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))

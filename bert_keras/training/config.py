@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
-_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 3, 20, 3
+_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
 
 @with_options_documented
@@ -55,7 +55,7 @@ class TrainConfig:
         unit="n",
         least=1,
         most=INT32,
-        unset="enough for 500 updates (3 to 20 epochs), fewer if dev stops improving",
+        unset="enough for 500 updates (4 to 20 epochs), fewer if dev stops improving",
     )
     patience: int | None = option(
         None,
@@ -209,8 +209,8 @@ class TrainConfig:
 def chosen_epochs(rows: int, batch_size: int) -> int:
     """Return the default number of epochs for a number of training rows.
 
-    Enough for 500 updates, at least the paper's 3 and at most 20, which Mosbach et
-    al. 2021 (arXiv:2006.04884) recommend for small sets.
+    Enough for 500 updates; at least 4, the most that the paper tried; at most 20,
+    which Mosbach et al. 2021 (arXiv:2006.04884) recommend for small sets.
     """
     steps = math.ceil(rows / batch_size)
     return min(max(math.ceil(_LEAST_UPDATES / steps), _LEAST_EPOCHS), _MOST_EPOCHS)

@@ -247,20 +247,20 @@ class FineTuningLoop(TrainingLoop):
 
     def checkpoint(self) -> WriteCheckpoint:
         state = self._state.copy()
-        told = {**self.progress.state(), "skipped": list(self.skipped)}
+        progress = {**self.progress.state(), "skipped": list(self.skipped)}
 
         def write(folder: Path) -> None:
             write_state(folder, state)
-            (folder / _PROGRESS).write_text(json.dumps(told), encoding="utf-8")
+            (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
         return write
 
     def read(self, folder: Path) -> None:
         self._state.restore(folder)
         try:
-            told = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
-            self.progress.restore(told)
-            self.skipped = list(told["skipped"])
+            progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+            self.progress.restore(progress)
+            self.skipped = list(progress["skipped"])
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
 

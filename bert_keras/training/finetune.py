@@ -39,9 +39,9 @@ from bert_keras.training.run import (
     finish_run,
     model_settings,
     open_run,
+    recorded_settings,
     remove_run,
     run_path,
-    told_settings,
 )
 from bert_keras.training.tracking import check_tracking, tracked
 
@@ -272,7 +272,7 @@ def train(
         while (result := training.run(attempt)) is None:
             attempt += 1
         if devices.is_chief:
-            _discard_runs(output, told_settings(task, encoder, config, data))
+            _discard_runs(output, recorded_settings(task, encoder, config, data))
         devices.agree(0)  # every row is scored
     return result
 
@@ -313,8 +313,8 @@ class _Training:
                     seed=config.seed,
                     frozen=model.task.frozen(model.backbone),
                 )
-        told = told_settings(self.task, self.encoder, config, data)
-        told |= model_settings(model)
+        recorded = recorded_settings(self.task, self.encoder, config, data)
+        recorded |= model_settings(model)
         width = model.backbone.config.hidden_size
         config = config.settled(self.task, len(data["train"]), width)
         if attempt == 0 and self.config.learning_rate is None:
@@ -323,7 +323,7 @@ class _Training:
                 f"{width} (--learning-rate sets another)"
             )
         with (
-            _run_folder(devices, path, told, self.resume) as run,
+            _run_folder(devices, path, recorded, self.resume) as run,
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
@@ -392,20 +392,22 @@ def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:
     return run_path(output, f"run-{attempt}" if attempt else "run")
 
 
-def _discard_runs(output: str | os.PathLike[str], told: Mapping[str, Any]) -> None:
+def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -> None:
     """Remove the runs of this call, including its restarts.
 
     Also removes those that the same call with more restarts has left.
 
     Args:
         output: the model folder.
-        told: `told_settings` of the first run.
+        recorded: `recorded_settings` of the first run.
     """
     first = run_path(output)
     for path in first.parent.glob(f"{glob.escape(first.name)}*"):
         number = path.name.removeprefix(first.name).removeprefix("-") or "0"
         if number.isdecimal():
-            discard_run(path, {**told, "seed": told["seed"] + RESTART * int(number)})
+            discard_run(
+                path, {**recorded, "seed": recorded["seed"] + RESTART * int(number)}
+            )
 
 
 def _check_process() -> None:

@@ -160,8 +160,8 @@ class TrainingRows:
 
         def places(epoch: Any) -> tf.data.Dataset:
             order, draws = self._order(epoch), self._draws(epoch)
-            begun = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
-            order = order[begun : self.steps_per_epoch * self.batch_size]
+            started = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
+            order = order[started : self.steps_per_epoch * self.batch_size]
             found = tf.data.Dataset.from_tensor_slices((order, tf.gather(draws, order)))
             return found.batch(self.part_size, drop_remainder=self.fixed)
 

@@ -112,19 +112,19 @@ def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
             remove_run(run)
 
 
-def told_settings(
+def recorded_settings(
     task: Task,
     encoder: str | os.PathLike[str],
     config: TrainConfig,
     data: Mapping[str, Columns],
 ) -> dict[str, Any]:
     """Return the settings of a run from the user, with the data, as JSON values."""
-    told = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
+    recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     return {
         "task": task.name,
         "encoder": os.fspath(encoder),
         **{f"{name} rows": _digest(columns) for name, columns in data.items()},
-        **told,
+        **recorded,
         "task settings": json.loads(json.dumps(task.settings(), default=str)),
     }
 

@@ -41,9 +41,9 @@ from bert_keras.training.run import (
     FINISHED,
     TrainResult,
     open_run,
+    recorded_settings,
     remove_run,
     run_path,
-    told_settings,
     write_results,
 )
 from bert_keras.training.tracking import check_tracking, curves_folder
@@ -155,12 +155,12 @@ class _Runs:
         self.given |= {"train": data["train"], "dev": data["dev"], "test": tests}
         self.given["devices"] = devices
         self._found: dict[str, dict[str, Any]] = {}
-        told = told_settings(task, given["encoder"], config, data)
-        told = {name: value for name, value in told.items() if name not in free}
+        recorded = recorded_settings(task, given["encoder"], config, data)
+        recorded = {name: value for name, value in recorded.items() if name not in free}
         path = run_path(output, "runs")
         resume = given.get("resume", "auto")
         self._run: RunFolder = open_run(
-            path, {**told, "runs differ in": list(free)}, resume=resume
+            path, {**recorded, "runs differ in": list(free)}, resume=resume
         )
 
     def __enter__(self) -> _Runs:

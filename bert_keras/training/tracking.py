@@ -124,7 +124,7 @@ class Trackers:
     """The trackers of a run; each call goes to all of them.
 
     Attributes:
-        is_finished: whether the run has told its end.
+        is_finished: whether the run has reported its end.
     """
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:

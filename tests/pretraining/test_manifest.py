@@ -127,7 +127,7 @@ def test_each_value_that_is_wrong_is_named(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"instances": 7}, "`instances` must be"),
         ({"shards": [{}]}, "lacks `shards[0].number`"),
@@ -136,11 +136,11 @@ def test_each_value_that_is_wrong_is_named(
     ],
 )
 def test_inconsistent_values(
-    folder: Path, manifest: dict[str, Any], changes: dict[str, Any], told: str
+    folder: Path, manifest: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
     for read in both(folder):
-        refused(read, "manifest.json: ", told)
+        refused(read, "manifest.json: ", message)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_journal_is_checked_by_line(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "data"
     shutil.copytree(folder, place)
     (place / "manifest.json").unlink()
-    for rows, told in (
+    for rows, message in (
         ([[]], ":1: must be an object"),
         ([{**job, "settings": 3}], ":1: `settings` must be an object"),
         ([job, {"number": 0}], ":2: lacks `file`"),
@@ -199,4 +199,4 @@ def test_a_journal_is_checked_by_line(folder: Path, tmp_path: Path) -> None:
     ):
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (place / "unfinished.jsonl").write_text(lines)
-        refused(lambda: Journal(place, JOB), f"unfinished.jsonl{told}")
+        refused(lambda: Journal(place, JOB), f"unfinished.jsonl{message}")

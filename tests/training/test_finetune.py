@@ -189,7 +189,7 @@ def test_narrow_encoders_learn_at_a_higher_rate(
         (392, 16, 20, 10),
         (1000, 32, 16, 8),
         (3668, 32, 5, 3),
-        (10**6, 32, 3, 3),
+        (10**6, 32, 4, 3),
     ],
 )
 def test_small_data_gets_more_updates(

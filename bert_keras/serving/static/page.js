@@ -54,8 +54,8 @@ async function loadModels() {
     fail(error);
     return;
   }
-  const told = state.models.map(({ name, task }) => `${name} (${task})`);
-  fill(byId("model"), state.models.map(({ name }) => name), told);
+  const names = state.models.map(({ name, task }) => `${name} (${task})`);
+  fill(byId("model"), state.models.map(({ name }) => name), names);
   byId("form").hidden = false;
   chooseModel();
 }

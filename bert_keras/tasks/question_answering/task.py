@@ -322,13 +322,13 @@ def misplaced(columns: Columns) -> list[str]:
     names = names_of(columns)
     total = sum(map(len, columns["answers"]))
     asked = len({row for row, _, _ in wrong})
-    told = [
+    places = [
         f"{names[row]} ({shown(text, longest=40)} at {at})" for row, text, at in wrong
     ]
     lines = [
         f"{columns.path}: {len(wrong):,} of {total:,} answers, of {asked:,} of "
         f"{len(columns):,} questions, do not stand where `answer_start` says: "
-        f"{first_of(told)}"
+        f"{first_of(places)}"
     ]
     lost = np.flatnonzero(answer_places(columns)[:, 0] == UNKNOWN)
     if len(lost):

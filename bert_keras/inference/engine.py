@@ -67,7 +67,10 @@ class EngineModel:
     def __call__(self, batch: dict[str, Any], *, training: bool = False) -> Any:
         given = [tf.cast(batch[name], tf.int32) for name in self._inputs]
         dtypes = [spec.dtype for spec in self._outputs]
-        values = tf.numpy_function(self._run, given, dtypes, stateful=False)
+        # Outside of a graph, a single output is not in a list.
+        values = tf.nest.flatten(
+            tf.numpy_function(self._run, given, dtypes, stateful=False)
+        )
         for value, spec in zip(values, self._outputs, strict=True):
             value.set_shape(spec.shape)
         if len(values) == 1:

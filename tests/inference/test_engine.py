@@ -68,6 +68,13 @@ def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> No
     assert sorted(session.lengths) == [5, 24]
 
 
+def test_an_engine_answers_outside_of_a_graph(spam_model: Any) -> None:
+    session = TensorFlowSession(spam_model)
+    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
+    found, wanted = engine.answer(TEXTS), spam_model.answer(TEXTS)
+    assert found["label"].numpy().tolist() == wanted["label"].numpy().tolist()
+
+
 @pytest.mark.parametrize("engine", ["openvino", "onnx"])
 def test_a_missing_package_is_one_line(
     engine: str, spam_folder: Path, no_packages: None

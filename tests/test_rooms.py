@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "inference": _BELOW_INFERENCE,
     "serving": {"inference", *_BELOW_INFERENCE},
     "explanations": {"inference", "report", *_BELOW_INFERENCE},
-    "training": _BELOW_TRAINING,
+    "training": {"explanations", *_BELOW_TRAINING},
     "pretraining": {"corpus", "training", *_BELOW_TRAINING},
 }
 ROOMS["cli"] = set(ROOMS)

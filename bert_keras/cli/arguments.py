@@ -46,6 +46,18 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add_header(parser)
 
 
+def add_slices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slice",
+        action="append",
+        default=[],
+        dest="slices",
+        metavar="COLUMN",
+        help=f"{WHERE} of the scored rows: also score the rows of each of its values; "
+        "may be repeated",
+    )
+
+
 def add_target_file(parser: argparse.ArgumentParser) -> None:
     add_path(
         parser,
@@ -153,7 +165,7 @@ def with_settings(
 
 def score_table(scores: dict[str, Any]) -> str:
     """Return scores as aligned text; the report's templates are imported only here."""
-    from bert_keras.report.report import score_table
+    from bert_keras.report.terminal import score_table
 
     return score_table(scores)
 

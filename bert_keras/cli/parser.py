@@ -19,6 +19,10 @@ from bert_keras.errors import nearest
 VERBS = {
     "train": ("training", "fine-tune a model on a task and write a model folder"),
     "evaluate": ("training", "score a model on labelled rows"),
+    "compare": (
+        "training",
+        "compare the scores, curves and settings of runs on a page",
+    ),
     "predict": ("prediction", "print predictions for texts, one JSON object per line"),
     "explain": ("explanation", "show the words that made a model's answers, as a page"),
     "features": ("prediction", "write vectors of texts or of their tokens to a file"),

@@ -1,4 +1,4 @@
-"""The verbs `train` and `evaluate`."""
+"""The verbs `train`, `evaluate` and `compare`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bert_keras.cli.arguments import (
     add_inference,
     add_json,
     add_settings,
+    add_slices,
     add_target_file,
     chosen_columns,
     score_table,
@@ -62,6 +63,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     add_columns(parser)
+    add_slices(parser)
     add_target_file(parser)
     add_path(parser, "dev_target_file", "FILE", "the same for --dev")
     add_settings(parser, "a setting of the task, such as class_weights=balanced")
@@ -102,6 +104,12 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "rate and epochs",
         GRIDS,
     )
+    several.add_argument(
+        "--learning-curve",
+        action="store_true",
+        help="also train on 1/8, 1/4 and 1/2 of the rows; the report shows the scores "
+        "by the number of rows",
+    )
     add_options(parser.add_argument_group("settings of the training"), TrainConfig)
 
 
@@ -118,6 +126,8 @@ def run_train(options: argparse.Namespace) -> None:
     elif options.search:
         check_free(options)
         train = functools.partial(several_runs.search_settings, grid=options.search)
+    elif options.learning_curve:
+        train = several_runs.train_sizes
     result = train(
         task,
         encoder=options.encoder,
@@ -128,6 +138,7 @@ def run_train(options: argparse.Namespace) -> None:
         header=options.header,
         output=options.output,
         config=config,
+        slices=options.slices,
         task_settings={
             **parse_settings(task, options.settings),
             **_decoder_settings(task, options),
@@ -207,6 +218,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=path, help=ROWS)
     add_json(parser)
     add_columns(parser)
+    add_slices(parser)
     add_target_file(parser)
     add_inference(parser)
 
@@ -229,13 +241,38 @@ def run_evaluate(options: argparse.Namespace) -> None:
         _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
         header=options.header,
+        slices=options.slices,
         batch_size=options.batch_size,
         max_batch_tokens=options.max_batch_tokens,
     )
     print(json_text(scores) if options.json else score_table(scores))
 
 
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        type=path,
+        help="two or more folders that train or pretrain wrote",
+    )
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "page to write, which needs no network",
+        required=True,
+    )
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    from bert_keras.report.comparison import compare_runs
+
+    print(f"page: {compare_runs(options.runs, output=options.output)}")
+
+
 VERBS = {
     "train": (add_train, run_train),
     "evaluate": (add_evaluate, run_evaluate),
+    "compare": (add_compare, run_compare),
 }

@@ -219,6 +219,48 @@ def column_names(path: str, text: str) -> list[str]:
     return [name.strip() for name in next(iter(rows))[1]]
 
 
+_SLICE = "slice "  # before the name of a column that rows are sliced by, as a role
+
+
+def with_slices(
+    columns: Columns, source: Any, names: Sequence[str], *, header: str = "auto"
+) -> Columns:
+    """Return rows with further columns, which `sliced` reads; cells may be empty.
+
+    Args:
+        columns: some or all rows of the source.
+        source: file or table in memory, as in `read_columns`; `Columns` have them.
+        names: names of columns or, in TSV and CSV, numbers from 0.
+        header: as in `read_columns`.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    if not names or isinstance(source, Columns):
+        for name in names:
+            sliced(columns, name)
+        return columns
+    wanted = {f"{_SLICE}{name}": name for name in names}
+    found = read_columns(source, wanted, empty=list(wanted), header=header)
+    row_of = {line: row for row, line in enumerate(found.lines)}
+    if any(line not in row_of for line in columns.lines):
+        message = f"has no header with the column {quote(names[0])}: give its number"
+        raise DataError(message, path=columns.path)
+    found = found.take(row_of[line] for line in columns.lines)
+    return dataclasses.replace(columns, cells={**columns.cells, **found.cells})
+
+
+def sliced(columns: Columns, name: str) -> list[Any]:
+    """Return the cells of a column to slice by."""
+    role = f"{_SLICE}{name}"
+    return columns[role if role in columns else name]
+
+
+def without_slices(columns: Columns) -> list[str]:
+    """Return the roles that a task reads, sorted."""
+    return sorted(role for role in columns.cells if not role.startswith(_SLICE))
+
+
 def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[int]:
     """Return random rows to set aside, leaving at least one of each kind.
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from bert_keras.data.items import as_strings
 from bert_keras.errors import BertKerasError, ConfigError, received
-from bert_keras.explanations.pages import framed, scripted_page, write_file
+from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.report.page import write_file
 from bert_keras.settings import PROJECTIONS
 from bert_keras.tasks.classifier import SingleLabel
 

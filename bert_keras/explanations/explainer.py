@@ -22,13 +22,13 @@ from bert_keras.explanations.items import Item, Target
 from bert_keras.explanations.pages import (
     explanation_parts,
     explanations_page,
-    write_file,
 )
 from bert_keras.explanations.targets import targets_of
 from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.model.layers import word_vectors
+from bert_keras.report.page import write_file
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import markupsafe
 import numpy as np
 
-from bert_keras.errors import DataError
-from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import json_text
-from bert_keras.report.report import render, template_text
+from bert_keras.report.page import render, script_values
 
 if TYPE_CHECKING:
     from bert_keras.explanations.explainer import Explanation
@@ -25,25 +19,9 @@ _STRONGEST = 0.85  # opacity of the colour behind the strongest word
 _BARS = 8  # words with the largest attributions beside a text
 
 
-def write_file(path: str | os.PathLike[str], content: str) -> Path:
-    """Write a file, whole or not at all, and return its path.
-
-    Raises:
-        DataError: it cannot be written.
-    """
-    target = Path(path)
-    try:
-        with replaced_file(target) as temporary:
-            temporary.write_text(content, encoding="utf-8", errors="replace")
-    except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise DataError(message, path=target) from None
-    return target
-
-
 def explanations_page(explanations: Sequence[Explanation], **values: Any) -> str:
     """Return a page of the words of texts in colour; see its template for values."""
-    shown = list(map(_shown, explanations))
+    shown = list(map(page_values, explanations))
     return render("explanations.html", explanations=shown, **values)
 
 
@@ -60,16 +38,13 @@ def scripted_page(
         data: what the script draws.
         **values: further values of the template.
     """
-    code = template_text(f"{name}.js")
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
     # `<` could end the element that holds the data.
     text = json_text(data, ensure_ascii=True).replace("<", "\\u003c")
     return render(
         f"{name}.html",
         **values,
+        **script_values(f"{name}.js"),
         title=title,
-        script=markupsafe.Markup(code),
-        digest=digest,
         data=markupsafe.Markup(text),
     )
 
@@ -86,18 +61,18 @@ def framed(page: str, *, height: int = 640) -> str:
 
 def explanation_parts(explanations: Sequence[Explanation]) -> str:
     """Return the words of texts in colour, as a part of a page."""
-    return render("words.html", explanations=list(map(_shown, explanations)))
+    return render("words.html", explanations=list(map(page_values, explanations)))
 
 
-def _shown(explanation: Explanation) -> dict[str, Any]:
-    """Return what a page shows of an explanation."""
+def page_values(explanation: Explanation) -> dict[str, Any]:
+    """Return what a page shows of an explanation, as JSON values."""
     return {
         "answer": answer_line(explanation.answer),
         "unit": explanation.unit,
         "targets": [
             _target(explanation, row) for row in range(len(explanation.targets))
         ],
-        "texts": explanation.texts,
+        "texts": dict(explanation.texts),
     }
 
 

@@ -159,8 +159,10 @@ FILES = frozenset(
     (
         CONFIG,
         "README.md",
+        "doubtful_labels.csv",
         "model.safetensors",
         "report.html",
+        "run.json",
         "scores.json",
         "tokenizer_config.json",
         "vocab.txt",

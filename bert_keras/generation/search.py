@@ -4,7 +4,7 @@ Beam search is that of Hugging Face transformers 5 with `early_stopping=False`, 
 for token: a hypothesis that ends counts by its log-probability divided by a power of
 its length, and the search of a source ends when the best running hypothesis, divided by
 the power of the length so far, is worse than all that have ended. Unlike there, each
-source has a limit of its own.
+source has a limit of its own, and sources whose search has ended leave the batch.
 
 Source: Wu et al. 2016 (arXiv:1609.08144), section 7, for the length penalty; Holtzman
 et al. 2020 (arXiv:1904.09751) for sampling from the likeliest tokens.
@@ -21,6 +21,8 @@ from bert_keras.model.decoder import BertDecoder
 
 _NEVER = -1e9  # log-probability of what must not be chosen; finite in float32
 _DRAWS = 1 << 24  # different random numbers, each exact in float32
+_BLOCK = 32  # entries of a row whose maximum is computed first to find the largest
+_LEAVING = 8  # ended sources leave when they are one in so many
 
 
 class Hypotheses(NamedTuple):
@@ -49,6 +51,16 @@ class _State(NamedTuple):
     past: Any  # keys and values of each block
 
 
+class _Sources(NamedTuple):
+    """What the steps read of the sources that are searched for, at first all B."""
+
+    places: Any  # int32 [B], their places in the batch
+    limits: Any  # int32 [R]
+    draws: Any  # string [R], on which samples depend
+    bias: Any  # float32 [B, 1, 1, T], of cross-attention
+    memory: Any  # keys and values of each block
+
+
 def write(
     decoder: BertDecoder,
     memory: Any,
@@ -74,19 +86,21 @@ def write(
         vocab_size: ids from here on, rows that pad the table, are not written.
     """
     started = decoder.start(memory, padding_mask)
+    table = started["table"]
     count = tf.shape(padding_mask)[0]
     kept = 1 if settings.sample else settings.beams
-    rows = count * (settings.beams // kept)
-    limits = tf.maximum(tf.repeat(limits, settings.beams // kept), 1)
+    group = settings.beams // kept  # rows of a source
+    rows = count * group
+    limits = tf.maximum(tf.repeat(limits, group), 1)
     limits = tf.minimum(limits, decoder.config.max_position_embeddings)
     longest = tf.reduce_max(tf.concat([limits, [1]], 0))
-    draws = None
+    draws = tf.fill([rows], "")
     if settings.sample:
         numbers = tf.as_string(tf.range(rows) % settings.beams)
         repeated = tf.repeat(sources, settings.beams)
         draws = tf.strings.join([numbers, repeated], separator=" ")
     width = vocab_size or decoder.config.vocab_size
-    step = _Step(settings, kept, first_id, last_id, limits, longest, draws, width)
+    step = _Step(settings, kept, first_id, last_id, longest, width)
     ids = tf.fill([rows, kept, longest], last_id)
     scores = tf.fill([rows, kept], _NEVER)
     state = _State(
@@ -101,24 +115,89 @@ def write(
         is_open=tf.fill([rows], True),
         past=[(k, v) for k, v in decoder.no_past(rows * kept)],
     )
+    searched = _Sources(
+        places=tf.range(count),
+        limits=limits,
+        draws=draws,
+        bias=started["bias"],
+        memory=[(k, v) for k, v in started["memory"]],
+    )
+    found = Hypotheses(
+        tf.reshape(ids, [count, settings.beams, longest]),
+        tf.reshape(scores, [count, settings.beams]),
+    )
 
-    def is_unfinished(*values: Any) -> Any:
-        state = _State(*values)
+    def is_unfinished(state: _State, *_: Any) -> Any:
         return (state.step < longest) & tf.reduce_any(state.is_open)
 
-    def body(*values: Any) -> Any:
-        state = _State(*values)
-        logits, past = decoder.step(state.last, state.step, state.past, started)
-        return step(state, tf.cast(logits, tf.float32), past)
+    def search(state: _State, searched: _Sources, found: Hypotheses) -> Any:
+        """Search until some sources have ended, and go on without them."""
+        given = {"bias": searched.bias, "memory": searched.memory, "table": table}
+        total = tf.size(searched.places)
 
+        def is_full(state: _State) -> Any:
+            is_open = _of_sources(state.is_open, group)
+            still = tf.math.count_nonzero(is_open, dtype=tf.int32)
+            is_most = _LEAVING * still > (_LEAVING - 1) * total
+            return (state.step < longest) & is_most
+
+        def body(state: _State) -> Any:
+            logits, past = decoder.step(state.last, state.step, state.past, given)
+            return (step(state, searched, tf.cast(logits, tf.float32), past),)
+
+        (state,) = tf.while_loop(
+            is_full,
+            body,
+            (state,),
+            shape_invariants=(state_shapes,),
+            parallel_iterations=1,
+        )
+        places = searched.places[:, tf.newaxis]
+        ids = tf.reshape(state.ended, [total, settings.beams, longest])
+        scores = tf.reshape(state.ended_scores, [total, settings.beams])
+        found = Hypotheses(
+            tf.tensor_scatter_nd_update(found.ids, places, ids),
+            tf.tensor_scatter_nd_update(found.scores, places, scores),
+        )
+        chosen = tf.where(_of_sources(state.is_open, group))[:, 0]
+        return *_chosen(state, searched, chosen, group=group, kept=kept), found
+
+    state_shapes = _state_shapes(decoder, kept)
+    past_shapes = state_shapes.past
+    source_shapes = _Sources(
+        places=tf.TensorShape([None]),
+        limits=tf.TensorShape([None]),
+        draws=tf.TensorShape([None]),
+        bias=tf.TensorShape([None, 1, 1, None]),
+        memory=past_shapes,
+    )
+    found_shapes = Hypotheses(
+        tf.TensorShape([None, settings.beams, None]),
+        tf.TensorShape([None, settings.beams]),
+    )
+    *_, found = tf.while_loop(
+        is_unfinished,
+        search,
+        (state, searched, found),
+        shape_invariants=(state_shapes, source_shapes, found_shapes),
+        parallel_iterations=1,
+    )
+    if settings.sample:
+        scores, order = tf.math.top_k(found.scores, settings.beams)
+        found = Hypotheses(tf.gather(found.ids, order, batch_dims=1), scores)
+    return found
+
+
+def _state_shapes(decoder: BertDecoder, kept: int) -> _State:
+    """Return the shapes that the loop's variables keep."""
     heads, size = decoder.config.num_attention_heads, decoder.config.head_width
     texts = tf.TensorShape([None, kept, None])
     of_row, of_text = tf.TensorShape([None]), tf.TensorShape([None, kept])
-    past_shapes = (
+    past = (
         tf.TensorShape([None, heads, size, None]),
         tf.TensorShape([None, heads, None, size]),
     )
-    shapes = _State(
+    return _State(
         step=tf.TensorShape([]),
         last=of_row,
         running=texts,
@@ -127,23 +206,52 @@ def write(
         ended_scores=of_text,
         has_ended=of_text,
         is_open=of_row,
-        past=[past_shapes for _ in state.past],
+        past=[past for _ in decoder.blocks],
     )
-    found = _State(
-        *tf.while_loop(
-            is_unfinished,
-            body,
-            tuple(state),
-            shape_invariants=tuple(shapes),
-            parallel_iterations=1,
+
+
+def _of_sources(is_open: Any, group: int) -> Any:
+    """Return whether the search of each source goes on, bool [B], by rows [R]."""
+    return tf.reduce_any(tf.reshape(is_open, [-1, group]), axis=1)
+
+
+def _chosen(
+    state: _State, searched: _Sources, chosen: Any, *, group: int, kept: int
+) -> tuple[_State, _Sources]:
+    """Return both for some of the sources.
+
+    Args:
+        state, searched: for B sources.
+        chosen: int64 [C], which of them.
+        group: rows of a source.
+        kept: hypotheses of a row.
+    """
+
+    def repeated(places: Any, count: int) -> Any:
+        return tf.reshape(
+            places[:, tf.newaxis] * count + tf.range(count, dtype=tf.int64), [-1]
         )
+
+    def gathered(values: Any, places: Any) -> Any:
+        return tf.nest.map_structure(lambda each: tf.gather(each, places), values)
+
+    rows = repeated(chosen, group)
+    texts = repeated(rows, kept)
+    by_row = {
+        name: gathered(value, rows)
+        for name, value in state._asdict().items()
+        if name not in ("step", "last", "past")
+    }
+    state = state._replace(
+        last=tf.gather(state.last, texts), past=gathered(state.past, texts), **by_row
     )
-    ids = tf.reshape(found.ended, [count, settings.beams, longest])
-    scores = tf.reshape(found.ended_scores, [count, settings.beams])
-    if settings.sample:
-        scores, order = tf.math.top_k(scores, settings.beams)
-        ids = tf.gather(ids, order, batch_dims=1)
-    return Hypotheses(ids, scores)
+    return state, _Sources(
+        places=tf.gather(searched.places, chosen),
+        limits=tf.gather(searched.limits, rows),
+        draws=tf.gather(searched.draws, rows),
+        bias=tf.gather(searched.bias, chosen),
+        memory=gathered(searched.memory, chosen),
+    )
 
 
 class _Step:
@@ -155,26 +263,25 @@ class _Step:
         kept: int,
         first_id: int,
         last_id: int,
-        limits: Any,
         longest: Any,
-        draws: Any,
         vocab_size: int,
     ) -> None:
         self._settings = settings
         self._kept = kept
         self._first_id, self._last_id = first_id, last_id
-        self._limits = limits
         self._places = tf.range(longest)
-        self._draws = draws
         # Of so many candidates at least half do not end here.
         self._candidates = min(2 * kept, vocab_size) if kept > 1 else 1
         self._vocab_size = vocab_size
 
-    def __call__(self, state: _State, logits: Any, past: Any) -> tuple[Any, ...]:
+    def __call__(
+        self, state: _State, searched: _Sources, logits: Any, past: Any
+    ) -> _State:
         """Return the state after one more token.
 
         Args:
             state: the state before.
+            searched: the sources.
             logits: float32 [R * k, V].
             past: the cache, grown by this step.
         """
@@ -183,12 +290,12 @@ class _Step:
         values = tf.nn.log_softmax(logits)
         if self._settings.no_repeat_ngram:
             values = self._without_repeats(values, state)
-        totals, beams, tokens = self._best(values, state)
+        totals, beams, tokens = self._best(values, state, searched.draws)
         texts = tf.gather(state.running, beams, batch_dims=1)
         is_here = self._places == state.step
         texts = tf.where(is_here, tokens[:, :, tf.newaxis], texts)
         length = state.step + 1
-        is_last = length >= self._limits
+        is_last = length >= searched.limits
         ends = (tokens == self._last_id) | is_last[:, tf.newaxis]
         # Those that go on.
         running_scores, chosen = tf.math.top_k(totals + _never(ends), kept)
@@ -207,49 +314,47 @@ class _Step:
         worst = tf.reduce_min(ended_scores, axis=1, keepdims=True)
         worst = tf.where(has_ended, worst, _NEVER)
         improves = tf.reduce_any(running_scores[:, :1] / power > worst, axis=1)
-        return tuple(
-            _State(
-                step=length,
-                last=tf.reshape(running[:, :, state.step], [-1]),
-                running=running,
-                running_scores=running_scores,
-                ended=ended,
-                ended_scores=ended_scores,
-                has_ended=has_ended,
-                is_open=state.is_open & improves & ~is_last,
-                past=self._reordered(past, beams),
-            )
+        return _State(
+            step=length,
+            last=tf.reshape(running[:, :, state.step], [-1]),
+            running=running,
+            running_scores=running_scores,
+            ended=ended,
+            ended_scores=ended_scores,
+            has_ended=has_ended,
+            is_open=state.is_open & improves & ~is_last,
+            past=self._reordered(past, beams),
         )
 
-    def _best(self, values: Any, state: _State) -> tuple[Any, Any, Any]:
+    def _best(self, values: Any, state: _State, draws: Any) -> tuple[Any, Any, Any]:
         """Return the candidates of each row: scores, hypotheses and tokens, [R, C]."""
         if self._settings.sample:
-            tokens = self._drawn(values, state.step)
+            tokens = self._drawn(values, state.step, draws)
             found = tf.gather(values, tokens, batch_dims=1)[:, tf.newaxis]
             scores = state.running_scores + found
             return scores, tf.zeros_like(tokens)[:, tf.newaxis], tokens[:, tf.newaxis]
         totals = values + tf.reshape(state.running_scores, [-1, 1])
         # First of each hypothesis, which is quicker than of all at once.
-        each, tokens = tf.math.top_k(totals, self._candidates)
+        each, tokens = largest(totals, self._candidates)
         shape = [-1, self._kept * self._candidates]
         scores, places = tf.math.top_k(tf.reshape(each, shape), self._candidates)
         tokens = tf.gather(tf.reshape(tokens, shape), places, batch_dims=1)
         return scores, places // self._candidates, tokens
 
-    def _drawn(self, values: Any, step: Any) -> Any:
+    def _drawn(self, values: Any, step: Any, draws: Any) -> Any:
         """Return a random token of each row, int32 [R], by log-probabilities [R, V]."""
         settings = self._settings
         count = self._vocab_size
         if settings.sample_top_k:
             count = min(settings.sample_top_k, count)
-        best, tokens = tf.math.top_k(values / settings.temperature, count)
+        best, tokens = largest(values / settings.temperature, count)
         shares = tf.nn.softmax(best)
         before = tf.cumsum(shares, axis=1, exclusive=True)
         # The likeliest token is always kept.
         shares = tf.where(before < settings.sample_top_p, shares, 0.0)
         edges = tf.cumsum(shares, axis=1)
         key = tf.strings.join(
-            [self._draws, tf.as_string(step), tf.constant(str(settings.seed))],
+            [draws, tf.as_string(step), tf.constant(str(settings.seed))],
             separator=" ",
         )
         draw = tf.cast(tf.strings.to_hash_bucket_fast(key, _DRAWS), tf.float32) / _DRAWS
@@ -287,6 +392,38 @@ class _Step:
         rows = tf.range(tf.shape(beams)[0])[:, tf.newaxis] * self._kept
         places = tf.reshape(rows + beams, [-1])
         return [tuple(tf.gather(part, places) for part in pair) for pair in past]
+
+
+def largest(values: Any, count: int) -> tuple[Any, Any]:
+    """Return the largest values of each row and their places, as `tf.math.top_k` does.
+
+    Of long rows it reads the maximum of each block first, which are computed quickly,
+    and then only the blocks with the largest ones: a quarter of the time for 8 of
+    8,000. Of equal values the first is returned first.
+
+    Args:
+        values: float32 [Q, V], V static.
+        count: how many, K.
+
+    Returns:
+        float32 [Q, K] and int32 [Q, K].
+    """
+    width = values.shape[1]
+    if count == 1 or count * _BLOCK * 2 > width:
+        found = tf.math.top_k(values, count)
+        return found.values, found.indices
+    missing = -width % _BLOCK
+    if missing:
+        values = tf.pad(
+            values, [[0, 0], [0, missing]], constant_values=values.dtype.min
+        )
+    blocks = tf.reshape(values, [-1, (width + missing) // _BLOCK, _BLOCK])
+    _, chosen = tf.math.top_k(tf.reduce_max(blocks, axis=2), count)
+    chosen = tf.sort(chosen)  # in order, for equal values
+    some = tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [-1, count * _BLOCK])
+    found, places = tf.math.top_k(some, count)
+    block = tf.gather(chosen, places // _BLOCK, batch_dims=1)
+    return found, block * _BLOCK + places % _BLOCK
 
 
 def _never(where: Any) -> Any:

@@ -9,6 +9,7 @@ call for batches of other sizes. docs/speed.md has the figures.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import keras
@@ -96,7 +97,9 @@ class FrozenModel:
 class _Constants(keras.StatelessScope):
     """A scope in which each weight is read as a constant of the graph.
 
-    The constant has the dtype in which the layer reads the weight.
+    The constant has the dtype in which the layer reads the weight. It belongs to the
+    graph in which the scope is entered; loops read it as one of their inputs, because
+    TensorFlow fuses no product with a constant inside of a loop's body.
 
     Args:
         values: the weights by the `id` of their variables.
@@ -111,8 +114,14 @@ class _Constants(keras.StatelessScope):
         super().__init__(initialize_variables=False)
         self._values = values
         self._constants = constants
-        self._in_graph: dict[tuple[Any, ...], tf.Tensor] = {}
+        self._in_graph: dict[tuple[int, str], tf.Tensor] = {}
         self._is_casting = False
+        self._graph: Any = contextlib.nullcontext
+
+    def __enter__(self) -> Any:
+        if not tf.executing_eagerly():
+            self._graph = tf.compat.v1.get_default_graph().as_default
+        return super().__enter__()
 
     def get_current_value(self, variable: Any) -> tf.Tensor | None:
         place = id(variable)
@@ -127,11 +136,10 @@ class _Constants(keras.StatelessScope):
         key = (place, value.dtype.name)
         if key not in self._constants:
             self._constants[key] = _constant(value.numpy())
-        # The body of a loop is a separate graph.
-        place_in_graph = (id(tf.compat.v1.get_default_graph()), *key)
-        if place_in_graph not in self._in_graph:
-            self._in_graph[place_in_graph] = self._constants[key]()
-        return self._in_graph[place_in_graph]
+        if key not in self._in_graph:
+            with self._graph():
+                self._in_graph[key] = self._constants[key]()
+        return self._in_graph[key]
 
 
 def _constant(array: np.ndarray) -> Any:

@@ -9,8 +9,11 @@ Source: Mitchell et al. 2019, "Model Cards for Model Reporting" (arXiv:1810.0399
 
 from __future__ import annotations
 
+import ast
+import json
 import os
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,50 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
+def usage_of(
+    folder: str | os.PathLike[str],
+    *,
+    task: str,
+    settings: Mapping[str, Any],
+    inputs: Sequence[str],
+) -> dict[str, str]:
+    """Return code that loads a model folder, and commands that serve it, by heading.
+
+    Args:
+        folder: the model folder, as the user named it.
+        task: name of the task.
+        settings: its settings.
+        inputs: names of the inputs of the model's default signature.
+    """
+    place, text = os.fspath(folder), _input_of(task, settings)
+    name = os.path.basename(os.path.normpath(place))
+    parts = ast.literal_eval(text)
+    if not isinstance(parts, str):
+        parts = dict(zip(inputs, parts, strict=False))
+    request = shlex.quote(json.dumps({"instances": [parts]}))
+    url = shlex.quote(f"localhost:8501/v1/models/{name}:predict")
+    served = shlex.quote(place)
+    exported = shlex.quote(os.path.join("saved_models", name))
+    own, export = "", f"bert-keras export {served} {exported}"
+    if task not in TASKS:  # which only an export serves without its code
+        own, export = f", task={task!r}", f"{export} --task {shlex.quote(task)}"
+        served = exported
+    return {
+        "In Python": (
+            "import bert_keras\n\n"
+            f"predictor = bert_keras.load({place!r}{own})\n"
+            f"print(predictor.predict([{text}]))"
+        ),
+        "As a SavedModel": export,
+        "As a server": f"bert-keras serve {served}\ncurl -d {request} {url}",
+    }
+
+
+def _input_of(task: str, settings: Mapping[str, Any]) -> str:
+    """Return an input of `predict` for a task, as Python."""
+    return _PAIR if settings.get("pairs") else _INPUTS.get(task, '"A text."')
+
+
 def _sizes(config: BertConfig) -> str:
     return (
         f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
@@ -182,9 +229,7 @@ class _Card:
         yield f"A BERT model for {_code(self.task)}{source}: {what}."
 
     def usage(self) -> Iterable[str]:
-        text = _INPUTS.get(self.task, '"A text."')
-        if self.settings.get("pairs"):
-            text = _PAIR
+        text = _input_of(self.task, self.settings)
         own = "" if self.task in TASKS else f', task="{self.task}"'
         yield "## How to use it"
         yield "`FOLDER` is this folder, or `hf://owner/name` on the hub."

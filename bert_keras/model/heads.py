@@ -209,7 +209,8 @@ class MaskedLMHead(keras.layers.Layer):
 
     Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
     row; columns below 0 are read as 0, and the loss must ignore them. Without
-    positions, all tokens get logits. Returns float32 [B, P or T, V].
+    positions, all tokens get logits. With `is_transposed=True` the table is [H, V].
+    Returns float32 [B, P or T, V].
 
     Example:
         >>> head = MaskedLMHead(hidden_size=8, vocab_size=20)
@@ -275,17 +276,26 @@ class MaskedLMHead(keras.layers.Layer):
                 name="output_bias",
             )
 
-    def call(self, x: Any, table: Any, positions: Any = None) -> Any:
+    def call(
+        self,
+        x: Any,
+        table: Any,
+        positions: Any = None,
+        is_transposed: bool = False,
+    ) -> Any:
         if positions is not None:
             rows = ops.shape(positions)
             x = ops.reshape(tokens_at(x, positions), (*rows, self.hidden_size))
         shape = ops.shape(x)
         x = self.norm(self.activation(self.dense(ops.reshape(x, (-1, shape[-1])))))
-        logits = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
+        columns = table if is_transposed else ops.transpose(table)
+        logits = ops.cast(ops.matmul(x, columns), "float32")
         logits = logits + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*shape[:-1], self.vocab_size))
 
-    def compute_output_spec(self, x: Any, table: Any, positions: Any = None) -> Any:
+    def compute_output_spec(
+        self, x: Any, table: Any, positions: Any = None, is_transposed: bool = False
+    ) -> Any:
         rows = x.shape[:-1] if positions is None else positions.shape
         return keras.KerasTensor((*rows, self.vocab_size), dtype="float32")
 
@@ -328,12 +338,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels = ops.cast(ops.convert_to_tensor(y_true), "int32")
         logits = ops.cast(y_pred, "float32")
-        known = ops.maximum(labels, 0)
-        losses = ops.sparse_categorical_crossentropy(known, logits, from_logits=True)
-        if self.label_smoothing:
-            of_label = ops.take_along_axis(logits, known[..., None], axis=-1)[..., 0]
-            uniform = losses + of_label - ops.mean(logits, axis=-1)
-            losses = losses + self.label_smoothing * (uniform - losses)
+        losses = _smoothed(ops.maximum(labels, 0), logits, self.label_smoothing)
         total = ops.sum(ops.where(labels >= 0, losses, 0.0))
         return total / ops.maximum(self.counted(labels), 1.0)
 
@@ -343,6 +348,54 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+def _smoothed(labels: Any, logits: Any, smoothing: float) -> Any:
+    """Return cross-entropies with smoothed labels, float32 [R, T].
+
+    Args:
+        labels: int32 [R, T], from 0.
+        logits: float32 [R, T, V].
+        smoothing: part of the probability that is spread over all tokens.
+    """
+    if keras.config.backend() == "tensorflow":
+        return _smoothed_on_tensorflow(labels, logits, smoothing)
+    losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    if not smoothing:
+        return losses
+    of_label = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return losses + smoothing * (of_label - ops.mean(logits, axis=-1))
+
+
+def _smoothed_on_tensorflow(labels: Any, logits: Any, smoothing: float) -> Any:
+    """Return `_smoothed`, with its gradient in few passes over memory."""
+    import tensorflow as tf
+
+    count = tf.shape(logits)[-1]
+    places = tf.stack([tf.range(tf.size(labels)), tf.reshape(labels, [-1])], axis=1)
+
+    @tf.custom_gradient
+    def losses(logits: Any) -> Any:
+        rows = tf.reshape(logits, [-1, count])
+        # The op computes the gradient, softmax less one-hot labels, with the loss.
+        losses, excess = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
+            features=rows, labels=places[:, 1]
+        )
+        if smoothing:
+            of_label = tf.gather_nd(rows, places)
+            losses += smoothing * (of_label - tf.reduce_mean(rows, axis=1))
+
+        def gradient(upstream: Any) -> Any:
+            upstream = tf.reshape(upstream, [-1])
+            share = smoothing / tf.cast(count, tf.float32)
+            found = (excess - share) * upstream[:, tf.newaxis]
+            if smoothing:
+                found = tf.tensor_scatter_nd_add(found, places, smoothing * upstream)
+            return tf.reshape(found, tf.shape(logits))
+
+        return tf.reshape(losses, tf.shape(labels)), gradient
+
+    return losses(logits)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

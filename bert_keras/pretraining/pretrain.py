@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from bert_keras.pretraining.pretrainer import (
     new_pretrainer,
     write_pretrainer,
 )
+from bert_keras.report.comparison import write_run
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
@@ -143,22 +145,34 @@ def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
         write_card(folder, name=run.path.name)
-    write_report(
-        run.path / "report.html",
-        title=f"pretraining: {run.path.name}",
-        settings={
+    model = os.fspath(run.path / MODEL)
+    report: dict[str, Any] = {
+        "settings": {
             **dataclasses.asdict(plan.config),
             **plan.sizes.to_dict(),
             **({"skipped_updates": skipped} if skipped else {}),
         },
-        data={str(phase.data): phase.facts() for phase in plan.phases},
-        history=loop.history,
-        scores={"held_out": scores} if scores else {},
-        mistakes=[],
-        best_score="perplexity",
-        environment={**environment(), "devices": loop.devices.line()},
-        command=command,
-    )
+        "data": {str(phase.data): phase.facts() for phase in plan.phases},
+        "history": loop.history,
+        "scores": {"held_out": scores} if scores else {},
+        "mistakes": [],
+        "best_score": "perplexity",
+        "environment": {**environment(), "devices": loop.devices.line()},
+        "command": command,
+        "usage": {
+            "Fine-tune it": (
+                f"bert-keras train classification --encoder {shlex.quote(model)} "
+                "--train train.csv --output models/mine"
+            ),
+            "In Python": (
+                "import bert_keras\n\n"
+                f"encoder = bert_keras.BertEncoder.from_pretrained({model!r})"
+            ),
+        },
+    }
+    title = f"pretraining: {run.path.name}"
+    write_report(run.path / "report.html", title=title, **report)
+    write_run(run.path, report)
 
 
 def _silent(line: str) -> None:

@@ -1,5 +1,5 @@
 """HTML reports, charts, and tables for the terminal.
 
 Read `report` first: it chooses the contents. `templates` holds the page's layout,
-`charts` draws.
+`page` fills it, `tables` and `curves` prepare its parts, and `charts` draws.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 Point = tuple[float, float]
 Tick = tuple[float, str]  # position and label
@@ -28,8 +28,10 @@ def line_chart(
     title: str,
     x_label: str,
     y_label: str,
-    width: int = 640,
-    height: int = 340,
+    faint: Collection[str] = (),
+    shown: Sequence[Point] = (),
+    width: int = 480,
+    height: int = 300,
 ) -> str:
     """Return a chart of one or more lines as an `<svg>` element.
 
@@ -39,6 +41,8 @@ def line_chart(
         title: the title, which a screen reader also reads.
         x_label: name and unit of the horizontal axis.
         y_label: name and unit of the vertical axis.
+        faint: names of lines that are drawn faintly, such as a reference.
+        shown: points that the axes hold besides those of the lines.
         width: pixels; the drawing scales to the available width.
         height: pixels.
 
@@ -59,14 +63,18 @@ def line_chart(
     every = [point for points in lines.values() for point in points]
     if not every:
         return ""
+    every += shown
     names = {
         name: _legend_name(name, len(series[name]) - len(points))
         for name, points in lines.items()
         if points
     }
-    legend, legend_height = _legend(list(names.values()), width)
+    strokes = [
+        _stroke(number, is_faint=name in faint) for number, name in enumerate(names)
+    ]
+    legend, legend_height = _legend(list(names.values()), strokes, width)
     top = 34 + legend_height
-    x_ticks, x_range = _axis([x for x, _ in every], most=8, snug=True)
+    x_ticks, x_range = _axis([x for x, _ in every], most=6, snug=True)
     y_ticks, y_range = _axis([y for _, y in every], most=6, snug=False)
     box = (_LEFT, top, width - _RIGHT, height - _BOTTOM)
 
@@ -86,7 +94,8 @@ def line_chart(
         *_labels(x_label, y_label, box),
     ]
     for number, name in enumerate(names):
-        parts.append(_line([place(p) for p in _thin(lines[name])], number))
+        points = [place(point) for point in _thin(lines[name])]
+        parts.append(_line(points, number, strokes[number]))
     return "\n".join([*parts, "</svg>"])
 
 
@@ -191,35 +200,33 @@ def _legend_name(name: str, lost: int) -> str:
     return f"{name} ({lost} not finite)" if lost else name
 
 
-def _legend(names: list[str], width: int) -> tuple[str, int]:
+def _legend(names: list[str], strokes: list[str], width: int) -> tuple[str, int]:
     """Return the legend, in one or more rows, and its height in pixels."""
     parts, x, y = [], float(_LEFT), 36
-    for number, name in enumerate(names):
+    for name, stroke in zip(names, strokes, strict=True):
         room = 34 + _LETTER * len(name) + 14
         if x > _LEFT and x + room > width:
             x, y = float(_LEFT), y + 18
         parts.append(
             f'<line x1="{x:.0f}" x2="{x + 26:.0f}" y1="{y - 4}" y2="{y - 4}" '
-            f'{_stroke(number)}/><text x="{x + 32:.0f}" y="{y}">'
+            f'{stroke}/><text x="{x + 32:.0f}" y="{y}">'
             f"{html.escape(name)}</text>"
         )
         x += room
     return "\n".join(parts), y - 36 + 16
 
 
-def _stroke(number: int) -> str:
+def _stroke(number: int, *, is_faint: bool) -> str:
     dash = _DASHES[number % len(_DASHES)]
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="2"{dashes}'
+    more = f' stroke-dasharray="{dash}"' if dash else ""
+    more += ' stroke-opacity=".4"' if is_faint else ""
+    return f'stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="2"{more}'
 
 
-def _line(points: list[Point], number: int) -> str:
+def _line(points: list[Point], number: int, stroke: str) -> str:
     """Return one line; if there are few points, each is marked."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    line = (
-        f'<polyline points="{path}" fill="none" stroke-linejoin="round" '
-        f"{_stroke(number)}/>"
-    )
+    line = f'<polyline points="{path}" fill="none" stroke-linejoin="round" {stroke}/>'
     if len(points) > 30:
         return line
     colour = _COLOURS[number % len(_COLOURS)]

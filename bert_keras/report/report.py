@@ -1,35 +1,52 @@
-"""The report of a run: one HTML file by `write_report`; scores as text for a terminal.
+"""The report of a run: one HTML file by `write_report`.
 
-This module prepares the contents; `templates/report.html` lays them out. The page needs
-no script, font or image from elsewhere: it opens offline, on light and dark screens,
-and prints. Texts are not trusted, so everything shown is escaped, and a content
-security policy forbids the page to load or run anything.
+This module prepares the contents; `templates/report.html` lays them out.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
+import csv
+import io
 import numbers
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+import urllib.parse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jinja2
-import markupsafe
-
-from bert_keras.errors import DataError
-from bert_keras.files.atomic import replaced_file
-from bert_keras.report.charts import Point, line_chart
+from bert_keras.report.curves import (
+    compared_curves,
+    decision_charts,
+    is_loss,
+    learning_curve_chart,
+    reliability_chart,
+    training_curves,
+)
+from bert_keras.report.page import (
+    MOST_LETTERS,
+    cut,
+    is_number,
+    plain_scores,
+    render,
+    script_values,
+    words,
+    write_file,
+)
+from bert_keras.report.tables import (
+    Part,
+    Table,
+    confusions,
+    interval_bar,
+    interval_of,
+    is_square,
+    nested_table,
+    union,
+)
 
 _MOST_MISTAKES = 100
-_MOST_CLASSES = 100  # above it, the most common confusions replace the matrix
-_MANY_CLASSES = 12  # above it, a matrix is set in small type
-_MOST_CONFUSIONS = 50
 _MOST_CARDS = 3
+_MOST_CSV = 1000  # doubtful labels that the page holds to be saved
+DOUBTFUL = "doubtful_labels.csv"
 
 
 def write_report(
@@ -44,6 +61,13 @@ def write_report(
     best_score: str = "",
     environment: Mapping[str, object] | None = None,
     command: str = "",
+    curves: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    slices: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]] | None = None,
+    doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    explanations: Sequence[Mapping[str, Any]] = (),
+    learning_curve: Sequence[Mapping[str, Any]] = (),
+    usage: Mapping[str, str] | None = None,
+    runs: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> Path:
     """Write the report of a run as one HTML file and return its path.
 
@@ -68,92 +92,77 @@ def write_report(
         best_score: the score that is shown first and large.
         environment: versions and hardware.
         command: the command that repeats the run.
+        curves: split to decision to `decision_curves`.
+        slices: split to what slices have in common, to `slice_scores`. A slice that
+            holds all rows gives the interval of the best score.
+        doubtful_labels: split to rows whose label is probably wrong.
+        explanations: values for the template `words.html`.
+        learning_curve: `rows`, and the best score of each split by its name.
+        usage: heading to code that uses the model.
+        runs: name of each of several runs to its history.
 
     Raises:
         DataError: the file cannot be written.
     """
-    plain = {split: _plain_scores(values) for split, values in scores.items()}
+    plain = {split: plain_scores(values) for split, values in scores.items()}
+    slices = slices or {}
+    splits = {
+        split: [
+            *_slices(slices.get(split, {}), best_score),
+            *_curves((curves or {}).get(split, {})),
+            *_parts(scores.get(split, {})),
+        ]
+        for split in union([scores, curves or {}, slices])
+    }
     content = render(
         "report.html",
         title=title,
-        cards=_cards(scores, best_score),
-        scores=_nested_table(plain, corner="Split"),
-        charts=_charts(history),
-        splits={split: _parts(values) for split, values in scores.items()},
+        cards=_cards(scores, best_score, slices),
+        scores=nested_table(plain, corner="Split"),
+        charts=training_curves(history),
+        runs=compared_curves(runs or {}, keys=("loss", f"dev_{best_score}")),
+        learning_curve=_learning_curve(learning_curve, best_score),
+        splits=splits,
         mistakes=_mistakes(mistakes),
+        explanations=explanations,
+        doubtful=_doubtful(doubtful_labels or {}),
+        usage=usage or {},
         data=_data(data),
         tail={"Settings": settings, "Versions and hardware": environment or {}},
         command=command,
+        **script_values("report.js"),
     )
-    target = Path(path)
-    try:
-        with replaced_file(target) as temporary:
-            temporary.write_text(content, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise DataError(message, path=target) from None
-    return target
+    return write_file(path, content)
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table with named rows.
-
-    Args:
-        corner: heading of the first column.
-        columns: heading of each column after it.
-        rows: name of each row, and its values.
-    """
-
-    corner: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[object]]]
-
-    @functools.cached_property
-    def numeric(self) -> list[bool]:
-        """Whether a column holds numbers."""
-        places = range(len(self.columns))
-        return [any(is_number(row[place]) for _, row in self.rows) for place in places]
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with a header; empty without rows."""
+    out = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(out, union(rows))
+        writer.writeheader()
+        writer.writerows(rows)
+    return out.getvalue()
 
 
-class _Part(NamedTuple):
-    """How a score is shown: `table`, `matrix`, `pairs`, `chart` or `word`."""
-
-    kind: str
-    value: Any
-
-
-def _nested_table(rows: Mapping[str, Mapping[str, object]], *, corner: str) -> Table:
-    """Return a table of a mapping of mappings; a missing value is a dash."""
-    keys = _union(rows.values())
-    cells = [(name, [row.get(key) for key in keys]) for name, row in rows.items()]
-    return Table(corner, [words(key) for key in keys], cells)
-
-
-def _union(rows: Iterable[Mapping[str, object]]) -> list[str]:
-    """Return the keys of all rows, in the order in which they first occur."""
-    return list(dict.fromkeys(key for row in rows for key in row))
-
-
-def _is_loss(key: str) -> bool:
-    return key == "loss" or key.endswith("_loss")
-
-
-def _plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
-    """Return the scores that are a single number or word."""
-    return {
-        key: value
-        for key, value in values.items()
-        if value is None or isinstance(value, str | bool) or is_number(value)
-    }
+def doubtful_rows(
+    doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> list[dict[str, Any]]:
+    """Return the rows of all splits, each with its split as `set`."""
+    return [
+        {"set": split, **row} for split, rows in doubtful_labels.items() for row in rows
+    ]
 
 
 def _cards(
-    scores: Mapping[str, Mapping[str, Any]], best_score: str
+    scores: Mapping[str, Mapping[str, Any]],
+    best_score: str,
+    slices: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
 ) -> list[dict[str, Any]]:
     """Return up to three large numbers for each split: the best score, then others.
 
-    Losses and counts are only used if there is nothing else.
+    The best score has its interval, if known. Losses and counts are only used if there
+    is nothing else.
     """
     cards = []
     for split, values in scores.items():
@@ -162,52 +171,128 @@ def _cards(
         keys = [
             key
             for key, value in plain.items()
-            if not (_is_loss(key) or isinstance(value, numbers.Integral))
+            if not (is_loss(key) or isinstance(value, numbers.Integral))
         ]
         keys = sorted(keys or plain, key=lambda key: key != best_score)[:_MOST_CARDS]
-        shown = [(key, plain[key]) for key in keys]
+        interval = interval_of(slices.get(split, {}), plain.get(best_score))
+        shown = [
+            (key, plain[key], interval if key == best_score else None) for key in keys
+        ]
         if shown:
             cards.append({"split": split, "count": count, "scores": shown})
     return cards
 
 
-def _charts(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Markup]:
-    """Return the curves, one chart for each kind of number and horizontal axis."""
-    curves: dict[tuple[str, str], list[Point]] = {}
-    for number, row in enumerate(history, 1):
-        axis = next((key for key in ("step", "epoch") if is_number(row.get(key))), "")
-        x = float(row[axis] if axis else number)
-        for key, y in row.items():
-            if key not in ("step", "epoch") and is_number(y):
-                curves.setdefault((axis, key), []).append((x, float(y)))
-    charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
-    for (axis, key), points in curves.items():
-        chart = charts.setdefault((_family(key, points), axis), {})
-        chart[words(key)] = points
-    drawn = [
-        line_chart(
-            lines,
-            title=f"{family} by {axis or 'record'}",
-            x_label={"step": "step (updates)", "": "record"}.get(axis, axis),
-            y_label=family.lower(),
+def _slices(
+    slices: Mapping[str, Sequence[Mapping[str, Any]]], best_score: str
+) -> list[tuple[str, str, Part]]:
+    """Return a table of the slices of each kind, with all rows as the first one."""
+    every = [row for rows in slices.values() for row in rows]
+    whole = [row for rows in slices.values() for row in rows if len(rows) == 1][:1]
+    ends = [row[key] for row in every for key in ("low", "high") if is_number(row[key])]
+    least, most = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    found: list[tuple[str, str, Part]] = []
+    for title, rows in slices.items():
+        if len(rows) < 2:
+            continue
+        shown = [
+            (
+                str(row["slice"]),
+                [
+                    row["rows"],
+                    row.get(best_score),
+                    _bar(row, best_score, least, most),
+                ],
+            )
+            for row in [*whole, *rows]
+        ]
+        columns = ["Rows", words(best_score), "95% interval"]
+        note = "" if found else "The bars of all slices have the same axis."
+        found.append(
+            (
+                f"{words(best_score)} by {title}",
+                note,
+                Part("table", Table("", columns, shown)),
+            )
         )
-        for (family, axis), lines in charts.items()
+    return found
+
+
+def _bar(row: Mapping[str, Any], best_score: str, least: float, most: float) -> object:
+    if row["low"] is None:
+        return None
+    return interval_bar(row["low"], row["high"], row[best_score], least, most)
+
+
+def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, Part]]:
+    """Return the curves of the decisions of a split, and their thresholds."""
+    if not curves:
+        return []
+    rows = []
+    for name, curve in curves.items():
+        half, best = curve["at"]
+        rows.append(
+            (
+                name,
+                [
+                    *(curve["roc_auc"], curve["average_precision"]),
+                    *(half["precision"], half["recall"], half["f1"]),
+                    best["threshold"],
+                    *(best["precision"], best["recall"], best["f1"]),
+                ],
+            )
+        )
+    columns = [
+        *("ROC AUC", "Average precision"),
+        *(f"{name} at 0.5" for name in ("Precision", "Recall", "F1")),
+        "Threshold with the best F1 on dev",
+        *("Precision there", "Recall there", "F1 there"),
     ]
-    return [markupsafe.Markup(svg) for svg in drawn if svg]
+    found = [("thresholds", "", Part("table", Table("Class", columns, rows)))]
+    charts = decision_charts(curves)
+    return [*found, *([("curves", "", Part("charts", charts))] if charts else [])]
 
 
-def _family(key: str, points: Sequence[Point]) -> str:
-    """Return the name of the chart that a curve belongs to."""
-    if _is_loss(key):
-        return "Loss"
-    # A held-out number that stays within 1, such as accuracy or a correlation.
-    is_score = key.startswith("dev_") and all(not abs(y) > 1 for _, y in points)
-    return "Scores" if is_score else words(key)
+def _learning_curve(
+    rows: Sequence[Mapping[str, Any]], best_score: str
+) -> dict[str, Any] | None:
+    """Return the table and the chart of a learning curve."""
+    if not rows:
+        return None
+    columns = [key for key in union(rows) if key != "rows"]
+    cells = [(f"{row['rows']:,}", [row.get(key) for key in columns]) for row in rows]
+    table = Table("Training rows", [words(key) for key in columns], cells)
+    return {"table": table, "chart": learning_curve_chart(rows, best_score)}
 
 
-def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, _Part]]:
+def _doubtful(
+    doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[str, Any]:
+    """Return columns, the rows to show, the count of all, and a link that saves them.
+
+    The texts behind the link are cut like those of the table.
+    """
+    rows = doubtful_rows(doubtful_labels)
+    kept = [
+        {
+            key: cut(v, MOST_LETTERS) if isinstance(v, str) else v
+            for key, v in row.items()
+        }
+        for row in rows[:_MOST_CSV]
+    ]
+    text = csv_text(kept).encode("utf-8", "replace").decode("utf-8")
+    return {
+        "columns": union(rows),
+        "rows": rows[:_MOST_MISTAKES],
+        "count": len(rows),
+        "file": DOUBTFUL,
+        "link": f"data:text/csv;charset=utf-8,{urllib.parse.quote(text)}",
+    }
+
+
+def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, Part]]:
     """Return name, note and part of each score with more than one number."""
-    plain = _plain_scores(values)
+    plain = plain_scores(values)
     return [
         (key, *_part(key, value, values))
         for key, value in values.items()
@@ -215,93 +300,22 @@ def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, _Part]]:
     ]
 
 
-def _part(key: str, value: Any, values: Mapping[str, Any]) -> tuple[str, _Part]:
+def _part(key: str, value: Any, values: Mapping[str, Any]) -> tuple[str, Part]:
     """Return a note and the part that suits the shape of a score."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    if key == "confusion_matrix" and _is_square(value):
+    if key == "confusion_matrix" and is_square(value):
         per_class = values.get("per_class")
-        names = list(per_class) if isinstance(per_class, Mapping) else []
-        if len(names) != len(value):
-            names = [str(number) for number in range(len(value))]
-        shown = _matrix if len(names) <= _MOST_CLASSES else _confusions
-        return shown(value, names)
+        return confusions(
+            value, list(per_class) if isinstance(per_class, Mapping) else []
+        )
     if key == "reliability" and value:
-        return "", _Part("chart", _reliability(value))
+        return "", Part("chart", reliability_chart(value))
     if isinstance(value, Mapping) and value:
         if all(isinstance(row, Mapping) for row in value.values()):
             corner = "Class" if key == "per_class" else ""
-            return "", _Part("table", _nested_table(value, corner=corner))
-        return "", _Part("pairs", value)
-    return "", _Part("word", value)
-
-
-def _is_square(value: object) -> bool:
-    return isinstance(value, Sequence) and all(
-        isinstance(row, Sequence)
-        and len(row) == len(value)
-        and all(is_number(count) for count in row)
-        for row in value
-    )
-
-
-def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[str, _Part]:
-    """Return a confusion matrix, each cell shaded by its share of the row.
-
-    Args:
-        matrix: counts [C, C]; rows are true classes, columns predicted ones.
-        names: C names.
-    """
-    rows = []
-    for i, row in enumerate(matrix):
-        total = sum(row)
-        cells = []
-        for j, count in enumerate(row):
-            share = count / total if total else 0.0
-            colour = "38 132 84" if i == j else "208 80 40"
-            cells.append(
-                {
-                    "count": count,
-                    "colour": f"{colour} / {0.08 + 0.67 * share:.2f}",
-                    "title": f"true {names[i]}, predicted {names[j]}: "
-                    f"{100 * share:.1f} % of the row",
-                }
-            )
-        rows.append((names[i], cells))
-    dense = len(names) > _MANY_CLASSES
-    return "", _Part("matrix", {"names": names, "rows": rows, "dense": dense})
-
-
-def _confusions(
-    matrix: Sequence[Sequence[Any]], names: Sequence[str]
-) -> tuple[str, _Part]:
-    """Return the most common confusions: true class, predicted class, count."""
-    cells = [
-        (count, i, j)
-        for i, row in enumerate(matrix)
-        for j, count in enumerate(row)
-        if i != j and count
-    ]
-    cells.sort(key=lambda item: -item[0])
-    rows = [(names[i], [names[j], n]) for n, i, j in cells[:_MOST_CONFUSIONS]]
-    note = (
-        f"{len(names):,} classes are too many for a matrix; these are the most common "
-        f"of {len(cells):,} confusions."
-    )
-    return note, _Part("table", Table("True", ["Predicted", "Count"], rows))
-
-
-def _reliability(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
-    """Return a chart of accuracy by confidence; a calibrated model lies on the line."""
-    svg = line_chart(
-        {
-            "the model": [(b["confidence"], b["accuracy"]) for b in bins],
-            "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
-        },
-        title="Accuracy by confidence",
-        x_label="confidence (bins of equal width)",
-        y_label="accuracy",
-    )
-    return markupsafe.Markup(svg)
+            return "", Part("table", nested_table(value, corner=corner))
+        return "", Part("pairs", value)
+    return "", Part("word", value)
 
 
 def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -316,7 +330,7 @@ def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         heading = "Most confident mistakes"
     return {
         "heading": heading,
-        "columns": _union(rows),
+        "columns": union(rows),
         "rows": rows[:_MOST_MISTAKES],
         "count": len(rows),
     }
@@ -335,139 +349,12 @@ def _data(data: Mapping[str, object]) -> dict[str, Any]:
         for fact, values in facts.items():
             if isinstance(values, Mapping):
                 nested.setdefault(fact, {})[split] = values
-    table = _nested_table(plain, corner="Split")
+    table = nested_table(plain, corner="Split")
     tables = [("", table)] if table.columns else []
     for fact, columns in nested.items():
-        names = _union(columns.values())
+        names = union(columns.values())
         rows = [
             (name, [column.get(name) for column in columns.values()]) for name in names
         ]
         tables.append((fact, Table("", list(columns), rows)))
     return {"tables": tables, "loose": loose} if tables or loose else {}
-
-
-MOST_LETTERS = 300  # of a shown text
-_WORDS = {"f1": "F1", "id": "ID", "num": "number of"}
-# Not allowed in HTML: control characters and lone surrogates.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def render(template: str, **values: Any) -> str:
-    """Render a template with values, each escaped unless it is `Markup`."""
-    return _environment().get_template(template).render(**values)
-
-
-def template_text(name: str) -> str:
-    """Return a file of the templates as it is, such as a script."""
-    loader = _environment().loader
-    source: str = loader.get_source(_environment(), name)[0] if loader else ""
-    return source
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bert_keras.report"),
-        autoescape=True,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {
-        "cut": _cut,
-        "setting": _setting,
-        "shown": _shown,
-        "words": words,
-    }
-    environment.tests["real"] = is_number
-    return environment
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, markupsafe.Markup):
-        return value
-    return _UNPRINTABLE.sub("\ufffd", str(value))
-
-
-def _cut(value: object, most: int) -> str:
-    """Return a text, truncated to a maximum number of characters."""
-    shown = str(value)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def words(key: object) -> str:
-    """Return a key such as `macro_f1` as words: "Macro F1"."""
-    shown = " ".join(_WORDS.get(word, word) for word in str(key).split("_"))
-    return shown[:1].upper() + shown[1:]
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a real number of Python or NumPy; `True` is not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    """Return a result for people, such as 1,234 or 0.9876; a dash for no value."""
-    if value is None:
-        return "–"
-    if not is_number(value):
-        return _setting(value)
-    if isinstance(value, numbers.Integral):
-        return f"{int(value):,}"
-    number = float(value)
-    plain = number == 0 or 1e-3 <= abs(number) < 1e6
-    return f"{number:,.4f}" if plain else f"{number:.4g}"
-
-
-def _setting(value: object) -> str:
-    """Return a setting as it was given: numbers without commas, lists as JSON."""
-    if isinstance(value, Mapping | list | tuple):
-        value = json.dumps(value, ensure_ascii=False, default=str)
-    return _cut(value, 4 * MOST_LETTERS)
-
-
-def score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text: plain numbers, then the tables, such as classes.
-
-    Other scores are only in the JSON and in the report.
-    """
-    lines = [
-        f"  {key:<28}{_number(value):>10}"
-        for key, value in scores.items()
-        if _is_number(value)
-    ]
-    for key, table in scores.items():
-        if _is_row(table):  # one number per name: a table with one column
-            table = {name: {"": value} for name, value in table.items()}
-        if not (
-            isinstance(table, dict) and table and all(map(_is_row, table.values()))
-        ):
-            continue
-        columns = list(dict.fromkeys(name for row in table.values() for name in row))
-        widths = {name: max(11, len(name) + 2) for name in columns}
-        width = max(28, *(len(name) + 2 for name in (key, *table)))
-        heads = (f"{name:>{widths[name]}}" for name in columns)
-        lines.append((f"  {key:<{width}}" + "".join(heads)).rstrip())
-        for name, row in table.items():
-            cells = (
-                f"{_number(row[column]) if column in row else '-':>{widths[column]}}"
-                for column in columns
-            )
-            lines.append(f"  {name:<{width}}" + "".join(cells))
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_row(value: Any) -> bool:
-    """Return whether a score maps names to numbers."""
-    return (
-        isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
-    )

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
+from bert_keras.scoring.curves import average_precision, best_threshold
 
 _Floats = npt.NDArray[np.float64]
 # Distance from 1 of the nearest float32 below it.
@@ -90,43 +91,14 @@ def best_thresholds(
     Args and errors are those of `multi_label_scores`.
     """
     true, p = _check(targets, probabilities)
-    return [_best_threshold(true[:, i], p[:, i]) for i in range(p.shape[1])]
-
-
-def _best_threshold(true: npt.NDArray[np.bool_], p: _Floats) -> float:
-    if not true.any():
-        return 0.5
-    hits, counts, levels = _cuts(true, p)
-    f1 = 2 * hits / (counts + true.sum())
-    below = np.append(levels[1:], 0.0)  # the next probability, which is not predicted
-    best = np.flatnonzero(f1 >= f1.max() - 1e-12)
-    # From just above `below` to `levels` every threshold predicts the same rows.
-    middles = (levels[best] + below[best]) / 2
-    return float(middles[np.abs(middles - 0.5).argmin()])
-
-
-def _cuts(
-    true: npt.NDArray[np.bool_], p: _Floats
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], _Floats]:
-    """Return right and all predictions with each distinct level of p as the threshold.
-
-    Levels descend.
-    """
-    order = np.argsort(-p, kind="stable")
-    levels = p[order]
-    ends = np.flatnonzero(np.append(levels[1:] < levels[:-1], True))
-    hits: npt.NDArray[np.int64] = np.cumsum(true[order], dtype=np.int64)[ends]
-    counts: npt.NDArray[np.int64] = ends + 1
-    return hits, counts, levels[ends]
+    return [best_threshold(true[:, i], p[:, i]) for i in range(p.shape[1])]
 
 
 def _average_precisions(true: npt.NDArray[np.bool_], p: _Floats) -> _Floats:
     """Return the sum of precision times gain in recall, by class; else 0."""
     found = np.zeros(p.shape[1])
     for i in np.flatnonzero(true.any(axis=0)):
-        hits, counts, _ = _cuts(true[:, i], p[:, i])
-        gains = np.diff(hits, prepend=0) / hits[-1]
-        found[i] = float((hits / counts * gains).sum())
+        found[i] = average_precision(true[:, i], p[:, i])
     return found
 
 

@@ -41,7 +41,7 @@ class ServeConfig:
     )
     no_grpc: bool = option(False, "serve only HTTP")
     max_batch_tokens: int = option(
-        1024,
+        320,
         "maximum tokens computed at once; a longer text is computed alone",
         unit="tokens",
         least=1,

@@ -1,8 +1,8 @@
 """Fine-tuning: settings, the update step, the loop, resuming.
 
 Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
-that order; `several_runs`, `progress` and `divergence` build on them. Pretraining also
-uses `loop` and `train_step`.
+that order; `findings`, `several_runs`, `progress` and `divergence` build on them.
+Pretraining also uses `loop` and `train_step`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bert_keras.training.finetune import train as train
     from bert_keras.training.several_runs import search_settings as search_settings
     from bert_keras.training.several_runs import train_seeds as train_seeds
+    from bert_keras.training.several_runs import train_sizes as train_sizes
 
 _PLACES = {
     "TrainConfig": "config",
@@ -24,6 +25,7 @@ _PLACES = {
     "search_settings": "several_runs",
     "train": "finetune",
     "train_seeds": "several_runs",
+    "train_sizes": "several_runs",
 }
 __all__ = [*sorted(_PLACES)]
 if not TYPE_CHECKING:  # otherwise type checkers accept any name

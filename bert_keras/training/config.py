@@ -34,6 +34,7 @@ from bert_keras.settings import (
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
+EXPLAIN_SECONDS = 10.0  # of a report's explanations; none begins after this time
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
@@ -148,6 +149,14 @@ class TrainConfig:
         0,
         "maximum number of times that a diverged run is restarted with another seed",
         unit="times",
+        least=0,
+        most=INT32,
+    )
+    explain_mistakes: int = option(
+        5,
+        "number of the most confident mistakes whose words the report explains, within "
+        "10 seconds; 0: none",
+        unit="n",
         least=0,
         most=INT32,
     )

@@ -42,6 +42,7 @@ from bert_keras.training.tracking import Trackers
 from bert_keras.training.updates import (
     HeldOutLoss,
     new_optimizer,
+    new_schedule,
     own_metrics,
     training_rows,
     updates,
@@ -170,6 +171,7 @@ class FineTuningLoop(TrainingLoop):
     ) -> None:
         fixed = devices.has_static_shapes
         self.rows = training_rows(model, train, config, fixed=fixed)
+        schedule = new_schedule(config, steps=self.rows.steps)
         with devices.strategy.scope():
             optimizer = new_optimizer(config, steps=self.rows.steps, model=model)
             # Otherwise TensorFlow creates its variables while it traces the step, and
@@ -197,6 +199,7 @@ class FineTuningLoop(TrainingLoop):
             self.rows,
             start=self.step,
             metrics=self._metrics,
+            learning_rate=lambda step: float(schedule(step)),
             draw=self.trackers.curves,
             is_shown=devices.is_chief,
             dev_rows=len(dev),

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
-from bert_keras.data.table import Columns, rows_aside
+from bert_keras.data.table import Columns, rows_aside, with_slices
 from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
@@ -33,6 +33,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
+from bert_keras.training.findings import ALL, slices_of
 from bert_keras.training.run import (
     TrainResult,
     discard_run,
@@ -62,6 +63,7 @@ def task_and_data(
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
     task_settings: Mapping[str, Any] | None = None,
+    slices: Sequence[str] = (),
     tell: Callable[[str], object] = say,
 ) -> tuple[Task, dict[str, Columns]]:
     """Return the task and the rows of a run by name: `train`, `dev` and the tests.
@@ -75,7 +77,15 @@ def task_and_data(
     reader = task = find_task(task) if isinstance(task, str) else task
 
     def read(name: str, data: Any) -> Columns:
-        return labelled_rows(reader, data, name=name, columns=columns, header=header)
+        is_scored = name != "train" or dev is None
+        return labelled_rows(
+            reader,
+            data,
+            name=name,
+            columns=columns,
+            header=header,
+            slices=slices if is_scored else (),
+        )
 
     given = rows = read("train", train)
     settings = dict(task_settings or {})
@@ -106,6 +116,7 @@ def labelled_rows(
     name: str = "data",
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
+    slices: Sequence[str] = (),
 ) -> Columns:
     """Return the rows of data that `as_columns` accepts, as a task reads them.
 
@@ -115,11 +126,13 @@ def labelled_rows(
         name: the argument, for errors.
         columns: role to the name of its column.
         header: of a file.
+        slices: further columns, to slice the scores by.
     """
     if isinstance(data, Columns):
-        return data
+        return with_slices(data, data, slices)
     source = data if is_path(data) else rows_in_memory(data, name=name)
-    return task.read(source, columns=columns, header=header)
+    found = task.read(source, columns=columns, header=header)
+    return with_slices(found, source, slices, header=header)
 
 
 def _named_tests(test: Any) -> dict[str, Any]:
@@ -186,6 +199,7 @@ def train(
     header: str = "auto",
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
+    slices: Sequence[str] = (),
     command: str = "",
     resume: str = "auto",
     devices: Devices | None = None,
@@ -219,6 +233,8 @@ def train(
         header: for files: `auto`, `yes` or `no`, see `read_columns`.
         config: the settings of the training.
         task_settings: settings of the task that do not follow from the data.
+        slices: columns of the scored rows; the report has the score of each of their
+            values.
         command: the command line, for the report.
         resume: `auto` resumes an unfinished run; `never` deletes it.
         devices: the result of `find_strategy`, for several calls in one process; `None`
@@ -249,6 +265,7 @@ def train(
         columns=columns,
         header=header,
         task_settings=task_settings,
+        slices=slices,
         tell=tell,
     )
     rows = len(data["train"])
@@ -261,7 +278,8 @@ def train(
     )
     _check_accumulation(task, config)
     training = _Training(
-        task, encoder, data, Path(output), config, command, resume, devices, tell
+        *(task, encoder, data, Path(output), config, command, resume, devices, tell),
+        slices=tuple(slices),
     )
     if given.epochs is None:
         tell(_chosen(config, rows))
@@ -290,6 +308,7 @@ class _Training:
     resume: str
     devices: Devices
     tell: Callable[[str], object]
+    slices: tuple[str, ...]
 
     def run(self, attempt: int) -> TrainResult | None:
         """Train a model and write its folder; return `None` if it must be restarted.
@@ -357,7 +376,8 @@ class _Training:
                 return None
             with stop.at_once():
                 result = finish_run(
-                    loop, data, self.encoder, self.output, self.command, failed
+                    *(loop, data, self.encoder, self.output, self.command, failed),
+                    slices=self.slices,
                 )
             if isinstance(run, RunFolder):
                 remove_run(run)
@@ -439,6 +459,7 @@ def evaluate(
     *,
     columns: Mapping[str, str | int | None] | None = None,
     header: str = "auto",
+    slices: Sequence[str] = (),
     batch_size: int = 32,
     max_batch_tokens: int | None = None,
 ) -> dict[str, Any]:
@@ -449,6 +470,9 @@ def evaluate(
         data: the rows, as in `train`.
         columns: role to the name of its column, as in `train`.
         header: header of a file, as in `train`.
+        slices: columns of the rows. For each, `by COLUMN` has the best score of the
+            rows with each of its values: `rows`, the score, and its 95% interval from
+            `low` to `high`.
         batch_size, max_batch_tokens: most texts and tokens computed at once, as in
             `Predictor.predict`.
 
@@ -461,10 +485,27 @@ def evaluate(
             f"`predictor` must be what `load` returns; {received(predictor)}"
         )
     task = predictor.model.task
-    rows = labelled_rows(task, data, columns=columns, header=header)
+    rows = labelled_rows(task, data, columns=columns, header=header, slices=slices)
     task.targets(rows)  # before the model runs
     answers = predictor.answers(
         rows, batch_size=batch_size, max_batch_tokens=max_batch_tokens
     )
     more = task.further_scores(predictor.model, rows, batch_size)
-    return {**task.score(rows, answers), **more}
+    parts = slices_of(task, rows, answers, names=slices) if slices else {}
+    return {**task.score(rows, answers), **more, **_by_slice(parts)}
+
+
+def _by_slice(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the scores of slices by column and value, without those not known."""
+    return {
+        f"by {name}": {
+            row["slice"]: {
+                key: value
+                for key, value in row.items()
+                if key != "slice" and value is not None
+            }
+            for row in rows
+        }
+        for name, rows in parts.items()
+        if name != ALL
+    }

@@ -28,6 +28,7 @@ class TrainingProgress:
         rows: the training rows.
         start: number of updates made before.
         metrics: each row of the curves has their means; then they are reset.
+        learning_rate: returns the rate of an update, by its number from 0.
         draw: gets each row of the curves, for a tracker.
         is_shown: whether progress is reported.
         dev_rows: number of rows that are scored after each epoch.
@@ -44,6 +45,7 @@ class TrainingProgress:
         *,
         start: int = 0,
         metrics: Sequence[keras.metrics.Metric] = (),
+        learning_rate: Callable[[int], float] | None = None,
         draw: Callable[[Mapping[str, float]], object] = lambda row: None,
         is_shown: bool = True,
         dev_rows: int = 0,
@@ -76,6 +78,7 @@ class TrainingProgress:
             may_end_early=may_end_early,
         )
         self._draw = draw
+        self._learning_rate = learning_rate
         self._begin_epoch()
 
     def state(self) -> dict[str, float]:
@@ -127,6 +130,8 @@ class TrainingProgress:
             "loss": float(np.mean(self._losses)),
             **found,
         }
+        if self._learning_rate is not None:
+            row["learning_rate"] = self._learning_rate(self.step - 1)
         self._losses = []
         self._draw(row)
         return row

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,38 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.table import Columns
+from bert_keras.data.table import Columns, without_slices
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.model_card import write_card
+from bert_keras.inference.model_card import usage_of, write_card
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
-from bert_keras.report.report import write_report
+from bert_keras.report.comparison import write_run
+from bert_keras.report.report import (
+    DOUBTFUL,
+    csv_text,
+    doubtful_rows,
+    write_report,
+)
 from bert_keras.runs.environment import environment
 from bert_keras.runs.run_folder import SETTINGS, RunFolder, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.epochs import FineTuningLoop
+from bert_keras.training.findings import Findings, explained_mistakes
 from bert_keras.training.updates import new_optimizer
 
 FINISHED = ".finished.json"  # suffix of the notes about finished runs
 # Settings that may differ when a run resumes: the weights do not depend on them.
 _FREE = (
     *("save_every", "keep", "on_nonfinite", "restarts", "strategy"),
-    *("tensorboard", "track", "card"),
+    *("tensorboard", "track", "card", "explain_mistakes"),
 )
 
 
@@ -156,7 +164,7 @@ def _settings_of(path: Path) -> dict[str, Any] | None:
 def _digest(columns: Columns) -> str:
     """Return a digest of rows that does not depend on their file."""
     found = hashlib.blake2b(digest_size=8)
-    for role in sorted(columns.cells):
+    for role in without_slices(columns):
         cells = json.dumps([role, columns[role]], ensure_ascii=True, default=str)
         found.update(cells.encode())
     return f"{len(columns):,} rows, {found.hexdigest()}"
@@ -188,6 +196,8 @@ def finish_run(
     output: Path,
     command: str,
     failed: Divergence | None,
+    *,
+    slices: Sequence[str] = (),
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report.
 
@@ -200,13 +210,14 @@ def finish_run(
         output: the model folder.
         command: the command line, for the report.
         failed: the divergence of the run, certain or possible, if any.
+        slices: columns to slice the scores by.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.
     """
     config, model = loop.config, loop.best_model()
     model.task = task = model.task.settle(model)
-    scores, answers, last = {"dev": loop.best.scores or {}}, loop.best.answers, "dev"
+    scores, answers = {"dev": loop.best.scores or {}}, loop.best.answers
     tuned = task.tune(data["dev"], answers or {})
     predictor = Predictor(model)
     if tuned != task:
@@ -214,16 +225,21 @@ def finish_run(
         with loop.progress.scoring("dev", len(data["dev"])) as bar:
             answers = predictor.answers(data["dev"], seen=bar.add)
         scores["dev"] = task.score(data["dev"], answers)
+    facts = {name: _facts(model, columns) for name, columns in data.items()}
+    lengths = {name: found.pop("lengths") for name, found in facts.items()}
+    facts["train"]["real_token_share"] = loop.progress.real_share
+    findings, last = Findings(task, slices), "dev"
+    findings.add("dev", data["dev"], answers or {}, lengths["dev"])
     for last, rows in list(data.items())[2:]:
         with loop.progress.scoring(last, len(rows)) as bar:
             answers = predictor.answers(rows, seen=bar.add)
         scores[last] = task.score(rows, answers)
+        findings.add(last, rows, answers, lengths[last])
     of_data = dict(scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
-    facts = {name: _facts(model, columns) for name, columns in data.items()}
-    facts["train"]["real_token_share"] = loop.progress.real_share
+    mistakes = task.mistakes(data[last], answers or {})
     settings = {
         "task": task.name,
         "encoder": os.fspath(encoder),
@@ -237,17 +253,24 @@ def finish_run(
         **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
         **_told(failed),
     }
-    report = {
+    report: dict[str, Any] = {
         "settings": settings,
         "data": facts,
         "history": loop.history,
         "scores": scores,
-        "mistakes": task.mistakes(data[last], answers or {}),
+        "mistakes": mistakes,
         "best_score": task.best_score,
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
+        **findings.values(),
+        "usage": usage(task, output),
     }
     if loop.devices.is_chief:
+        report["explanations"] = explained_mistakes(
+            *(predictor, data[last], mistakes),
+            most=config.explain_mistakes,
+            seconds=training_config.EXPLAIN_SECONDS,
+        )
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output.name, report)
@@ -258,6 +281,17 @@ def finish_run(
         metrics=task.metrics(),
     )
     return TrainResult(output, model, of_data, loop.history, report)
+
+
+def usage(task: Task, output: Path) -> dict[str, str]:
+    """Return the code that uses a model, for the report."""
+    specs = next(iter(task.signatures().values()))
+    return usage_of(
+        output,
+        task=task.name,
+        settings=task.settings(),
+        inputs=[spec.name for spec in specs],
+    )
 
 
 def _is_shown(name: str, value: Any) -> bool:
@@ -284,12 +318,16 @@ def write_results(folder: Path, name: str, report: dict[str, Any]) -> None:
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
     title = f"{report['settings']['task']}: {name}"
     write_report(folder / "report.html", title=title, **report)
+    write_run(folder, report)
+    doubtful = csv_text(doubtful_rows(report.get("doubtful_labels", {})))
+    if doubtful:
+        (folder / DOUBTFUL).write_text(doubtful, encoding="utf-8", errors="replace")
     if report["settings"].get("card", True):
         write_card(folder, name=name, report=report)
 
 
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
-    """Return the report's facts on a data set: rows, classes, lengths in tokens."""
+    """Return the report's facts on a data set, and `lengths`, tokens of each row."""
     preprocessor, sizes, cut = model.preprocessor, [], 0
     texts = model.task.texts(columns, use="score")
     for start in range(0, len(texts[0]), 1024):
@@ -303,4 +341,5 @@ def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
         "mean_tokens": round(float(lengths.mean()), 1),
         "longest_tokens": int(lengths.max()),
         "truncated": cut,
+        "lengths": lengths,
     }

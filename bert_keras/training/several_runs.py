@@ -1,4 +1,4 @@
-"""Several runs, keeping the best on dev: `train_seeds`, `search_settings`.
+"""Several runs: `train_seeds`, `search_settings`, `train_sizes`.
 
 BERT's scores on small sets depend on the seed: the paper selected among several runs by
 dev, and searched a grid of batch sizes, rates and epochs. Finished runs are kept in a
@@ -13,9 +13,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from bert_keras.checkpoints import one_revision
 from bert_keras.distribution.strategy import find_strategy
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.files.atomic import (
     check_output_place,
     check_replaceable,
@@ -44,13 +45,16 @@ from bert_keras.training.run import (
     recorded_settings,
     remove_run,
     run_path,
+    usage,
     write_results,
 )
 from bert_keras.training.tracking import check_tracking, curves_folder
 
 # Arguments of `train` whose data is read once for all runs.
-_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings")
-_RESULTS = ("report.html", "scores.json", "README.md")
+_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings", "slices")
+_RESULTS = (
+    *("report.html", "scores.json", "run.json", "README.md", "doubtful_labels.csv"),
+)
 
 
 def train_seeds(
@@ -118,6 +122,70 @@ def search_settings(
         return runs.finish()
 
 
+SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the training rows
+
+
+def train_sizes(
+    task: str | type[Task] | Task,
+    *,
+    output: str | os.PathLike[str],
+    config: TrainConfig | None = None,
+    shares: Sequence[float] = SHARES,
+    **given: Any,
+) -> TrainResult:
+    """Fine-tune on growing shares of the rows; keep the model of all rows.
+
+    The rows of a share are among those of each larger one.
+
+    Args:
+        task: as in `train`.
+        output: the folder of the model of all rows. Its report has the learning curve.
+        config: the settings of each run.
+        shares: of the training rows, rising, the last one 1.
+        **given: further arguments of `train`.
+
+    Raises:
+        BertKerasError: as for `train`, or there are too few rows for a share.
+    """
+    config = config or TrainConfig()
+    _check_shares(shares)
+    with one_revision(), _Runs(task, output, config, given, free=()) as runs:
+        rows = runs.given["train"]
+        order = _nested_order(
+            runs.task.kinds(rows, **runs.task.settings()), config.seed
+        )
+        sizes = [math.ceil(share * len(rows)) for share in shares]
+        if len({*sizes}) < len(sizes):
+            raise DataError(
+                f"has too few rows for a learning curve: {len(rows)}", path=rows.path
+            )
+        for size in sizes:
+            chosen = rows.take(sorted(order[:size])) if size < len(rows) else rows
+            runs.make(f"rows-{size}", config, train=chosen)
+        return runs.finish_sizes({f"rows-{size}": size for size in sizes})
+
+
+def _check_shares(shares: Sequence[float]) -> None:
+    rises = all(0 < one < other for one, other in itertools.pairwise(shares))
+    if len(shares) < 2 or not rises or shares[-1] != 1:
+        raise ConfigError(
+            f"`shares` must rise from above 0 to 1; received {list(shares)}"
+        )
+
+
+def _nested_order(kinds: Sequence[Collection[str]], seed: int) -> list[int]:
+    """Return the rows in random order; the first one of each kind comes first."""
+    order = np.random.default_rng(seed).permutation(len(kinds)).tolist()
+    seen: set[str] = set()
+    first = []
+    for row in order:
+        if not seen.issuperset(kinds[row]):
+            seen.update(kinds[row])
+            first.append(row)
+    chosen = set(first)
+    return [*first, *(row for row in order if row not in chosen)]
+
+
 class _Runs:
     """The runs of one call, in their own folder.
 
@@ -153,7 +221,7 @@ class _Runs:
         self.task: Task = task
         tests = {name: data[name] for name in data if name not in ("train", "dev")}
         self.given |= {"train": data["train"], "dev": data["dev"], "test": tests}
-        self.given["devices"] = devices
+        self.given |= {"devices": devices, "slices": given.get("slices", ())}
         self._found: dict[str, dict[str, Any]] = {}
         recorded = recorded_settings(task, given["encoder"], config, data)
         recorded = {name: value for name, value in recorded.items() if name not in free}
@@ -169,8 +237,8 @@ class _Runs:
     def __exit__(self, *error: Any) -> None:
         self._run.__exit__(*error)
 
-    def make(self, name: str, config: TrainConfig) -> None:
-        """Train, unless the run is already finished."""
+    def make(self, name: str, config: TrainConfig, **changes: Any) -> None:
+        """Train, with changed arguments, unless the run is already finished."""
         notes = self._run.path / f"{name}{FINISHED}"
         if notes.exists():
             say(f"{name}: was trained before")
@@ -181,7 +249,10 @@ class _Runs:
                 place = os.path.join(curves, name)
                 config = dataclasses.replace(config, tensorboard=place)
             result = train(
-                self.task, output=self._run.path / name, config=config, **self.given
+                self.task,
+                output=self._run.path / name,
+                config=config,
+                **{**self.given, **changes},
             )
             self._run.add_note(notes.name, _plain(result.report))
         try:
@@ -199,6 +270,39 @@ class _Runs:
             {name: found["scores"] for name, found in self._found.items()},
             report["best_score"],
         )
+        return self._keep(best)
+
+    def finish_sizes(self, sizes: Mapping[str, int]) -> TrainResult:
+        """Move the last model to the output, with the scores of all sizes.
+
+        Args:
+            sizes: name of each run to its number of training rows.
+        """
+        *_, last = sizes
+        report = self._found[last]
+        report["learning_curve"] = [
+            {
+                "rows": size,
+                **{
+                    split: found[report["best_score"]]
+                    for split, found in self._found[name]["scores"].items()
+                    if split != "diverged"
+                },
+            }
+            for name, size in sizes.items()
+        ]
+        return self._keep(last)
+
+    def _keep(self, best: str) -> TrainResult:
+        """Move the model of a run to the output, with its results; remove the others.
+
+        Args:
+            best: name of the run.
+        """
+        report = self._found[best]
+        histories = {name: found["history"] for name, found in self._found.items()}
+        report["runs"] = histories
+        report["usage"] = usage(self.task, self.output)
         source = self._run.path / best
         with replaced_folder(self.output) as folder:
             ignored = shutil.ignore_patterns(*_RESULTS)

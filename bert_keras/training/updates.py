@@ -280,6 +280,17 @@ def training_rows(
     )
 
 
+def new_schedule(config: TrainConfig, *, steps: int) -> WarmupLinearDecay:
+    """Return the learning rate of a run; arguments and errors of `new_optimizer`."""
+    if config.learning_rate is None:
+        raise ConfigError("`learning_rate` must be a number here; received None")
+    return WarmupLinearDecay(
+        config.learning_rate,
+        total_steps=steps,
+        warmup_steps=int(steps * config.warmup_share),
+    )
+
+
 def new_optimizer(
     config: TrainConfig, *, steps: int, model: TaskModel | None = None
 ) -> keras.optimizers.Optimizer:
@@ -293,18 +304,12 @@ def new_optimizer(
     Raises:
         ConfigError: the config does not have a learning rate.
     """
-    if config.learning_rate is None:
-        raise ConfigError("`learning_rate` must be a number here; received None")
-    schedule = WarmupLinearDecay(
-        config.learning_rate,
-        total_steps=steps,
-        warmup_steps=int(steps * config.warmup_share),
-    )
+    schedule = new_schedule(config, steps=steps)
     new: list[str] = []
     if config.new_learning_rate is not None and model is not None:
         paths = [weight.path for weight in model.trainable_variables]
         new = [path for path in paths if model.task.is_new(path)]
-    factor = (config.new_learning_rate or 0.0) / config.learning_rate
+    factor = (config.new_learning_rate or 0.0) / schedule.peak_learning_rate
     return optimizer_of(config, schedule, factors=dict.fromkeys(new, factor))
 
 

@@ -54,7 +54,7 @@ def test_bash_offers_verbs_tasks_options_words_and_files(tmp_path: Path) -> None
     }
     found = completed("bert-keras train multi", tmp_path)
     assert set(found) == {"multi-label", "multiple-choice"}
-    assert completed("bert-keras train x --learn", tmp_path) == ["--learning-rate"]
+    assert completed("bert-keras train x --learning-r", tmp_path) == ["--learning-rate"]
     found = completed("bert-keras train x --precision mixed", tmp_path)
     assert set(found) == {"mixed_bfloat16", "mixed_float16"}
     assert completed("bert-keras evaluate m ro", tmp_path) == ["rows.csv"]

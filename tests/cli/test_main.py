@@ -101,6 +101,7 @@ def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) 
         *("--output", tmp_path / "model", "--epochs", 1, "--batch-size", 6),
         *("--learning-rate", "2e-3", "--max-length", 20, "--seed", 3),
         *("--set", "class_weights=balanced", "--layout", "padded"),
+        *("--slice", "label"),
     )
     assert "dev:" in output and "test:" in output and "macro_f1" in output
     assert str(tmp_path / "model" / "report.html") in output
@@ -110,6 +111,7 @@ def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) 
     assert config["bert_keras"]["settings"]["class_weights"] == "balanced"
     page = (tmp_path / "model" / "report.html").read_text()
     assert "bert-keras train classification --encoder" in page
+    assert "Accuracy by label" in page and "Accuracy by length in tokens" in page
 
 
 def test_train_by_column_numbers_without_header(
@@ -161,6 +163,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "tensorboard": "d",
         "track": "mlflow",
         "new_learning_rate": 0.5,
+        "explain_mistakes": 8,
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
@@ -177,6 +180,26 @@ def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:
     scores = json.loads(run("evaluate", spam_folder, spam_file, "--json"))
     assert scores["accuracy"] == 1.0
     assert set(scores["per_class"]) == {"ham", "promo", "spam"}
+
+
+def test_evaluate_by_slice(
+    run: Run, fail: Fail, spam_folder: Path, spam_file: Path
+) -> None:
+    words = ("evaluate", spam_folder, spam_file, "--slice")
+    scores = json.loads(run(*words, "label", "--json"))["by label"]
+    assert list(scores) == ["ham", "spam", "promo"]
+    assert set(scores["ham"]) == {"rows", "accuracy", "low", "high"}
+    assert scores["ham"]["rows"] == 4
+    assert "by label" in run(*words, "label")
+    assert "channel" in fail(*words, "channel")
+
+
+def test_compare_runs(run: Run, fail: Fail, spam_folder: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(spam_folder, tmp_path / "other")
+    page = tmp_path / "page.html"
+    assert str(page) in run("compare", spam_folder, other, "--output", page)
+    assert "Scores on dev" in page.read_text("utf-8")
+    assert "two or more" in fail("compare", other, "--output", page)
 
 
 def test_predict_texts_of_the_command(run: Run, spam_folder: Path) -> None:
@@ -648,7 +671,7 @@ for verb in (full, pipe):
 
 
 def test_scores_of_any_task_are_aligned() -> None:
-    from bert_keras.report.report import score_table
+    from bert_keras.report.terminal import score_table
 
     scores = {
         "num_examples": 1234,

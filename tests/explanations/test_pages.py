@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs_browser
+from conftest import TOO_WIDE, needs_browser
 
 from bert_keras.explanations.attention import Attention, AttentionList
 from bert_keras.explanations.embedding_map import EmbeddingMap
@@ -16,35 +15,6 @@ from bert_keras.explanations.explainer import Explanation, Explanations
 from bert_keras.explanations.words import Word
 
 pytestmark = needs_browser()
-
-TOO_WIDE = """[...document.querySelectorAll("body *")].filter((each) => {
-  const box = each.getBoundingClientRect();
-  return !each.closest(".scroll") && box.right > innerWidth + 1;
-}).map((each) => each.outerHTML.slice(0, 80))"""
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Return a function that opens a page; its console must stay empty."""
-    errors: list[str] = []
-    contexts = []
-
-    def show(content: str, width: int = 1400) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 800})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("console", lambda told: errors.append(told.text))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        path = tmp_path / f"{len(contexts)}.html"
-        path.write_text(content, encoding="utf-8")
-        page.goto(path.as_uri())
-        return page
-
-    yield show
-    for context in contexts:
-        context.close()
-    assert not errors
 
 
 def some_attention(pair: bool = True) -> Attention:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
-from bert_keras.generation.search import write
+from bert_keras.generation.search import largest, write
 from bert_keras.generation.settings import Decoding
 from bert_keras.model.decoder import BertDecoder
 
@@ -145,6 +145,54 @@ def test_the_graph_finds_the_hypotheses_of_a_plain_search(decoder, sources, chan
         np.testing.assert_allclose(
             scores[row], [score for score, _ in wanted], atol=1e-4
         )
+
+
+@pytest.mark.parametrize("width", [640, 1001], ids=["whole-blocks", "padded"])
+def test_the_largest_are_those_of_top_k(width):
+    """With many equal values, of which the first come first."""
+    draw = np.random.default_rng(4)
+    values = tf.constant(draw.integers(0, 9, (20, width)), tf.float32)
+    values = tf.concat([values, -values, tf.zeros([1, width])], 0)
+    wanted = tf.math.top_k(values, 8)
+    found, places = largest(values, 8)
+    np.testing.assert_array_equal(found, wanted.values)
+    np.testing.assert_array_equal(places, wanted.indices)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"beams": 2}, {"beams": 3, "sample": True}],
+    ids=["beams", "samples"],
+)
+def test_sources_that_have_ended_leave_the_batch(
+    decoder, sources, changes, monkeypatch
+):
+    """A source with a limit of one token adds one row of each of its hypotheses."""
+    beams, steps = changes["beams"], tf.Variable(0)
+    step = BertDecoder.step
+
+    def counting(self, token_ids, *others):
+        steps.assign_add(tf.size(token_ids))
+        return step(self, token_ids, *others)
+
+    monkeypatch.setattr(BertDecoder, "step", counting)
+    memory, mask = (np.repeat(part[:1], 8, axis=0) for part in sources)
+    limits = [1, 1, 1, 1, 6, 1, 1, 1]
+    found = write(
+        decoder,
+        tf.constant(memory),
+        tf.constant(mask),
+        Decoding(**changes),
+        first_id=FIRST,
+        last_id=VOCAB,  # no text ends before its limit
+        limits=tf.constant(limits),
+        sources=tf.fill([8], "a"),
+        vocab_size=VOCAB,
+    )
+    assert int(steps) == beams * sum(limits)
+    texts = found.ids.numpy()[:, :, : max(limits)].tolist()
+    assert all(text[1:] == [VOCAB] * 5 for text in texts[3])
+    assert all(VOCAB not in text for text in texts[4])
 
 
 def test_samples_follow_the_seed_and_the_source_and_not_the_batch(decoder, sources):

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROWS
 
-from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
+from bert_keras.inference.frozen_model import (
+    FrozenModel,
+    _Constants,
+    gains_by_freezing,
+)
 from bert_keras.inference.predictor import Predictor
 from bert_keras.tasks.classification import Classification
 
@@ -53,6 +58,27 @@ def test_a_frozen_graph_reads_no_variable(bfloat16_model: Any) -> None:
 
     assert not weights(FrozenModel(bfloat16_model).answer)
     assert weights(bfloat16_model.answer)
+
+
+def test_the_constants_of_a_loop_are_outside_of_its_body() -> None:
+    dense = keras.layers.Dense(2, use_bias=False)
+    dense.build((None, 2))
+    values = {id(weight): weight.value.read_value() for weight in dense.weights}
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 2])], autograph=False)
+    def run(x: Any) -> Any:
+        def body(step: Any, x: Any) -> Any:
+            return step + 1, dense(x)
+
+        with _Constants(values, {}):
+            return tf.while_loop(lambda step, x: step < 3, body, (0, x))[1]
+
+    functions = run.get_concrete_function().graph.as_graph_def().library.function
+    (body,) = (each for each in functions if "while_body" in each.signature.name)
+    assert not [node for node in body.node_def if "Call" in node.op]
+    x = np.array([[1, 2]], "float32")
+    wanted = x @ np.linalg.matrix_power(dense.kernel.numpy(), 3)
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5)
 
 
 def test_bfloat16_is_frozen_and_float32_is_not(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from huggingface_hub import ModelCard
 
 import bert_keras
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.model_card import _PIPELINES, model_card
+from bert_keras.inference.model_card import _PIPELINES, model_card, usage_of
 from bert_keras.inference.model_folder import save_model
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.classification import Classification
@@ -21,6 +23,21 @@ from bert_keras.tasks.classification import Classification
 
 def code_blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, flags=re.S)
+
+
+def test_usage_has_the_request_of_the_task() -> None:
+    found = usage_of("my models/it", task="regression", settings={"pairs": True},
+                     inputs=["text_a", "text_b"])  # fmt: skip
+    ast.parse(found["In Python"])
+    words = shlex.split(found["As a server"])
+    assert words[:3] == ["bert-keras", "serve", "my models/it"]
+    request = json.loads(words[words.index("-d") + 1])
+    assert set(request["instances"][0]) == {"text_a", "text_b"}
+    assert words[-1] == "localhost:8501/v1/models/it:predict"
+    own = usage_of("it", task="my.tasks:Stars", settings={}, inputs=["text"])
+    assert "load('it', task='my.tasks:Stars')" in own["In Python"]
+    # The server imports no code of users.
+    assert own["As a server"].startswith("bert-keras serve saved_models/it\n")
 
 
 def test_the_card_of_a_run_is_in_the_form_of_the_hub(

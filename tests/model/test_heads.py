@@ -219,3 +219,13 @@ def test_smoothed_crossentropy_is_that_of_smoothed_labels(smoothing):
     again = SmoothedCrossentropy.from_config(loss.get_config())
     assert again.label_smoothing == smoothing
     assert float(loss(labels[1:, 1:], logits[1:, 1:])) == 0.0
+    # The gradient of each logit: its probability less its share of the target.
+    with tf.GradientTape() as tape:
+        tape.watch(logits := tf.constant(logits))
+        found = loss(labels, logits)
+    wanted = np.zeros_like(logits)
+    for row, column in np.argwhere(labels >= 0):
+        target = np.full(5, smoothing / 5)
+        target[labels[row, column]] += 1 - smoothing
+        wanted[row, column] = (np.exp(logs[row, column]) - target) / 3
+    np.testing.assert_allclose(tape.gradient(found, logits), wanted, atol=1e-6)

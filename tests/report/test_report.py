@@ -1,7 +1,10 @@
 """The report holds its data, escaped, and needs no other file."""
 
+import csv
+import io
 import os
 import re
+import urllib.parse
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from bert_keras.errors import DataError
 from bert_keras.report.report import write_report
 from bert_keras.scoring.classification import classification_scores
+from bert_keras.scoring.curves import decision_curves
 
 EVIL = "<script>alert(\"1\")</script> & 'quoted'"
 NOTHING: dict[str, Any] = {
@@ -46,7 +50,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.words.append(data)
             if self.open[-1] == "dt":
                 self.terms.append(data)
@@ -65,10 +69,17 @@ def report(tmp_path):
         path = write_report(tmp_path / "r.html", **({"title": "Run"} | NOTHING | parts))
         assert os.listdir(tmp_path) == ["r.html"]
         source = path.read_text(encoding="utf-8")
-        assert not re.search(r"\b(src|href)=|url\(|@import|<script|<link", source)
+        assert not re.search(r"\bsrc=|url\(|@import|<link", source)
+        assert set(re.findall(r'href="(\w+:)', source)) <= {"data:"}
+        assert source.count("<script") == source.count("<script>") == 1
         return Page(source)
 
     return report
+
+
+def slice_of(name, value=0.9, low: float | None = 0.85, rows=40):
+    high = None if low is None else 0.95
+    return {"slice": name, "rows": rows, "f1": value, "low": low, "high": high}
 
 
 def scores_of(num_classes, names=None):
@@ -124,8 +135,14 @@ def test_untrusted_text_is_escaped(report):
         mistakes=[{"text": EVIL, EVIL: EVIL, "probability": "x"}],
         environment={EVIL: EVIL},
         command=EVIL,
+        curves={EVIL: {EVIL: decision_curves([0, 1, 1], [0.2, 0.1, 0.9])}},
+        slices={EVIL: {EVIL: [slice_of(EVIL), slice_of(EVIL)]}},
+        doubtful_labels={EVIL: [{"line": 1, "text": EVIL, "label": EVIL}]},
+        learning_curve=[{"rows": 1, EVIL: 0.5}],
+        usage={EVIL: EVIL},
+        best_score="f1",
     )
-    assert "script" not in {tag for tag, _ in page.tags}
+    assert page.count("script") == 1  # ours
     assert page.text.count(EVIL) > 10
     policy = next(a for _, a in page.tags if a.get("http-equiv"))
     assert policy["content"].startswith("default-src 'none'")
@@ -237,3 +254,56 @@ def test_an_old_report_is_replaced_and_a_failure_leaves_it(tmp_path, monkeypatch
     with pytest.raises(DataError, match="cannot be written: No space left"):
         write_report(path, title="newer", **NOTHING)
     assert "<h1>new</h1>" in path.read_text() and os.listdir(tmp_path) == ["r.html"]
+
+
+def test_slices_have_the_interval_of_all_rows_on_the_card(report):
+    slices = {
+        "all rows": [slice_of("all rows", 0.88, 0.86)],
+        "channel": [slice_of("web"), slice_of("phone", 0.7, None, rows=4)],
+    }
+    scores = {"dev": {"num_examples": 44, "f1": 0.88}}
+    page = report(scores=scores, slices={"dev": slices}, best_score="f1")
+    assert "F1 by channel" in page.text and "F1 by all rows" not in page.text
+    cells = [word for word in page.words if " to 0." in word]
+    assert cells == ["0.8600 to 0.9500", "0.860 to 0.950", "0.850 to 0.950"]
+    assert page.text.index("all rows") < page.text.index("web")
+
+
+def test_curves_of_one_decision_have_its_thresholds(report):
+    labels, p = np.array([0, 1, 0, 1, 1]), np.array([0.2, 0.4, 0.5, 0.8, 0.9])
+    curves = {"spam": decision_curves(labels, p)}
+    page = report(scores={"dev": {"f1": 0.5}}, curves={"dev": curves})
+    assert page.count("svg") == 3
+    for word in ("ROC curve", "spam (AUC 0.833)", "Scores by threshold", "0.3000"):
+        assert word in page.text, word
+    both = report(curves={"dev": curves | {"sale": decision_curves(labels, 1 - p)}})
+    assert both.count("svg") == 2 and "Scores by threshold" not in both.text
+
+
+def test_doubtful_labels_can_be_saved(report):
+    rows = [{"line": 7, "label": "ham", "text": 'Win, "now"\n&'}]
+    page = report(doubtful_labels={"dev": rows, "test": rows * 1000})
+    assert "100 of 1,001 are shown." in page.text
+    (link,) = (attrs for tag, attrs in page.tags if tag == "a")
+    assert link["download"] == "doubtful_labels.csv"
+    text = urllib.parse.unquote(link["href"].partition(",")[2])
+    saved = list(csv.DictReader(io.StringIO(text)))
+    assert len(saved) == 1000
+    assert saved[0] == {
+        "set": "dev",
+        "line": "7",
+        "label": "ham",
+        "text": rows[0]["text"],
+    }
+
+
+def test_a_learning_curve_and_usage(report):
+    rows = [
+        {"rows": 50, "dev": 0.7, "test": 0.6},
+        {"rows": 100, "dev": 0.8, "test": None},
+    ]
+    page = report(
+        learning_curve=rows, best_score="f1", usage={"In Python": "import this"}
+    )
+    assert "F1 by training rows" in page.text and "import this" in page.text
+    assert page.count("circle") == 3

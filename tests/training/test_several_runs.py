@@ -18,7 +18,12 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.training import several_runs
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult
-from bert_keras.training.several_runs import search_settings, summary, train_seeds
+from bert_keras.training.several_runs import (
+    search_settings,
+    summary,
+    train_seeds,
+    train_sizes,
+)
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 COLUMNS = as_columns(text=TEXTS, label=LABELS)
@@ -85,6 +90,8 @@ def test_the_best_seed_is_kept_and_all_are_reported(
     assert result.report["settings"]["best_run"] == "seed-8"
     page = (result.folder / "report.html").read_text()
     assert "seed-9" in page and "tandard deviation" in page
+    charts = page.partition("Curves of all runs")[2].partition("</section>")[0]
+    assert charts.count("<svg") == 2 and charts.count("seed-9") == 2
     assert os.listdir(tmp_path) == ["model"]
     card = (result.folder / "README.md").read_text("utf-8")
     assert "0.75; of all runs 0.65 ± 0.13" in card
@@ -182,3 +189,41 @@ def test_two_seeds_to_the_end(train_spam: Any, tmp_path: Path, spam_run: Any) ->
     )
     assert set(result.scores["runs"]["per_run"]) == {"seed-42", "seed-43"}
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_growing_shares_make_a_learning_curve(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[list[int]] = []
+
+    def train(*given: Any, **more: Any) -> TrainResult:
+        rows.append(more["train"].lines)
+        trainer.accuracy[7] = len(rows) / 4
+        return trainer(*given, **more)
+
+    monkeypatch.setattr(several_runs, "train", train)
+    given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS}
+    config = TrainConfig(seed=7)
+    result = train_sizes(
+        Classification, output=tmp_path / "model", config=config, **given
+    )
+    assert [len(each) for each in rows] == [2, 3, 6, 12]
+    assert all(set(a) < set(b) for a, b in zip(rows, rows[1:], strict=False))
+    assert {LABELS[line - 1] for line in rows[1]} == {"ham", "promo", "spam"}
+    assert result.report["learning_curve"] == [
+        {"rows": size, "dev": share, "test": 0.5}
+        for size, share in zip((2, 3, 6, 12), (0.25, 0.5, 0.75, 1.0), strict=True)
+    ]
+    page = (result.folder / "report.html").read_text("utf-8")
+    assert "Accuracy by training rows" in page and os.listdir(tmp_path) == ["model"]
+    refused(
+        lambda: train_sizes(
+            Classification, output=tmp_path / "m", shares=(0.5, 0.9), **given
+        ),
+        "`shares` must rise", "0.9",
+    )  # fmt: skip
+    few = {**given, "train": COLUMNS.take([0, 4, 8])}
+    refused(
+        lambda: train_sizes(Classification, output=tmp_path / "m", **few),
+        "too few rows",
+    )

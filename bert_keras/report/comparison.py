@@ -1,0 +1,191 @@
+"""Runs compared on one page: `compare_runs`; `write_run` notes what it needs of a run.
+
+The note, `run.json`, lies beside the report of a run.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.files.json_file import json_text, read_json
+from bert_keras.report.curves import compared_curves
+from bert_keras.report.page import (
+    plain_scores,
+    render,
+    script_values,
+    words,
+    write_file,
+)
+from bert_keras.report.tables import Table, interval_bar, interval_of, union
+
+RUN = "run.json"
+_UNKNOWN = "–"
+_NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
+
+
+def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None:
+    """Write what `compare_runs` needs of a run beside its report.
+
+    Args:
+        folder: of the report.
+        report: the arguments of `write_report`.
+    """
+    scores = {
+        split: plain_scores(values)
+        for split, values in report["scores"].items()
+        if split not in ("runs", "diverged")
+    }
+    best = report.get("best_score", "")
+    slices: Mapping[str, Any] = report.get("slices") or {}
+    note = {
+        "settings": report["settings"],
+        "rows": {
+            split: facts["rows"]
+            for split, facts in report["data"].items()
+            if isinstance(facts, Mapping) and "rows" in facts
+        },
+        "history": report["history"],
+        "scores": scores,
+        "best_score": best,
+        "intervals": {
+            split: interval_of(slices.get(split, {}), values.get(best))
+            for split, values in scores.items()
+        },
+        "environment": report.get("environment") or {},
+        "command": report.get("command", ""),
+    }
+    text = json_text(_plain(note), ensure_ascii=True)
+    (Path(folder) / RUN).write_text(text + "\n", encoding="utf-8")
+
+
+def compare_runs(
+    runs: Sequence[str | os.PathLike[str]],
+    *,
+    output: str | os.PathLike[str],
+    title: str = "Runs compared",
+) -> Path:
+    """Write a page that compares runs and return its path.
+
+    It has the scores with their intervals, the curves over each other, and the settings
+    that differ.
+
+    Args:
+        runs: two or more folders that `train` or `pretrain` wrote.
+        output: the page.
+        title: its heading.
+
+    Raises:
+        ConfigError: there are fewer than two runs, or one is named twice.
+        DataError: a folder holds no finished run, or the page cannot be written.
+
+    Example:
+        >>> compare_runs(["models/a", "models/b"], output="page.html")
+        PosixPath('page.html')
+    """
+    folders = [Path(run) for run in runs]
+    if len({folder.resolve() for folder in folders}) < max(len(folders), 2):
+        raise ConfigError(
+            "`runs` must be two or more different folders; received "
+            f"{', '.join(map(str, folders)) or 'none'}"
+        )
+    found = dict(zip(_names(folders), map(_read, folders), strict=True))
+    content = render(
+        "comparison.html",
+        title=title,
+        scores=_scores(found),
+        charts=compared_curves({name: run["history"] for name, run in found.items()}),
+        settings=_differing({name: _settings(run) for name, run in found.items()}),
+        versions=_differing({name: run["environment"] for name, run in found.items()}),
+        commands={name: run["command"] for name, run in found.items()},
+        **script_values("report.js"),
+    )
+    return write_file(output, content)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON; numbers that are not finite become `None`."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if isinstance(value, numbers.Integral):
+            return int(value)
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool) else str(value)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / RUN
+    if not path.is_file():
+        raise DataError(
+            f"must be of a finished run: {RUN} is missing", path=os.fspath(folder)
+        )
+    found: dict[str, Any] = read_json(path, error=DataError)
+    for key in ("settings", "rows", "scores", "intervals", "environment"):
+        if not isinstance(found.get(key), dict):
+            raise DataError(f"`{key}` must be an object", path=os.fspath(path))
+    if not isinstance(found.get("history"), list):
+        raise DataError("`history` must be a list", path=os.fspath(path))
+    return {"best_score": "", "command": "", **found}
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths that are all different."""
+    paths = [folder.resolve().parts for folder in folders]
+    depth = 1
+    while len({parts[-depth:] for parts in paths}) < len(paths):
+        depth += 1
+    return ["/".join(parts[-depth:]) for parts in paths]
+
+
+def _scores(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Table]:
+    """Return a table of the runs' scores for each data set, the best score first."""
+    tables = {}
+    for split in union([run["scores"] for run in runs.values()]):
+        scores = {
+            name: run["scores"][split]
+            for name, run in runs.items()
+            if split in run["scores"]
+        }
+        ends = {name: runs[name]["intervals"].get(split) for name in scores}
+        known = [end for pair in ends.values() if pair for end in pair]
+        best = runs[next(iter(scores))]["best_score"]
+        keys = sorted(union(scores.values()), key=lambda key: key != best)
+        rows = []
+        for name, values in scores.items():
+            cells = [values.get(key) for key in keys]
+            pair = ends[name]
+            if known:
+                axis = (min(known), max(known))
+                bar = pair and interval_bar(pair[0], pair[1], values[best], *axis)
+                cells.insert(1, bar)
+            rows.append((name, cells))
+        columns = [words(key) for key in keys]
+        if known:
+            columns.insert(1, "95% interval")
+        tables[split] = Table("Run", columns, rows)
+    return tables
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, and the number of rows of its data sets."""
+    rows = {f"rows of {split}": count for split, count in run["rows"].items()}
+    settings = {k: v for k, v in run["settings"].items() if k not in _NOT_COMPARED}
+    return {**settings, **rows}
+
+
+def _differing(values: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    """Return a table of the keys whose values are not those of all runs."""
+    rows = []
+    for key in union(values.values()):
+        cells = [found.get(key, _UNKNOWN) for found in values.values()]
+        if any(cell != cells[0] for cell in cells):
+            rows.append((key, [str(cell) for cell in cells]))
+    return Table("", list(values), rows) if rows else None

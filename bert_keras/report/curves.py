@@ -1,0 +1,246 @@
+"""Curves of a report: those of training, ROC, precision-recall, and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import markupsafe
+
+from bert_keras.report.charts import Point, line_chart
+from bert_keras.report.page import is_number, words
+
+_SIDE = 352  # pixels of a square chart
+_LEAST_SMOOTHED = 30  # points; a shorter curve is drawn as it is
+_SPAN = 15  # a smoothed curve remembers this part of its points
+
+
+def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Markup]:
+    """Return one chart for each kind of number and horizontal axis.
+
+    The loss comes first, the learning rate beside it. A long loss is also smoothed.
+
+    Args:
+        history: rows such as `{"epoch": 1, "step": 40, "loss": 0.5}`.
+    """
+    curves = curves_of(history)
+    charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
+    for (axis, key), points in curves.items():
+        chart = charts.setdefault((_family(key, points), axis), {})
+        chart[words(key)] = points
+    first = ["Loss", "Learning rate"]
+    order = sorted(
+        charts, key=lambda chart: first.index(chart[0]) if chart[0] in first else 2
+    )
+    drawn = []
+    for family, axis in order:
+        lines = charts[family, axis]
+        faint: list[str] = []
+        if family == "Loss":
+            lines, faint = _with_smoothed(lines)
+        svg = line_chart(
+            lines,
+            title=f"{family} by {axis or 'record'}",
+            x_label={"step": "step (updates)", "": "record"}.get(axis, axis),
+            y_label=family.lower(),
+            faint=faint,
+        )
+        drawn.append(markupsafe.Markup(svg))
+    return [svg for svg in drawn if svg]
+
+
+def curves_of(
+    history: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Point]]:
+    """Return the points of each number of a history, by its axis and name.
+
+    The axis is `step` if a row has one, else `epoch`, else the empty string.
+    """
+    curves: dict[tuple[str, str], list[Point]] = {}
+    for number, row in enumerate(history, 1):
+        axis = next((key for key in ("step", "epoch") if is_number(row.get(key))), "")
+        x = float(row[axis] if axis else number)
+        for key, y in row.items():
+            if key not in ("step", "epoch") and is_number(y):
+                curves.setdefault((axis, key), []).append((x, float(y)))
+    return curves
+
+
+def is_loss(key: str) -> bool:
+    """Return whether a score or a curve is a loss, by its name."""
+    return key == "loss" or key.endswith("_loss")
+
+
+def _family(key: str, points: Sequence[Point]) -> str:
+    """Return the name of the chart that a curve belongs to."""
+    if is_loss(key):
+        return "Loss"
+    # A held-out number that stays within 1, such as accuracy or a correlation.
+    is_score = key.startswith("dev_") and all(not abs(y) > 1 for _, y in points)
+    return "Scores" if is_score else words(key)
+
+
+def _with_smoothed(
+    lines: Mapping[str, list[Point]],
+) -> tuple[dict[str, list[Point]], list[str]]:
+    """Return the lines, each long one with its mean, and the names of the long ones."""
+    found: dict[str, list[Point]] = {}
+    faint = []
+    for name, points in lines.items():
+        if len(points) >= _LEAST_SMOOTHED:
+            found[f"{name}, smoothed"] = smoothed(points)
+            faint.append(name)
+        found[name] = points
+    return found, faint
+
+
+def smoothed(points: Sequence[Point]) -> list[Point]:
+    """Return the exponential moving average of the values, with bias correction.
+
+    Its span is a fifteenth of the points. A value that is not finite is left out.
+    """
+    rate = 2 / (max(len(points) / _SPAN, 2) + 1)
+    total = weight = 0.0
+    found = []
+    for x, y in points:
+        if abs(y) < float("inf"):  # false for NaN
+            total = (1 - rate) * total + rate * y
+            weight = (1 - rate) * weight + rate
+            found.append((x, total / weight))
+    return found
+
+
+def compared_curves(
+    histories: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    keys: Collection[str] = (),
+) -> list[markupsafe.Markup]:
+    """Return a chart for each number, with a line for each run; losses come first.
+
+    Args:
+        histories: name of a run to its history, see `training_curves`.
+        keys: the only numbers to draw; by default all.
+    """
+    curves = {name: curves_of(rows) for name, rows in histories.items()}
+    known = dict.fromkeys(place for found in curves.values() for place in found)
+    drawn = []
+    for axis, key in sorted(known, key=lambda place: not is_loss(place[1])):
+        if keys and key not in keys:
+            continue
+        lines = {
+            name: found[axis, key]
+            for name, found in curves.items()
+            if (axis, key) in found
+        }
+        title = f"{words(key)} by {axis or 'record'}"
+        longest = max(len(points) for points in lines.values())
+        if is_loss(key) and longest >= _LEAST_SMOOTHED:
+            lines = {name: smoothed(points) for name, points in lines.items()}
+            title += ", smoothed"
+        drawn.append(
+            line_chart(lines, title=title, x_label=axis or "record", y_label=words(key))
+        )
+    return [markupsafe.Markup(svg) for svg in drawn if svg]
+
+
+def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.Markup]:
+    """Return ROC and precision-recall curves; of one decision also its threshold.
+
+    Args:
+        curves: name of a decision to `decision_curves`; those without points are left
+            out.
+    """
+    drawn = {name: found for name, found in curves.items() if "roc" in found}
+    if not drawn:
+        return []
+    charts = [
+        line_chart(
+            {
+                **{
+                    f"{name} (AUC {found['roc_auc']:.3f})": found["roc"]
+                    for name, found in drawn.items()
+                },
+                "chance": [(0, 0), (1, 1)],
+            },
+            title="ROC curve",
+            x_label="false positive rate",
+            y_label="true positive rate",
+            faint=["chance"],
+            width=_SIDE,
+            height=_SIDE,
+        ),
+        line_chart(
+            {
+                f"{name} (average precision {found['average_precision']:.3f})": found[
+                    "precision_recall"
+                ]
+                for name, found in drawn.items()
+            },
+            title="Precision by recall",
+            x_label="recall",
+            y_label="precision",
+            shown=[(0, 0), (1, 1)],
+            width=_SIDE,
+            height=_SIDE,
+        ),
+    ]
+    if len(curves) == 1:
+        (found,) = drawn.values()
+        rows = found["by_threshold"]
+        names = ("precision", "recall", "F1")
+        charts.append(
+            line_chart(
+                {
+                    name: [(row[0], row[i]) for row in rows]
+                    for i, name in enumerate(names, 1)
+                },
+                title="Scores by threshold",
+                x_label="threshold",
+                y_label="score",
+                shown=[(0, 0), (1, 1)],
+                width=_SIDE,
+                height=_SIDE,
+            )
+        )
+    return [markupsafe.Markup(svg) for svg in charts]
+
+
+def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
+    """Return a chart of accuracy by confidence; a calibrated model lies on the line."""
+    svg = line_chart(
+        {
+            "the model": [(b["confidence"], b["accuracy"]) for b in bins],
+            "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
+        },
+        title="Accuracy by confidence",
+        x_label="confidence (bins of equal width)",
+        y_label="accuracy",
+        faint=["as sure as right"],
+        width=_SIDE,
+        height=_SIDE,
+    )
+    return markupsafe.Markup(svg)
+
+
+def learning_curve_chart(
+    rows: Sequence[Mapping[str, Any]], best_score: str
+) -> markupsafe.Markup:
+    """Return a chart of the best score of each data set by the number of rows.
+
+    Args:
+        rows: `rows`, and the score of each data set by its name.
+        best_score: name of the score.
+    """
+    splits = [key for key in rows[0] if key != "rows"]
+    svg = line_chart(
+        {
+            split: [
+                (row["rows"], row[split]) for row in rows if is_number(row.get(split))
+            ]
+            for split in splits
+        },
+        title=f"{words(best_score)} by training rows",
+        x_label="training rows",
+        y_label=words(best_score).lower(),
+    )
+    return markupsafe.Markup(svg)

@@ -1,0 +1,140 @@
+"""Pages from templates: `render`, and values as people read them.
+
+A page needs no script, font or image from elsewhere: it opens offline, on light and
+dark screens, and prints. Texts are not trusted, so everything shown is escaped, and a
+content security policy forbids the page to load anything, or to run a script other
+than its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import numbers
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from bert_keras.errors import DataError
+from bert_keras.files.atomic import replaced_file
+
+MOST_LETTERS = 300  # of a shown text
+_WORDS = {"f1": "F1", "id": "ID", "num": "number of"}
+# Not allowed in HTML: control characters and lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def render(template: str, **values: Any) -> str:
+    """Render a template with values, each escaped unless it is `Markup`."""
+    return _environment().get_template(template).render(**values)
+
+
+def template_text(name: str) -> str:
+    """Return a file of the templates as it is, such as a script."""
+    loader = _environment().loader
+    source: str = loader.get_source(_environment(), name)[0] if loader else ""
+    return source
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bert_keras.report"),
+        autoescape=True,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "cut": cut,
+        "setting": _setting,
+        "shown": _shown,
+        "words": words,
+    }
+    environment.tests["real"] = is_number
+    return environment
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, markupsafe.Markup):
+        return value
+    return _UNPRINTABLE.sub("\ufffd", str(value))
+
+
+def cut(value: object, most: int) -> str:
+    """Return a text, truncated to a maximum number of characters."""
+    shown = str(value)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def words(key: object) -> str:
+    """Return a key such as `macro_f1` as words: "Macro F1"."""
+    shown = " ".join(_WORDS.get(word, word) for word in str(key).split("_"))
+    return shown[:1].upper() + shown[1:]
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a real number of Python or NumPy; `True` is not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
+    """Return the scores that are a single number or word."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value is None or isinstance(value, str | bool) or is_number(value)
+    }
+
+
+def _shown(value: Any) -> str:
+    """Return a result for people, such as 1,234 or 0.9876; a dash for no value."""
+    if isinstance(value, markupsafe.Markup):
+        return value
+    if value is None:
+        return "–"
+    if not is_number(value):
+        return _setting(value)
+    if isinstance(value, numbers.Integral):
+        return f"{int(value):,}"
+    number = float(value)
+    plain = number == 0 or 1e-3 <= abs(number) < 1e6
+    return f"{number:,.4f}" if plain else f"{number:.4g}"
+
+
+def _setting(value: object) -> str:
+    """Return a setting as it was given: numbers without commas, lists as JSON."""
+    if isinstance(value, Mapping | list | tuple):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return cut(value, 4 * MOST_LETTERS)
+
+
+def script_values(name: str) -> dict[str, str]:
+    """Return a script of the templates and its digest, which the policy names."""
+    code = template_text(name)
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
+    return {"script": markupsafe.Markup(code), "digest": digest}
+
+
+def write_file(path: str | os.PathLike[str], content: str) -> Path:
+    """Write a file, whole or not at all, and return its path.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    target = Path(path)
+    try:
+        with replaced_file(target) as temporary:
+            temporary.write_text(content, encoding="utf-8", errors="replace")
+    except OSError as error:
+        message = f"cannot be written: {error.strerror or error}"
+        raise DataError(message, path=target) from None
+    return target

@@ -1,0 +1,140 @@
+"""Scores of slices, parts of a data set such as its short texts, with their intervals.
+
+The interval of a share of the rows, such as accuracy, is Wilson's. That of any other
+score follows from the delete-a-group jackknife, which needs ten scores whatever the
+score is.
+
+Source: Kott 2001, "The delete-a-group jackknife", Journal of Official Statistics 17.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_keras.errors import BertKerasError
+from bert_keras.scoring.intervals import wilson_interval
+
+SHARES = ("accuracy", "exact_match")  # scores that are a share of the rows
+_GROUPS = 10
+_QUANTILE = 2.262  # of Student's t with 9 degrees of freedom, for 95%
+_MOST_SLICES = 20
+OTHERS = "others"
+_Score = Callable[[npt.NDArray[np.int64]], float]
+
+
+def length_slices(lengths: Sequence[int]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the rows of each third of the lengths, by the range of the third.
+
+    Args:
+        lengths: tokens of N texts.
+
+    Returns:
+        Range, such as `12 to 30`, to rows; fewer than three if many lengths are equal.
+
+    Example:
+        >>> [*length_slices([3, 9, 4, 8, 20, 30])]
+        ['3 to 4', '8 to 9', '20 to 30']
+    """
+    sizes = np.asarray(lengths)
+    edges = np.unique(np.quantile(sizes, (1 / 3, 2 / 3), method="lower"))
+    places = np.searchsorted(edges, sizes)  # an edge belongs to the third below it
+    found = {}
+    for place in np.unique(places):
+        rows = np.flatnonzero(places == place)
+        low, high = int(sizes[rows].min()), int(sizes[rows].max())
+        found[f"{low:,} to {high:,}" if low < high else f"{low:,}"] = rows
+    return found
+
+
+def value_slices(values: Sequence[Any]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the rows of each value of a column, the most frequent first.
+
+    Above 20 values, the rarest share one slice, `others`.
+
+    Args:
+        values: N cells.
+    """
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        rows.setdefault(str(value), []).append(row)
+    order = sorted(rows, key=lambda value: -len(rows[value]))
+    kept = order if len(order) <= _MOST_SLICES else order[: _MOST_SLICES - 1]
+    found = {value: np.array(rows[value]) for value in kept}
+    rest = [row for value in order[len(kept) :] for row in rows[value]]
+    if rest:
+        found[OTHERS] = np.array(sorted(rest))
+    return found
+
+
+def slice_scores(
+    slices: Mapping[str, npt.NDArray[np.int64]],
+    score: _Score,
+    *,
+    name: str,
+    seconds: float = math.inf,
+) -> list[dict[str, Any]]:
+    """Return the score of each slice and its 95% interval.
+
+    Args:
+        slices: name to rows.
+        score: returns the score of rows; NaN or a `BertKerasError` counts as none.
+        name: name of the score; one of `SHARES` gets Wilson's interval.
+        seconds: time for intervals; those that would take longer are left out.
+
+    Returns:
+        `slice`, `rows`, the score by its name, `low` and `high`, for each slice; `None`
+        for what is not known.
+    """
+    found = []
+    for title, rows in slices.items():
+        start = time.perf_counter()
+        value = _finite(score, rows)
+        took = time.perf_counter() - start
+        ends: tuple[float | None, float | None] = (None, None)
+        if value is not None and name in SHARES:
+            ends = wilson_interval(value, len(rows))
+        elif value is not None and took * _GROUPS <= seconds:
+            ends = jackknife_interval(score, rows, value)
+            seconds -= time.perf_counter() - start
+        low, high = ends
+        found.append(
+            {"slice": title, "rows": len(rows), name: value, "low": low, "high": high}
+        )
+    return found
+
+
+def jackknife_interval(
+    score: _Score, rows: npt.NDArray[np.int64], value: float
+) -> tuple[float | None, float | None]:
+    """Return the 95% interval of a score; below ten rows, or where undefined, `None`.
+
+    Args:
+        score: returns the score of rows.
+        rows: the rows of the slice.
+        value: their score.
+    """
+    if len(rows) < _GROUPS:
+        return None, None
+    # Neighbouring rows may belong together, so that each group gets every tenth.
+    groups = np.arange(len(rows)) % _GROUPS
+    without = [_finite(score, rows[groups != group]) for group in range(_GROUPS)]
+    if any(each is None for each in without):
+        return None, None
+    changes = np.array(without, np.float64) - value
+    deviation = math.sqrt((_GROUPS - 1) / _GROUPS * float((changes**2).sum()))
+    half = _QUANTILE * deviation
+    return value - half, value + half
+
+
+def _finite(score: _Score, rows: npt.NDArray[np.int64]) -> float | None:
+    try:
+        value = float(score(rows))
+    except BertKerasError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,289 @@
+"""What a report shows of the answers to a data set besides its scores, as JSON values.
+
+The curves of each yes-or-no decision, the scores of slices, the rows whose label is
+probably wrong, and the words behind the most confident mistakes. A task takes part by
+its class: `SingleLabel` and `MultiLabel` have decisions and probabilities of labels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras.data.table import Columns, sliced
+from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.scoring.curves import decision_curves
+from bert_keras.scoring.doubtful_labels import doubtful_labels
+from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.multi_label import MultiLabel
+
+LENGTH = "length in tokens"
+ALL = "all rows"
+_INTERVAL_SECONDS = 30.0
+_MOST_DRAWN = 6  # decisions whose curves are drawn
+Answers = Mapping[str, np.ndarray]
+Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def decisions(task: Task, columns: Columns, answers: Answers) -> Decisions:
+    """Return truth, bool [N], and probability, float [N], of each decision by name.
+
+    Those of two classes, of the positive class, or of each label of several. Empty for
+    other tasks.
+    """
+    if isinstance(task, MultiLabel):
+        targets, p = task.targets(columns) > 0, answers["probabilities"]
+        return {name: (targets[:, i], p[:, i]) for i, name in enumerate(task.classes)}
+    if not isinstance(task, SingleLabel):
+        return {}
+    positive = task.positive_class
+    if not positive and len(task.names) == 2:
+        positive = task.names[1]
+    if not positive:
+        return {}
+    index = task.names.index(positive)
+    p = task.distributions(answers)[:, index]
+    return {positive: (task.targets(columns) == index, p)}
+
+
+def curves_of(
+    found: Decisions, chosen: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return `decision_curves` by name; points for the most frequent names only.
+
+    Args:
+        found: the decisions of a data set.
+        chosen: the curves of dev, whose best thresholds are taken; `None` for dev.
+    """
+    frequent = sorted(found, key=lambda name: -int(found[name][0].sum()))
+    drawn = set(frequent[:_MOST_DRAWN])
+    curves = {}
+    for name, (true, p) in found.items():
+        of_dev = (chosen or {}).get(name)
+        limit = None if of_dev is None else of_dev["at"][1]["threshold"]
+        made = decision_curves(true, p, threshold=limit, with_points=name in drawn)
+        if made:
+            curves[name] = made
+    return curves
+
+
+def slices_of(
+    task: Task,
+    columns: Columns,
+    answers: Answers,
+    *,
+    lengths: np.ndarray | None = None,
+    names: Sequence[str] = (),
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the best score of all rows and of each slice, with its interval.
+
+    Args:
+        task: scores the answers.
+        columns: N rows, with the columns of `names`.
+        answers: by name; if they are not one a row, there are no slices.
+        lengths: tokens of each row, int [N].
+        names: columns to slice by.
+
+    Returns:
+        What the slices have in common, such as a column, to `slice_scores`.
+    """
+    count, key = len(columns), task.best_score
+    if any(len(values) != count for values in answers.values()):
+        return {}
+
+    def score(rows: np.ndarray) -> float:
+        part = {name: values[rows] for name, values in answers.items()}
+        try:
+            return float(task.score(columns.take(rows.tolist()), part)[key])
+        except Exception as error:  # of few rows, the score of a user's own task
+            raise BertKerasError(str(error)) from error
+
+    groups = {} if lengths is None else {LENGTH: length_slices(lengths.tolist())}
+    groups |= {name: value_slices(sliced(columns, name)) for name in names}
+    found = {}
+    for title, slices in ({ALL: {ALL: np.arange(count)}} | groups).items():
+        found[title] = slice_scores(
+            slices, score, name=key, seconds=_INTERVAL_SECONDS / (1 + len(groups))
+        )
+    return found
+
+
+def doubtful_rows(
+    task: Task, columns: Columns, answers: Answers
+) -> list[dict[str, Any]]:
+    """Return the rows whose label is probably wrong, least probable label first.
+
+    Returns:
+        `line`, `label`, `probable_label`, `probability_of_label`,
+        `probability_of_other` and `text`; for several labels a row for each that is
+        probably missing or too many.
+    """
+    if isinstance(task, SingleLabel):
+        labels, p = task.targets(columns), task.distributions(answers)
+        return [
+            _doubt(
+                task,
+                columns,
+                row,
+                label=task.names[labels[row]],
+                other=task.names[p[row].argmax()],
+                p=p[row, labels[row]],
+                other_p=p[row].max(),
+            )
+            for row in doubtful_labels(labels, p).tolist()
+        ]
+    if not isinstance(task, MultiLabel):
+        return []
+    rows = []
+    for name, (true, p) in decisions(task, columns, answers).items():
+        # In float64, so that both sum to 1.
+        both = np.stack([1 - p.astype("float64"), p.astype("float64")], axis=1)
+        words = (f"not {name}", name)
+        for row in doubtful_labels(true.astype("int64"), both).tolist():
+            label = int(true[row])
+            rows.append(
+                _doubt(
+                    task,
+                    columns,
+                    row,
+                    label=words[label],
+                    other=words[1 - label],
+                    p=both[row, label],
+                    other_p=both[row, 1 - label],
+                )
+            )
+    return sorted(rows, key=lambda row: row["probability_of_label"])
+
+
+def _doubt(
+    task: SingleLabel | MultiLabel,
+    columns: Columns,
+    row: int,
+    *,
+    label: str,
+    other: str,
+    p: float,
+    other_p: float,
+) -> dict[str, Any]:
+    shown = task.mistake(columns, row)
+    return {
+        "line": shown["line"],
+        "label": label,
+        "probable_label": other,
+        "probability_of_label": float(p),
+        "probability_of_other": float(other_p),
+        "text": shown["text"],
+    }
+
+
+class Findings:
+    """The findings on the scored data sets of a run, dev first.
+
+    Args:
+        task: of the trained model.
+        slices: columns to slice the scores by.
+    """
+
+    def __init__(self, task: Task, slices: Sequence[str] = ()) -> None:
+        self._task = task
+        self._names = slices
+        self._found: dict[str, dict[str, Any]] = {
+            "curves": {}, "slices": {}, "doubtful_labels": {}
+        }  # fmt: skip
+
+    def add(
+        self, split: str, columns: Columns, answers: Answers, lengths: np.ndarray
+    ) -> None:
+        """Add a data set: its rows, N answers by name, and the tokens of each row."""
+        task, found = self._task, self._found
+        of_dev = found["curves"].get("dev")
+        found["curves"][split] = curves_of(decisions(task, columns, answers), of_dev)
+        found["doubtful_labels"][split] = doubtful_rows(task, columns, answers)
+        found["slices"][split] = slices_of(
+            *(task, columns, answers), lengths=lengths, names=self._names
+        )
+
+    def values(self) -> dict[str, dict[str, Any]]:
+        """Return `curves`, `slices` and `doubtful_labels`, each by data set."""
+        return {
+            name: {split: found for split, found in sets.items() if found}
+            for name, sets in self._found.items()
+        }
+
+
+def explained_mistakes(
+    predictor: Any,
+    columns: Columns,
+    mistakes: Sequence[Mapping[str, Any]],
+    *,
+    most: int,
+    seconds: float,
+) -> list[dict[str, Any]]:
+    """Return the attributions of the words of the first mistakes, for a page.
+
+    Integrated gradients with 16 points. A wrong class is explained against the label.
+
+    Args:
+        predictor: of the trained model.
+        columns: the rows.
+        mistakes: of `Task.mistakes`; those without the `line` of one row are left out.
+        most: number of mistakes to explain.
+        seconds: no further mistake is explained after this time.
+
+    Returns:
+        `page_values` of each, with its `line` and `label`; none if the model is not in
+        float32, or if its task has nothing that can be explained.
+    """
+    if not most or not mistakes or not seconds:
+        return []
+    from bert_keras.explanations.attribution import IntegratedGradients
+    from bert_keras.explanations.explainer import Explainer, answers_of, predictor_of
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.pages import page_values
+
+    try:
+        predictor, model = predictor_of(predictor)
+    except ConfigError:  # 16 bits
+        return []
+    task, start = model.task, time.perf_counter()
+    places = _unique(columns.lines)
+    chosen = [row for row in mistakes if row.get("line") in places][:most]
+    if not chosen:
+        return []
+    texts = task.texts(columns)
+    explain = Explainer(model, IntegratedGradients(steps=16))
+    found: list[dict[str, Any]] = []
+    took = 0.0
+    for mistake in chosen:
+        begun = time.perf_counter()
+        if begun - start + took > seconds:
+            break
+        place = places[mistake["line"]]
+        parts = tuple(part[place] for part in texts)
+        against = mistake["label"] if isinstance(task, SingleLabel) else None
+        try:
+            answer = answers_of(predictor, [parts], 1)[0]
+            shown = page_values(explain(Item(model, parts, answer, against=against)))
+        except Exception:  # a user's own task, whose model must not be lost for it
+            return []
+        label = mistake.get("label", mistake.get("answers"))
+        found.append({**shown, "line": mistake["line"], "label": label})
+        # The first one has also traced the graphs.
+        took = 0.0 if len(found) == 1 else time.perf_counter() - begun
+    return found
+
+
+def _unique(lines: Sequence[int]) -> dict[int, int]:
+    """Return the row of each line that only one row begins at."""
+    places = {line: row for row, line in enumerate(lines)}
+    if len(places) == len(lines):
+        return places
+    counts: dict[int, int] = {}
+    for line in lines:
+        counts[line] = counts.get(line, 0) + 1
+    return {line: row for line, row in places.items() if counts[line] == 1}

@@ -1,0 +1,149 @@
+"""The report in a browser: it fits, sorts, and is readable in light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TOO_WIDE, needs_browser
+
+from bert_keras.report.comparison import compare_runs
+from bert_keras.report.report import write_report
+from bert_keras.scoring.classification import classification_scores
+from bert_keras.scoring.curves import decision_curves
+from report.test_comparison import run
+
+pytestmark = needs_browser()
+
+# The contrast of each text with what lies behind it, as WCAG 2 defines it.
+TEXTS = "td, th, dt, dd, p, h2, pre, a"
+FAINT = """(texts) => [...document.querySelectorAll(texts)].filter((each) => {
+  const channel = (value) => {
+    value /= 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  };
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map(channel);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = each.closest("pre, .card") ?? document.body;
+  const both = [getComputedStyle(each).color, getComputedStyle(behind).backgroundColor];
+  const [dark, bright] = both.map(light).sort((a, b) => a - b);
+  return (bright + 0.05) / (dark + 0.05) < 4.5;
+}).map((each) => each.outerHTML.slice(0, 80))"""
+
+
+def write(path: Path) -> str:
+    """Write the report of a run with every part, and return it."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 200)
+    p = (0.3 * labels + 0.7 * random.random(200)).astype("float64")
+    names = ["ham", "an extraordinarily-long-name-of-a-class"]
+    scores = classification_scores(
+        labels, np.stack([1 - p, p], axis=1), class_names=names
+    )
+    slices = [
+        {
+            "slice": name,
+            "rows": rows,
+            "accuracy": value,
+            "low": value - 0.1,
+            "high": 0.9,
+        }
+        for name, rows, value in (
+            ("web", 90, 0.8),
+            ("phone", 1100, 0.7),
+            ("shop", 9, 0.75),
+        )
+    ]
+    written = write_report(
+        path,
+        title="classification: spam",
+        settings={"encoder": "/a/very/long/path" * 20, "seed": 1},
+        data={"train": {"rows": 9, "classes": dict.fromkeys(names, 4)}},
+        history=[
+            {"epoch": 1, "step": step, "loss": 1 / step, "learning_rate": 1e-5 * step}
+            for step in range(1, 60)
+        ],
+        scores={"dev": scores},
+        mistakes=[
+            {"line": line, "text": "long" * 80, "label": names[1], "probability": 0.9}
+            for line in (5, 11, 7)
+        ],
+        best_score="accuracy",
+        curves={"dev": {names[1]: decision_curves(labels, p)}},
+        slices={"dev": {"channel": slices}},
+        doubtful_labels={"dev": [{"line": 3, "label": "ham", "text": "win"}]},
+        learning_curve=[{"rows": 10, "dev": 0.5}, {"rows": 20, "dev": 0.7}],
+        usage={"In Python": "import bert_keras; " + "x" * 200},
+    )
+    return written.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_a_report_fits_and_is_readable(
+    show: Callable[..., Any], tmp_path: Path, width: int, scheme: str
+) -> None:
+    page = show(write(tmp_path / "report.html"), width, scheme)
+    assert page.evaluate(TOO_WIDE) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(FAINT, TEXTS) == []
+    square = page.locator("figure.square svg").first.bounding_box()
+    assert square["width"] >= 340  # drawn for 352 pixels: letters of 12
+    name = page.locator("tbody th", has_text="extraordinarily").first
+    assert name.bounding_box()["height"] < 40  # in one line
+
+
+def test_tables_are_sorted_by_mouse_and_keyboard(
+    show: Callable[..., Any], tmp_path: Path
+) -> None:
+    page = show(write(tmp_path / "report.html"))
+    table = page.locator(
+        ".side > section", has=page.locator("h3", has_text="by channel")
+    )
+    names = table.locator("tbody th")
+    rows = table.locator("th", has_text="Rows")
+    assert rows.get_attribute("aria-sort") is None
+    rows.locator("button").click()
+    assert names.all_inner_texts() == ["phone", "web", "shop"]  # 1,100 is a number
+    assert rows.get_attribute("aria-sort") == "descending"
+    page.keyboard.press("Enter")
+    assert names.all_inner_texts() == ["shop", "web", "phone"]
+    assert rows.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    assert names.all_inner_texts() == ["web", "shop", "phone"]
+    assert rows.get_attribute("aria-sort") is None
+    assert table.locator("[aria-sort]").count() == 1
+
+
+def test_doubtful_labels_are_downloaded(
+    show: Callable[..., Any], tmp_path: Path
+) -> None:
+    page = show(write(tmp_path / "report.html"))
+    with page.expect_download() as started:
+        page.locator("a[download]").click()
+    assert started.value.suggested_filename == "doubtful_labels.csv"
+    text = Path(started.value.path()).read_text(encoding="utf-8")
+    assert text.splitlines() == ["set,line,label,text", "dev,3,ham,win"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_comparison_fits(
+    show: Callable[..., Any], tmp_path: Path, scheme: str
+) -> None:
+    folders = [
+        run(tmp_path / name, value, encoder="/a/long/path" * 9)
+        for name, value in (("one", 0.7), ("another-run-of-many", 0.9), ("third", 0.8))
+    ]
+    written = compare_runs(folders, output=tmp_path / "page.html")
+    page = show(written.read_text("utf-8"), 400, scheme)
+    assert page.evaluate(TOO_WIDE) == []
+    scores = page.locator("section", has=page.locator("h2", has_text="Scores on dev"))
+    scores.locator("th button", has_text="Accuracy").click()
+    names = scores.locator("tbody th").all_inner_texts()
+    assert names == ["another-run-of-many", "third", "one"]

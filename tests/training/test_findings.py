@@ -1,0 +1,137 @@
+"""What a report shows of answers, from answers written by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_keras.data.table import as_columns, with_slices
+from bert_keras.inference.predictor import Predictor
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.regression import Regression
+from bert_keras.training.findings import (
+    ALL,
+    LENGTH,
+    Findings,
+    curves_of,
+    decisions,
+    doubtful_rows,
+    explained_mistakes,
+    slices_of,
+)
+
+TWO = Classification(("ham", "spam"))
+P_SPAM = np.array([0.1, 0.2, 0.9, 0.8, 0.7, 0.1])
+LABELS = ["ham", "ham", "ham", "spam", "spam", "spam"]
+ROWS = as_columns(
+    text=["a", "b", "win", "cash", "prize", "see you"],
+    label=LABELS,
+    channel=["web", "phone"] * 3,
+)
+ANSWERS = {"probabilities": np.stack([1 - P_SPAM, P_SPAM], axis=1)}
+
+
+def test_decisions_of_the_positive_class() -> None:
+    true, p = decisions(TWO, ROWS, ANSWERS)["spam"]
+    assert true.tolist() == [False] * 3 + [True] * 3 and p.tolist() == P_SPAM.tolist()
+    (name,) = decisions(
+        Classification(TWO.classes, positive_class="ham"), ROWS, ANSWERS
+    )
+    assert name == "ham"
+    assert decisions(Classification(("ham", "more", "spam")), ROWS, ANSWERS) == {}
+    assert decisions(Regression(), ROWS, {}) == {}
+
+
+def test_the_threshold_of_dev_is_applied_to_test() -> None:
+    found = Findings(TWO)
+    lengths = np.arange(6)
+    found.add("dev", ROWS, ANSWERS, lengths)
+    found.add("test", ROWS, {"probabilities": ANSWERS["probabilities"][::-1]}, lengths)
+    values = found.values()
+    dev, test = (values["curves"][split]["spam"]["at"][1] for split in ("dev", "test"))
+    assert dev["threshold"] == test["threshold"] and dev["f1"] > test["f1"]
+    assert set(values) == {"curves", "slices", "doubtful_labels"}
+    json.dumps(values)
+
+
+def test_only_frequent_labels_have_points() -> None:
+    true = np.tril(np.ones((9, 9), bool))[:, :8]  # label i is in 9 - i rows
+    found = {f"label {i}": (true[:, i], np.linspace(0, 1, 9)) for i in range(1, 8)}
+    curves = curves_of(found)
+    assert len(curves) == 7
+    drawn = [name for name, curve in curves.items() if "roc" in curve]
+    assert drawn == [f"label {i}" for i in range(1, 7)]
+
+
+def test_scores_of_slices() -> None:
+    found = slices_of(
+        TWO, ROWS, ANSWERS, lengths=np.array([3, 3, 3, 4, 4, 5]), names=["channel"]
+    )
+    assert list(found) == [ALL, LENGTH, "channel"]
+    assert found[ALL][0]["accuracy"] == pytest.approx(4 / 6)
+    assert [row["slice"] for row in found[LENGTH]] == ["3", "4", "5"]
+    assert [row["accuracy"] for row in found["channel"]] == pytest.approx([2 / 3] * 2)
+    # Answers that are not one a row, such as the vectors of pairs.
+    assert slices_of(TWO, ROWS, {"embedding": np.zeros((12, 2))}) == {}
+
+
+def test_a_score_that_fails_for_a_slice_is_left_out() -> None:
+    class Fragile(Classification):
+        def score(self, columns: Any, answers: Any) -> dict[str, Any]:
+            return {"accuracy": 1 / (len(columns) - 3)}
+
+    found = slices_of(Fragile(TWO.classes), ROWS, ANSWERS, names=["channel"])
+    assert found[ALL][0]["accuracy"] == pytest.approx(1 / 3)
+    assert [row["accuracy"] for row in found["channel"]] == [None, None]
+
+
+def test_doubtful_rows_name_both_labels() -> None:
+    first, second = doubtful_rows(TWO, ROWS, ANSWERS)
+    assert first == {
+        "line": 3, "label": "ham", "probable_label": "spam", "text": "win",
+        "probability_of_label": pytest.approx(0.1),
+        "probability_of_other": pytest.approx(0.9),
+    }  # fmt: skip
+    assert second["line"] == 6 and second["probable_label"] == "ham"
+    assert doubtful_rows(Regression(), ROWS, {}) == []
+
+
+def test_doubtful_labels_of_several() -> None:
+    columns = as_columns(text=list("abcdef"), label=["x", "x", "x", "y", "y", "y"])
+    answers = {"probabilities": np.stack([1 - P_SPAM, P_SPAM], 1).astype("float32")}
+    rows = doubtful_rows(MultiLabel(("x", "y")), columns, answers)
+    assert {(row["line"], row["label"], row["probable_label"]) for row in rows} == {
+        (3, "x", "not x"), (3, "not y", "y"), (6, "not x", "x"), (6, "y", "not y")
+    }  # fmt: skip
+
+
+def test_slices_come_from_a_column_of_the_source() -> None:
+    table = {"text": ["a", "b"], "label": ["ham", "spam"], "channel": ["web", ""]}
+    columns = TWO.read(table).take([1, 0])
+    found = with_slices(columns, table, ["channel"])
+    assert found["slice channel"] == ["", "web"] and len(found) == 2
+
+
+def test_confident_mistakes_are_explained(make_model: Any) -> None:
+    model = make_model(TWO)
+    columns = as_columns(text=["win cash now", "see you"], label=["ham", "spam"])
+    mistakes = [
+        {"line": 2, "label": "ham"}, {"line": 9, "label": "ham"}, {"line": 1}
+    ]  # fmt: skip
+    answers = Predictor(model).predict(["see you"])
+    label = next(name for name in TWO.classes if name != answers[0]["label"])
+    mistakes[0]["label"] = label
+    (found,) = explained_mistakes(
+        Predictor(model), columns, mistakes, most=1, seconds=60
+    )
+    json.dumps(found)
+    assert found["line"] == 2 and found["label"] == label
+    (target,) = found["targets"]
+    assert (target["name"], target["against"]) == (answers[0]["label"], label)
+    assert {bar["text"] for bar in target["bars"]} == {"see", "you"}
+    nothing = explained_mistakes(Predictor(model), columns, mistakes, most=1, seconds=0)
+    assert nothing == []

@@ -209,7 +209,7 @@ def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
     check_installed(engine)
     try:
         return _SESSIONS[engine](path, precision)
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # those of ONNX Runtime have no other base
         raise CheckpointError(
             f"{path}: {engine} cannot read it: {one_line(error)}"
         ) from None
@@ -276,5 +276,12 @@ def load_engine_folder(
     found, preprocessor = described(place, place, task)
     session = session_of(place / FILES[engine], engine, precision)
     model = EngineModel(found, preprocessor, session)
+    width = model.outputs[0].shape[-1]
+    classes = getattr(found, "classes", None) or ()
+    if classes and width != len(classes):
+        raise CheckpointError(
+            f"{place}: `classes` in {ANSWERS} must be as many as the outputs of the "
+            f"model; received {len(classes)} and {width}"
+        )
     check_answers(model, place, ANSWERS)
     return model

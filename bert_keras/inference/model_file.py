@@ -147,7 +147,8 @@ def _name_openvino(path: Path, names: Sequence[str]) -> None:
     kept = []
     for place, name in enumerate(names):
         suffix = f"_{place}" if place else ""
-        output = found[f"{_IDENTITY}{suffix}:0"]
+        names_of_it = (f"{_IDENTITY}{suffix}:0", f"{_IDENTITY}{suffix}", name)
+        output = next(found[each] for each in names_of_it if each in found)
         output.tensor.set_names({name})
         kept.append(output.get_node())
     whole = openvino.Model(kept, read.get_parameters(), "bert_keras")

@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, refused
 
 from bert_keras.errors import BertKerasError
-from bert_keras.serving import ServeConfig, Server
+from bert_keras.serving import ServeConfig, Server, http_connection
 from bert_keras.serving import server as server_module
 from bert_keras.serving.service import read_keys
 from serving.conftest import Client, Folders
@@ -161,7 +161,10 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Server([])
 
 
-def test_a_request_that_meets_the_stop_is_answered(folders: Folders) -> None:
+def test_a_request_that_meets_the_stop_is_answered(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "_LAST_SECONDS", 5.0)
     body = json.dumps({"instances": ["win cash"]}).encode()
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     config = ServeConfig(port=0, no_grpc=True)

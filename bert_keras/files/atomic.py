@@ -162,7 +162,7 @@ FILES = frozenset(
         "doubtful_labels.csv",
         "model.safetensors",
         "report.html",
-        "run.json",
+        "comparison.json",
         "scores.json",
         "tokenizer_config.json",
         "vocab.txt",

@@ -1,6 +1,6 @@
 """Runs compared on one page: `compare_runs`; `write_run` notes what it needs of a run.
 
-The note, `run.json`, lies beside the report of a run.
+The note, `comparison.json`, lies beside the report of a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bert_keras.report.page import (
 )
 from bert_keras.report.tables import Table, interval_bar, interval_of, union
 
-RUN = "run.json"
+RUN = "comparison.json"
 _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
 

@@ -53,7 +53,13 @@ from bert_keras.training.tracking import check_tracking, curves_folder
 # Arguments of `train` whose data is read once for all runs.
 _OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings", "slices")
 _RESULTS = (
-    *("report.html", "scores.json", "run.json", "README.md", "doubtful_labels.csv"),
+    *(
+        "report.html",
+        "scores.json",
+        "comparison.json",
+        "README.md",
+        "doubtful_labels.csv",
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""Runs are compared by what `run.json` notes of them."""
+"""Runs are compared by what `comparison.json` notes of them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,14 @@ def test_runs_that_are_no_runs(tmp_path: Path) -> None:
     refused(lambda: compare_runs([one, one], output=page), "different", "one")
     refused(
         lambda: compare_runs([one, tmp_path / "none"], output=page),
-        "none", "run.json is missing",
+        "none", "comparison.json is missing",
     )  # fmt: skip
     other = run(tmp_path / "other")
-    note = json.loads((other / "run.json").read_text("utf-8"))
-    (other / "run.json").write_text(json.dumps(note | {"scores": 3}), "utf-8")
-    refused(lambda: compare_runs([one, other], output=page), "`scores`", "run.json")
+    note = json.loads((other / "comparison.json").read_text("utf-8"))
+    (other / "comparison.json").write_text(json.dumps(note | {"scores": 3}), "utf-8")
+    refused(
+        lambda: compare_runs([one, other], output=page), "`scores`", "comparison.json"
+    )
     assert not page.exists()
 
 

@@ -413,7 +413,7 @@ def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None
         assert part in page
     assert set(files_of(spam_run.folder)) == {
         *("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"),
-        *("report.html", "scores.json", "run.json", "README.md"),
+        *("report.html", "scores.json", "comparison.json", "README.md"),
     }
     assert "Learning rate by step" in page and "bert-keras serve" in page
 

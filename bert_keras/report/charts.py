@@ -153,7 +153,8 @@ def _tick_label(value: float, step: float) -> str:
     if abs(value) < step * 1e-6:
         return "0"
     if step < 1e-4 or abs(value) >= 1e7:
-        return re.sub(r"e([+-])0*", r"e\1", f"{value:.3g}").replace("e+", "e")
+        digits = re.sub(r"\.?0*e([+-])0*", r"e\1", f"{value:.2e}")
+        return digits.replace("e+", "e")
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return f"{value:,.{decimals}f}"
 

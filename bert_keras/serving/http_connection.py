@@ -2,9 +2,6 @@
 
 A client has some seconds to send the head of a request, which has at most 64 KiB, and
 the number of connections is limited. The body has separate limits, see `rest`.
-
-When the server stops, idle connections stay open for a moment: a client that did not
-know may just be sending a request.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HEAD_BYTES = 64 * 1024
 _HEAD_SECONDS = 10.0
-_LAST_SECONDS = 0.2  # in which a request that is on its way is still accepted
 
 
 class LimitedConnection(HttpToolsProtocol):
@@ -33,7 +29,6 @@ class LimitedConnection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._in_head = False
-        self._is_ending = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -63,26 +58,12 @@ class LimitedConnection(HttpToolsProtocol):
         self._in_head = False
         self._stop_waiting()
         super().on_headers_complete()
-        if self._is_ending:
-            self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         # Part of a head may have arrived with the previous request.
         if self._in_head and not self._is_answering():
             self._wait_for_head()
-
-    def shutdown(self) -> None:
-        """Close the connection after the answer, or after a moment if it is idle."""
-        self._is_ending = True
-        if self._is_answering():
-            super().shutdown()
-        else:
-            self.loop.call_later(_LAST_SECONDS, self._close_if_idle)
-
-    def _close_if_idle(self) -> None:
-        if not self.transport.is_closing() and not self._is_answering():
-            super().shutdown()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

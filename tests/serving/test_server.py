@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
@@ -18,7 +17,7 @@ import pytest
 from conftest import ROOT, refused
 
 from bert_keras.errors import BertKerasError
-from bert_keras.serving import ServeConfig, Server, http_connection
+from bert_keras.serving import ServeConfig, Server
 from bert_keras.serving import server as server_module
 from bert_keras.serving.service import read_keys
 from serving.conftest import Client, Folders
@@ -161,30 +160,6 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Server([])
 
 
-def test_a_request_that_meets_the_stop_is_answered(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_connection, "_LAST_SECONDS", 5.0)
-    body = json.dumps({"instances": ["win cash"]}).encode()
-    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    config = ServeConfig(port=0, no_grpc=True)
-    server = Server([f"spam={folders.spam}"], config=config, is_quiet=True)
-    with server.running():
-        address = ("127.0.0.1", Client(server.url).port)
-        with socket.create_connection(address, timeout=30) as connection:
-            connection.sendall(head.encode() + body)
-            assert b"connection: close" not in connection.recv(65536).lower()
-            server.stop()
-            with contextlib.suppress(OSError):  # until new connections are refused
-                while True:
-                    socket.create_connection(address).close()
-            connection.sendall(head.encode() + body)
-            answer = connection.recv(65536)
-            assert answer.startswith(b"HTTP/1.1 200")
-            assert b"connection: close" in answer.lower()
-            assert connection.recv(65536) == b""
-
-
 def test_sigterm_answers_accepted_requests(folders: Folders) -> None:
     """The command exits 0, its logs are JSON and hold no text."""
     command = [sys.executable, "-m", "bert_keras", "serve", f"spam={folders.spam}"]
@@ -209,9 +184,7 @@ def test_sigterm_answers_accepted_requests(folders: Folders) -> None:
             client.get("/v1/models")
         rest = process.stderr.read()
         assert process.wait(60) == 0
-    logged = [
-        json.loads(line) for line in [*lines, *rest.splitlines()] if line[0] == "{"
-    ]
-    assert [each["event"] for each in logged] == ["model loaded", "request"]
-    assert logged[1]["texts"] == 1
+    told = [json.loads(line) for line in [*lines, *rest.splitlines()] if line[0] == "{"]
+    assert [each["event"] for each in told] == ["model loaded", "request"]
+    assert told[1]["texts"] == 1
     assert "secret" not in "".join(lines) + rest

@@ -154,7 +154,7 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
     if not drawn:
         return []
     charts = [
-        line_chart(
+        _square(
             {
                 **{
                     f"{name} (AUC {found['roc_auc']:.3f})": found["roc"]
@@ -166,10 +166,8 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
             x_label="false positive rate",
             y_label="true positive rate",
             faint=["chance"],
-            width=_SIDE,
-            height=_SIDE,
         ),
-        line_chart(
+        _square(
             {
                 f"{name} (average precision {found['average_precision']:.3f})": found[
                     "precision_recall"
@@ -180,8 +178,6 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
             x_label="recall",
             y_label="precision",
             shown=[(0, 0), (1, 1)],
-            width=_SIDE,
-            height=_SIDE,
         ),
     ]
     if len(curves) == 1:
@@ -189,7 +185,7 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
         rows = found["by_threshold"]
         names = ("precision", "recall", "F1")
         charts.append(
-            line_chart(
+            _square(
                 {
                     name: [(row[0], row[i]) for row in rows]
                     for i, name in enumerate(names, 1)
@@ -198,8 +194,6 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
                 x_label="threshold",
                 y_label="score",
                 shown=[(0, 0), (1, 1)],
-                width=_SIDE,
-                height=_SIDE,
             )
         )
     return [markupsafe.Markup(svg) for svg in charts]
@@ -207,7 +201,7 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
 
 def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
     """Return a chart of accuracy by confidence; a calibrated model lies on the line."""
-    svg = line_chart(
+    svg = _square(
         {
             "the model": [(b["confidence"], b["accuracy"]) for b in bins],
             "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
@@ -216,10 +210,13 @@ def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
         x_label="confidence (bins of equal width)",
         y_label="accuracy",
         faint=["as sure as right"],
-        width=_SIDE,
-        height=_SIDE,
     )
     return markupsafe.Markup(svg)
+
+
+def _square(lines: Mapping[str, Any], **settings: Any) -> str:
+    """Return a square chart of shares, see `line_chart`."""
+    return line_chart(lines, width=_SIDE, height=_SIDE, **settings)
 
 
 def learning_curve_chart(

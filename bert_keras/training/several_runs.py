@@ -31,6 +31,8 @@ from bert_keras.files.atomic import (
     replaced_folder,
 )
 from bert_keras.inference.model_folder import load_model
+from bert_keras.report.comparison import RUN
+from bert_keras.report.report import DOUBTFUL
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
@@ -52,15 +54,7 @@ from bert_keras.training.tracking import check_tracking, curves_folder
 
 # Arguments of `train` whose data is read once for all runs.
 _OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings", "slices")
-_RESULTS = (
-    *(
-        "report.html",
-        "scores.json",
-        "comparison.json",
-        "README.md",
-        "doubtful_labels.csv",
-    ),
-)
+_RESULTS = ("report.html", "scores.json", RUN, "README.md", DOUBTFUL)
 
 
 def train_seeds(

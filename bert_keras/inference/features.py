@@ -34,6 +34,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.runs.progress import Progress, report
+from bert_keras.settings import check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
@@ -303,10 +304,7 @@ def write_features(
     Raises:
         BertKerasError: an argument is wrong; an existing `output` is unchanged.
     """
-    if level not in LEVELS:
-        raise ConfigError(
-            f"`level` must be one of {', '.join(LEVELS)}; received {level!r}"
-        )
+    check_choice("level", level, LEVELS)
     check_output_place("output", output, {"source": source, "file": file})
     check_output(output)
     if level == "token" and settings.get("pooling") is not None:

@@ -24,7 +24,7 @@ from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
 _INSTALL = "pip install 'bert_keras[search]'"
@@ -207,10 +207,7 @@ def search(
 
 
 def _check_engine(engine: str) -> None:
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"`engine` must be one of {', '.join(ENGINES)}; received {engine!r}"
-        )
+    check_choice("engine", engine, ENGINES)
     if engine == "faiss":
         _faiss()
 

@@ -26,6 +26,7 @@ from bert_keras.model.layers import (
     initializer,
     shape_of,
 )
+from bert_keras.settings import check_choice
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since Python 3.11
@@ -47,11 +48,7 @@ def check_rate(name: str, rate: Any) -> None:
 
 def check_attention(attention: Any) -> None:
     """Raise ConfigError unless a way to compute attention exists on this backend."""
-    if attention not in ATTENTIONS:
-        raise ConfigError(
-            f"`attention` must be one of {', '.join(ATTENTIONS)}; "
-            f"received {attention!r}"
-        )
+    check_choice("attention", attention, ATTENTIONS)
     if attention == "fused" and keras.config.backend() == "tensorflow":
         raise ConfigError(
             "`attention` must be 'written' on TensorFlow, which has no fused one; "

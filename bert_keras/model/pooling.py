@@ -12,9 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.errors import ConfigError
 from bert_keras.model.layers import first_tokens
-from bert_keras.settings import COMBINATIONS, POOLINGS
+from bert_keras.settings import COMBINATIONS, POOLINGS, check_choice
 
 _LOWEST = -1e9  # below any hidden state, finite
 
@@ -38,11 +37,7 @@ class LayerMix(keras.layers.Layer):
     def __init__(
         self, combine: str = "sum", *, name: str = "layer_mix", **kwargs: Any
     ) -> None:
-        if combine not in COMBINATIONS:
-            raise ConfigError(
-                f"`combine` must be one of {', '.join(COMBINATIONS)}; "
-                f"received {combine!r}"
-            )
+        check_choice("combine", combine, COMBINATIONS)
         super().__init__(name=name, **kwargs)
         self.combine = combine
 
@@ -100,10 +95,7 @@ class TextPooling(keras.layers.Layer):
         name: str = "text_pooling",
         **kwargs: Any,
     ) -> None:
-        if pooling not in POOLINGS:
-            raise ConfigError(
-                f"`pooling` must be one of {', '.join(POOLINGS)}; received {pooling!r}"
-            )
+        check_choice("pooling", pooling, POOLINGS)
         super().__init__(name=name, **kwargs)
         self.pooling = pooling
         self.normalize = normalize

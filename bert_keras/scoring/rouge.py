@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import ConfigError
+from bert_keras.settings import check_choice
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 STEMMERS = ("porter", "none")
@@ -45,10 +46,7 @@ class Rouge:
     """
 
     def __init__(self, stemmer: str = "porter") -> None:
-        if stemmer not in STEMMERS:
-            raise ConfigError(
-                f"`stemmer` must be one of {', '.join(STEMMERS)}; received {stemmer!r}"
-            )
+        check_choice("stemmer", stemmer, STEMMERS)
         try:
             from nltk.stem.porter import PorterStemmer
             from rouge_score.rouge_scorer import RougeScorer

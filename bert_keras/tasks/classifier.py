@@ -41,7 +41,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.settings import check_share
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Answers, Batch, Task
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since Python 3.11
@@ -81,9 +81,7 @@ class PooledTask(Task):
     def units(self) -> int:
         """Return the number of outputs."""
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
         return head(encoder.pool(inputs))
 
@@ -214,7 +212,7 @@ class SingleLabel(Confidence, PooledTask):
     def names(self) -> tuple[str, ...]:
         """Return the names of the classes."""
 
-    def distributions(self, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+    def distributions(self, answers: Answers) -> np.ndarray:
         """Return the probabilities of the classes in answers, float [N, C]."""
         return answers["probabilities"]
 
@@ -240,9 +238,7 @@ class SingleLabel(Confidence, PooledTask):
     def metrics(self) -> list[Any]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         labels, p = self.targets(columns), self.distributions(answers)
         correct = p.argmax(axis=1) == labels
         return {
@@ -256,7 +252,7 @@ class SingleLabel(Confidence, PooledTask):
             **abstention_scores(p.max(axis=1), correct, self.abstain_below),
         }
 
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+    def tune(self, columns: Columns, answers: Answers) -> Self:
         """Return the task with temperature and threshold fitted on dev rows."""
         return self.fitted(self.targets(columns), self.distributions(answers))
 
@@ -271,9 +267,7 @@ class SingleLabel(Confidence, PooledTask):
             "abstain_below": self.abstain_below,
         }
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         targets, p = self.targets(columns), self.distributions(answers)
         return [
             self.mistake(

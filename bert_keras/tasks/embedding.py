@@ -39,7 +39,7 @@ from bert_keras.settings import (
     parse_layers,
     resolve_layers,
 )
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import numbers
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -231,7 +231,7 @@ class Embedding(Task):
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         """Return one batch with both texts of each pair, one after the other."""
         if not isinstance(texts, tuple | list) or len(texts) != 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
@@ -245,12 +245,10 @@ class Embedding(Task):
 
     # The model.
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Batch:
         return batch_inputs()
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
         return pool(
             self.token_vectors(encoder, inputs),
@@ -295,9 +293,7 @@ class Embedding(Task):
             "normalized": self.normalize,
         }
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return correlations if rows have labels, and retrieval scores of pairs.
 
         Retrieval scores are left out for the objective `similarity`, whose pairs need
@@ -311,9 +307,7 @@ class Embedding(Task):
             scores |= retrieval_scores(places_of(columns, answers["embedding"])[0])
         return scores
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return texts whose pair is not the nearest, or pairs that are far off."""
         if self.objective == "similarity":
             return far_pairs(columns, answers["embedding"])

@@ -18,10 +18,11 @@ from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, ConfigError, received
+from bert_keras.errors import CheckpointError, received
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
-from bert_keras.settings import check_number
+from bert_keras.settings import check_choice, check_number
+from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import PooledTask, numbers
 
 SCALINGS = ("standard", "none")
@@ -83,11 +84,7 @@ class Regression(PooledTask):
     pairs: bool = False
 
     def __post_init__(self) -> None:
-        if self.scaling not in SCALINGS:
-            raise ConfigError(
-                f"`scaling` must be one of {', '.join(SCALINGS)}; "
-                f"received {self.scaling!r}"
-            )
+        check_choice("scaling", self.scaling, SCALINGS)
         # The range that float32 can represent and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)
@@ -141,7 +138,7 @@ class Regression(PooledTask):
     def units(self) -> int:
         return 1
 
-    def outputs(self, encoder: Any, inputs: dict[str, Any], seed: int | None) -> Any:
+    def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         return head(encoder.pool(inputs))
@@ -161,9 +158,7 @@ class Regression(PooledTask):
             "offset": self.mean,
         }
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         targets, found = check_numbers(self.targets(columns), answers["score"])
         return {
             "spearman": spearman(targets, found),
@@ -180,9 +175,7 @@ class Regression(PooledTask):
         head.bias.assign(head.bias * self.std + self.mean)
         return dataclasses.replace(self, mean=0.0, std=1.0)
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the rows whose error exceeds the targets' standard deviation."""
         targets = self.targets(columns)
         errors = np.abs(answers["score"] - targets)

@@ -29,7 +29,7 @@ from bert_keras.text.preprocessor import Preprocessor
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since Python 3.11
 
-    from bert_keras.tasks.base import Task
+    from bert_keras.tasks.base import Batch, Task
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -426,7 +426,7 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """
         return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
 
-    def infer(self, batch: dict[str, Any]) -> Any:
+    def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         return self.task.infer(self, batch)
 

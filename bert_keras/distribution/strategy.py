@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import summed_function, take_from_first
 from bert_keras.errors import ConfigError, WorkerLostError, one_line
+from bert_keras.runs.progress import say
 from bert_keras.settings import STRATEGIES, check_choice
 
 _CLUSTER = "TF_CONFIG"
@@ -64,6 +65,11 @@ class Devices:
     def has_static_shapes(self) -> bool:
         """Whether all batches must have one shape, as the TPU's compiler requires."""
         return self.name == "tpu"
+
+    def say(self, line: str) -> None:
+        """Print a note, once for all workers."""
+        if self.is_chief:
+            say(line)
 
     def agree(self, number: int) -> int:
         """Return the first worker's number on all workers."""

@@ -1,9 +1,8 @@
 """`BertEncoder`: a batch dict in, an output dict out, a functional Keras model.
 
-`Quantizable` adds Keras's `quantize` to the models here. A quantized model can predict
-and be exported as a SavedModel. It cannot be saved in another way: model folders have
-no such weights, and a `.keras` file with nested layers, such as the blocks, does not
-load again (Keras 3.15).
+A quantized model can predict and be exported as a SavedModel. It cannot be saved in
+another way: model folders have no such weights, and a `.keras` file with nested layers,
+such as the blocks, does not load again (Keras 3.15).
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 """
@@ -31,8 +30,17 @@ _Model: Any = keras.Model if TYPE_CHECKING else object
 _KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
 
 
-class Quantizable(_Model):
-    """A base of models whose `quantize` skips layers without matrix products."""
+class BatchModel(_Model):
+    """A base of models that read batch dicts, see `BertEncoder`.
+
+    Inputs that a batch may omit are completed, and `quantize` skips layers without
+    matrix products.
+    """
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().__call__(inputs, *args, **kwargs)
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
@@ -155,7 +163,7 @@ def seed_behind(config: BertConfig, seed: int) -> int:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoder(Quantizable, keras.Model):
+class BertEncoder(BatchModel, keras.Model):
     """The BERT encoder as a functional model.
 
     Inputs are a dict of int32 [B, T]: `token_ids`, `segment_ids`, `padding_mask`
@@ -276,11 +284,6 @@ class BertEncoder(Quantizable, keras.Model):
             "seed": seed,
             "dtype": keras.dtype_policies.serialize(dtype),
         }
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
 
     def pool(self, inputs: dict[str, Any]) -> Any:
         """Return only the `pooled_output` of a batch dict, [B, H] or [S, H].

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns, read_columns
@@ -26,8 +27,6 @@ from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
-
     from bert_keras.checkpoints import Checkpoint
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]

@@ -18,12 +18,13 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import class_names, listed
 from bert_keras.data.table import Columns
@@ -42,10 +43,6 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.settings import check_share
 from bert_keras.tasks.base import Answers, Batch, Task
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
-
 
 _SINGLE_LABEL = "single_label_classification"
 

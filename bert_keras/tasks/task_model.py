@@ -14,11 +14,12 @@ import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, Quantizable, complete, seed_behind
+from bert_keras.model.encoder import BatchModel, BertEncoder, seed_behind
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
@@ -27,13 +28,11 @@ from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
-
     from bert_keras.tasks.base import Batch, Task
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
+class TaskModel(ReplicatedFit, BatchModel, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
@@ -251,11 +250,6 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         """Return the ids of the variables that the task does not train."""
         layers = self.task.frozen(self.backbone)
         return {id(variable) for layer in layers for variable in layer.variables}
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
 
     def fit(
         self,

@@ -55,7 +55,6 @@ class TrainConfig:
         "passes over the training rows",
         unit="n",
         least=1,
-        most=INT32,
         unset="enough for 500 updates (4 to 20 epochs), fewer if dev stops improving",
     )
     patience: int | None = option(
@@ -64,7 +63,6 @@ class TrainConfig:
         "first half of training; 0: never stop early",
         unit="epochs",
         least=0,
-        most=INT32,
         unset="half of the epochs, at least 3; 0 if the number of epochs is given",
     )
     batch_size: int | None = option(
@@ -72,7 +70,6 @@ class TrainConfig:
         "training rows per update",
         unit="rows",
         least=1,
-        most=INT32,
         unset="32, or 16 with fewer than 1,000 training rows (not for a loss that "
         "compares the rows of a batch)",
     )
@@ -108,7 +105,6 @@ class TrainConfig:
         "or read in windows",
         unit="tokens",
         least=3,
-        most=INT32,
         unset="128, for question-answering 384, for summaries 512",
     )
     truncation: str = option(
@@ -132,7 +128,6 @@ class TrainConfig:
         "memory; 0: none",
         unit="blocks",
         least=0,
-        most=INT32,
     )
     lora_rank: int = option(
         0,
@@ -140,7 +135,6 @@ class TrainConfig:
         "weights (LoRA); the model folder holds merged weights",
         unit="rank",
         least=0,
-        most=INT32,
     )
     save_every: int = SAVE_EVERY.field()
     keep: int = KEEP.field()
@@ -150,7 +144,6 @@ class TrainConfig:
         "maximum number of times that a diverged run is restarted with another seed",
         unit="times",
         least=0,
-        most=INT32,
     )
     explain_mistakes: int = option(
         5,
@@ -158,7 +151,6 @@ class TrainConfig:
         "10 seconds; 0: none",
         unit="n",
         least=0,
-        most=INT32,
     )
     card: bool = option(True, "write a model card, README.md, into the model folder")
     track: str | None = option(

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import check_names, class_entries, class_names
 from bert_keras.data.table import Columns
@@ -39,10 +40,6 @@ from bert_keras.tasks.tagging.words import (
     wrong_sentences,
 )
 from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11
-
 
 # Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")

@@ -361,6 +361,11 @@ def check_whole_number(
     Option(name=name, kind=int, least=least, most=most).check(value)
 
 
+def check_boolean(name: str, value: Any) -> None:
+    """Raise ConfigError unless a setting is true or false."""
+    Option(name=name, kind=bool).check(value)
+
+
 def check_number(
     name: str, value: Any, *, least: float | None = None, most: float | None = None
 ) -> None:

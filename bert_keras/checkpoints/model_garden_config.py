@@ -188,11 +188,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _layer(path: Path) -> dict[str, Any] | None:
-    """Return the settings of the BertEncoder among the objects that Keras saved.
-
-    Raises:
-        CheckpointError: the file is broken, or describes another encoder.
-    """
+    """Return the settings of the BertEncoder among the objects that Keras saved."""
     others = []
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -145,11 +145,7 @@ def _truth(prefix: Path, variable: Variable) -> bool:
 def _sorted_out(
     variables: Mapping[str, Variable], prefix: Path
 ) -> tuple[dict[str, Variable], list[str], int]:
-    """Return canonical name to weight; unrecognized names; the number skipped.
-
-    Raises:
-        CheckpointError: two variables are the same weight, or it is not a BERT.
-    """
+    """Return canonical name to weight; unrecognized names; the number skipped."""
     chosen: dict[str, Variable] = {}
     unrecognized = []
     skipped = 0
@@ -185,12 +181,7 @@ def _shape(name: str, variable: Variable, heads: int, prefix: Path) -> Shape:
 def _config(
     chosen: Mapping[str, Variable], prefix: Path, notes: list[str]
 ) -> BertConfig:
-    """Return the sizes that the shapes give, and Model Garden's values for the rest.
-
-    Raises:
-        CheckpointError: a weight that gives a size is missing.
-        ConfigError: the sizes are not those of a BERT.
-    """
+    """Return the sizes that the shapes give, and Model Garden's values for the rest."""
     axes = {
         "vocab_size": ("bert/embeddings/word_embeddings", 0),
         "hidden_size": ("bert/embeddings/word_embeddings", 1),

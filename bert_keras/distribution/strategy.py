@@ -95,9 +95,6 @@ class Devices:
         within half a minute that one has ended or is unreachable, and aborts the
         others' exchanges. A worker that sends heartbeats but makes no progress is
         waited for.
-
-        Raises:
-            WorkerLostError: another worker is lost.
         """
         try:
             yield
@@ -231,11 +228,7 @@ def _has_local_tpu() -> bool:
 
 
 def _told() -> dict[str, Any]:
-    """Return the content of `TF_CONFIG`.
-
-    Raises:
-        ConfigError: it is not a JSON object with a cluster.
-    """
+    """Return the content of `TF_CONFIG`."""
     given = os.environ.get(_CLUSTER) or "{}"
     try:
         found = json.loads(given)

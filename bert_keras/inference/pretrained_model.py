@@ -140,11 +140,7 @@ def _settled(
     held: Task | None,
     settings: Mapping[str, Any],
 ) -> Task:
-    """Return the task with its settings: the given ones, then those of the folder.
-
-    Raises:
-        ConfigError: a setting is missing or unknown.
-    """
+    """Return the task with its settings: the given ones, then those of the folder."""
     if isinstance(task, Task):
         if settings:
             raise ConfigError(

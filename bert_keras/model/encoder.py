@@ -62,11 +62,7 @@ class BatchModel(_Model):
 
 
 def check_not_quantized(model: keras.Model, what: str) -> None:
-    """Raise if weights are quantized, which our file formats cannot store.
-
-    Raises:
-        ConfigError: names what cannot be done.
-    """
+    """Raise ConfigError if weights are quantized, which file formats cannot store."""
     if any(weight.path.endswith("/kernel_scale") for weight in model.weights):
         raise ConfigError(
             f"a quantized model cannot be {what}: save it before `quantize`, or export "

@@ -125,8 +125,8 @@ def run_beam_pretraining_data(
     * The same call resumes a killed run. All documents are read again; blocks that
       already have shards are skipped.
     * In a finished folder it returns at once, without reading any document; the sizes
-    of
-      the shards and the settings are compared. A folder with a lost shard is rejected.
+      of the shards and the settings are compared. A folder with a lost shard is
+      rejected.
     * The two ways cannot always resume each other's folders: finished shards of
       `write_pretraining_data` are written again here, and it rejects a folder that
       contains `unfinished-beam`.
@@ -240,11 +240,7 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> None:
-    """Record the job; the output of an earlier run is kept.
-
-    Raises:
-        DataError: the earlier run had another job.
-    """
+    """Record the job; the output of an earlier run of the same job is kept."""
     journal = f"{folder}/{JOURNAL}"
     lines = whole_lines(filesystems.read(journal) or b"")
     if lines:
@@ -257,11 +253,7 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
 
 
 def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
-    """Run the pipeline to completion.
-
-    Raises:
-        DataError: it failed; Beam's exception is the cause.
-    """
+    """Run the pipeline to completion; Beam's exception is the cause of a DataError."""
     import apache_beam as beam
 
     work, config = write.work, write.config
@@ -299,11 +291,7 @@ def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None
 
 
 def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:
-    """Return the facts about the shards, and fill in the report.
-
-    Raises:
-        BertKerasError: a worker found an error of the user.
-    """
+    """Return the facts about the shards, and fill in the report."""
     plan = json.loads(filesystems.read(f"{work}/{steps.PLAN}") or b"null")
     shards = json.loads(filesystems.read(f"{work}/{steps.SHARDS}") or b"null")
     if plan is not None and plan["mistake"] is not None:

@@ -16,6 +16,7 @@ import abc
 import collections
 import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import class_names, listed
 from bert_keras.data.table import Columns
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import (
@@ -329,6 +330,28 @@ def numbers(labels: Any, dtype: tf.DType) -> Any:
     rule = "a whole number from 0" if whole else "a number"
     spelled = checked(labels, labels, known, rule)
     return tf.strings.to_number(tf.strings.strip(spelled), dtype)
+
+
+def label_numbers(columns: Columns) -> np.ndarray:
+    """Return the labels of a file as numbers, float32 [N]; bad ones named by line."""
+    values = [_number(cell) for cell in columns["label"]]
+    wrong = [
+        (row, f"`label` must be a number; {received(columns['label'][row])}")
+        for row, value in enumerate(values)
+        if not math.isfinite(value)
+    ]
+    if wrong:
+        raise columns.error(wrong)
+    return np.array(values, "float32")
+
+
+def _number(cell: Any) -> float:
+    """Parse a cell as a number; NaN if it is not one or too large for float32."""
+    try:
+        value = math.nan if "_" in str(cell) else float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+    return value if abs(value) < 3e38 else math.nan
 
 
 def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:

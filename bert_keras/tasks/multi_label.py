@@ -109,8 +109,7 @@ class MultiLabel(Calibrated, PooledTask):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
-        blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
-        names = [blank.names(cell) for cell in columns["label"]]
+        names = cls.kinds(columns, **settings)
         check_lengths(columns, names)
         found = {name for each in names for name in each}
         if not found:

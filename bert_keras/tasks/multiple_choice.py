@@ -120,11 +120,7 @@ def read_choices(
 
 
 def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
-    """Return the list of choices of each JSON object.
-
-    Raises:
-        DataError: a row has no list, or one with an empty choice.
-    """
+    """Return the list of choices of each JSON object."""
     lists, problems = [], []
     for line, row in rows:
         value = row.get(key)

@@ -7,7 +7,6 @@ squared error.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +17,12 @@ from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, received
+from bert_keras.errors import CheckpointError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.base import Answers, Batch
-from bert_keras.tasks.classifier import PooledTask, numbers
+from bert_keras.tasks.classifier import PooledTask, label_numbers, numbers
 
 SCALINGS = ("standard", "none")
 
@@ -120,15 +119,7 @@ class Regression(PooledTask):
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of each row, float32 [N]; bad ones are named by line."""
-        values = [_number(cell) for cell in columns["label"]]
-        wrong = [
-            (row, f"`label` must be a number; {received(columns['label'][row])}")
-            for row, value in enumerate(values)
-            if not math.isfinite(value)
-        ]
-        if wrong:
-            raise columns.error(wrong)
-        return np.array(values, "float32")
+        return label_numbers(columns)
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for strings; numbers pass unchanged."""
@@ -195,12 +186,3 @@ class Regression(PooledTask):
         targets = self.targets(columns).astype("float64")
         facts = {"least": targets.min(), "mean": targets.mean(), "most": targets.max()}
         return {"rows": len(columns), **{k: float(v) for k, v in facts.items()}}
-
-
-def _number(cell: Any) -> float:
-    """Parse a cell as a number; NaN if it is not one or too large for float32."""
-    try:
-        value = math.nan if "_" in str(cell) else float(cell)
-    except (TypeError, ValueError):
-        return math.nan
-    return value if abs(value) < 3e38 else math.nan

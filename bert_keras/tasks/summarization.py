@@ -19,11 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import STEMMERS, Rouge
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import check_boolean, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import of_summary
 from bert_keras.tasks.base import Answers, Batch, Task, plain_values
 from bert_keras.text.packing import locate
@@ -140,11 +139,7 @@ class Summarization(Task):
 
     def __post_init__(self) -> None:
         check_whole_number("max_sentences", self.max_sentences, least=1, most=1000)
-        if not isinstance(self.trigram_blocking, bool):
-            raise ConfigError(
-                "`trigram_blocking` must be true or false; "
-                f"received {self.trigram_blocking!r}"
-            )
+        check_boolean("trigram_blocking", self.trigram_blocking)
         check_choice("stemmer", self.stemmer, STEMMERS)
 
     def targets(self, columns: Columns) -> np.ndarray:

@@ -29,7 +29,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
-from bert_keras.settings import check_number, check_whole_number
+from bert_keras.settings import check_boolean, check_number, check_whole_number
 from bert_keras.tasks.answer_rows import of_span
 from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import Confidence
@@ -102,10 +102,7 @@ class QuestionAnswering(Confidence, Task):
         super().__post_init__()
         for name, most in _MOST.items():
             check_whole_number(name, getattr(self, name), least=1, most=most)
-        if not isinstance(self.no_answer, bool):
-            raise ConfigError(
-                f"`no_answer` must be a bool; received {shown(self.no_answer)}"
-            )
+        check_boolean("no_answer", self.no_answer)
         # A context without a token scores 1e9 for none.
         check_number("threshold", self.threshold, least=-1e10, most=1e10)
 

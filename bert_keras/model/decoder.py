@@ -22,8 +22,8 @@ from bert_keras.model import layers
 from bert_keras.model.block import Attention, Block
 from bert_keras.model.encoder import (
     TARGET,
-    BatchModel,
     BertEncoder,
+    Quantizable,
     check_not_quantized,
     is_optional,
     with_optional,
@@ -218,7 +218,7 @@ def target_inputs() -> dict[str, Any]:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertDecoder(BatchModel, keras.Model):
+class BertDecoder(Quantizable, keras.Model):
     """The BERT decoder as a functional model.
 
     Inputs are a dict: those of `target_inputs`; the encoder's output `memory`

@@ -30,17 +30,8 @@ _Model: Any = keras.Model if TYPE_CHECKING else object
 _KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
 
 
-class BatchModel(_Model):
-    """A base of models that read batch dicts, see `BertEncoder`.
-
-    Inputs that a batch may omit are completed, and `quantize` skips layers without
-    matrix products.
-    """
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
+class Quantizable(_Model):
+    """A base of models whose `quantize` skips layers without matrix products."""
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
@@ -59,6 +50,15 @@ class BatchModel(_Model):
                 return isinstance(layer, _KINDS)
 
         super().quantize(mode, config=config, filters=filters, **kwargs)
+
+
+class BatchModel(Quantizable):
+    """A base of models of batch dicts, which completes the inputs that they omit."""
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().__call__(inputs, *args, **kwargs)
 
 
 def check_not_quantized(model: keras.Model, what: str) -> None:

@@ -25,7 +25,7 @@ from bert_keras.inference.model_file import FILES, package, write_model_file
 from bert_keras.inference.served_model import check_answers, described
 from bert_keras.settings import ENGINES, check_choice
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import TaskModel
+from bert_keras.tasks.task_model import Answering, TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
@@ -42,7 +42,7 @@ def check_engine(engine: str, precision: str) -> None:
         )
 
 
-class EngineModel:
+class EngineModel(Answering):
     """The interface that `Predictor` needs of a `TaskModel`, on an engine.
 
     Args:
@@ -90,14 +90,13 @@ class EngineModel:
     def answer(
         self, texts: Any, *, preprocessor: Preprocessor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Return the answers for texts, in graph, as `TaskModel.answer` does."""
         padded = (preprocessor or self.preprocessor).replace(layout="padded")
-        return self.task.respond(texts, padded, self.infer)
+        return super().answer(texts, preprocessor=padded)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return the inputs of the task's `score`, as `TaskModel.measure` does."""
-        padded = preprocessor.replace(layout="padded")
-        return self.task.respond(texts, padded, self.infer, scored=True)
+        return super().measure(
+            texts, preprocessor=preprocessor.replace(layout="padded")
+        )
 
 
 class Session:

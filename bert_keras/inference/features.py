@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns, stream_columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, needs
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
@@ -40,7 +40,6 @@ from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
 
 ENDINGS = (".npz", ".parquet")
-_INSTALL = "pip install 'bert_keras[parquet]'"
 
 
 class TextTokens(NamedTuple):
@@ -216,10 +215,8 @@ class _Parquet:
 
 
 def _pyarrow() -> Any:
-    try:
+    with needs("writing Parquet", extra="parquet"):
         return importlib.import_module("pyarrow")
-    except ImportError:
-        raise ConfigError(f"writing Parquet needs a package: {_INSTALL}") from None
 
 
 LEVELS = ("text", "token")

@@ -32,10 +32,6 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
-    from bert_keras.tasks.base import Task
-
-
-if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig
 
 _Model = TypeVar("_Model", bound=TaskModel)

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, needs
 from bert_keras.files import filesystems
 from bert_keras.files.atomic import check_output_place
 from bert_keras.files.streams import check_errors
@@ -45,7 +45,6 @@ from bert_keras.pretraining.manifest import (
 )
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-INSTALL = "pip install 'bert_keras[beam]'"
 # Runners in this process; others accept flags unknown to Beam's own parser.
 _LOCAL = re.compile(
     r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
@@ -61,10 +60,8 @@ def pipeline_of(flags: Sequence[str]) -> Any:
     Raises:
         ConfigError: Beam is missing; a flag or the runner is wrong or unknown.
     """
-    try:
+    with needs("Apache Beam", extra="beam"):
         import apache_beam as beam
-    except ImportError:
-        raise ConfigError(f"Apache Beam needs a package: {INSTALL}") from None
     if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
         raise ConfigError(f"`pipeline_args` must be several texts; received {flags!r}")
     options = _options(list(flags))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import needs
 from bert_keras.settings import check_choice
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -47,13 +47,9 @@ class Rouge:
 
     def __init__(self, stemmer: str = "porter") -> None:
         check_choice("stemmer", stemmer, STEMMERS)
-        try:
+        with needs("ROUGE", extra="summarization"):
             from nltk.stem.porter import PorterStemmer
             from rouge_score.rouge_scorer import RougeScorer
-        except ImportError:
-            raise ConfigError(
-                "ROUGE needs a package: pip install 'bert_keras[summarization]'"
-            ) from None
         self.stemmer = stemmer
         self._stem = functools.lru_cache(maxsize=1 << 16)(PorterStemmer().stem)
         self._scorer = RougeScorer(METRICS, tokenizer=self)

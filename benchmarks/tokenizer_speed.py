@@ -1,6 +1,7 @@
 """Tokens per second of `WordPieceTokenizer` and `tokenizers`, each in one thread.
 
     python benchmarks/tokenizer_speed.py [--data FOLDER] [--repeats 7] [--texts 8192]
+        [--json FILE]
 
 `FOLDER` holds `vocab/` and, for the texts, `wiki_en/` and `xcopa/`. Without them the
 texts are Python's help topics, and the vocabulary is learned from them. Prints one line
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--data", default=ROOT.parent / "shared" / "data")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--texts", type=int, default=8192)
+    parser.add_argument("--json", type=pathlib.Path, help="JSON file for all results")
     args = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -160,6 +162,7 @@ def main() -> None:
     for name, texts in not_english(data, args.texts).items():
         cased = read_vocabulary(data, "bert-base-multilingual-cased", texts)
         cases.append((f"{name} sentences", pair(cased, lowercase=False), texts))
+    results = []
     for name, (ours, theirs), texts in cases:
         plain = sum(map(str.isascii, texts)) / len(texts)
         for batch in (1024, 32):
@@ -169,6 +172,12 @@ def main() -> None:
                 f"tokens/s, tokenizers {other / 1e6:.2f}M, ratio {mine / other:.1f}",
                 flush=True,
             )
+            results.append(
+                {"texts": name, "batch": batch, "ours": mine, "tokenizers": other}
+            )
+    if args.json:
+        text = json.dumps({"results": results}, indent=2)
+        args.json.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from alternating import machine
+
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CLASSES = ("no", "yes")
 BATCH, MAX_LENGTH, RATE = 32, 128, 5e-5
@@ -212,9 +214,7 @@ def main() -> None:
     if not (DATA / "sms_spam").is_dir():
         print(f"skipped: {DATA} is absent")
         return None
-    from bert_keras.runs.environment import environment, processor_features
-
-    facts = {**environment(), "features": processor_features()}
+    facts = machine()
     print(json.dumps(facts))
     results = {}
     with tempfile.TemporaryDirectory() as temporary:

@@ -88,7 +88,7 @@ def _with_vocabulary(
         tokenizer: WordPieceTokenizer,
     ) -> Sequence[str] | None:
         notes = write(folder, arrays, config)
-        tokenizer.save(folder)
+        tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         return notes
 
     return written

@@ -14,7 +14,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +109,26 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
             f"{keras.config.backend()}"
         )
     path = folder / FILES[kind]
-    # Sorted: TensorFlow orders the inputs of a function by name, and Keras's exporter
-    # names them in the order of this dict.
     specs = {
         name: keras.InputSpec(
             shape=(None, *each.shape[1:]), dtype=each.dtype, name=name
         )
         for name, each in inputs_of(model).items()
     }
+    exported: keras.Model = model
+    if kind == "onnx":
+        exported = _WithWeights(model)
+        specs |= exported.specs()
     try:
         with _quiet(), for_engines():
             # `TaskModel.export` writes SavedModels only.
             keras.Model.export(
-                model,
+                exported,
                 os.fspath(path),
                 format=kind,
-                input_signature=[specs],
+                # Sorted: TensorFlow orders the inputs of a function by name, and
+                # Keras's exporter names them in the order of this dict.
+                input_signature=[dict(sorted(specs.items()))],
                 verbose=False,
             )
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -135,8 +139,44 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
     if kind == "openvino":
         _name_openvino(path, list(outputs))
     elif kind == "onnx":
-        _name_onnx(path, list(outputs))
+        _complete_onnx(path, list(outputs), exported.values())
     return path
+
+
+class _WithWeights(keras.Model):
+    """A model whose weights are inputs.
+
+    tf2onnx copies constants at each of its passes: 21 GB and more for BERT-base.
+    """
+
+    def __init__(self, model: TaskModel) -> None:
+        super().__init__(name="with_weights")
+        self._held = (model,)  # in a tuple: not a layer of this model
+        self.built = True
+
+    def _weights_by_name(self) -> dict[str, Any]:
+        (model,) = self._held
+        return {f"weight_{i:05}": each for i, each in enumerate(model.variables)}
+
+    def specs(self) -> dict[str, Any]:
+        """Return the inputs of the weights."""
+        return {
+            name: keras.InputSpec(shape=each.shape, dtype=each.dtype, name=name)
+            for name, each in self._weights_by_name().items()
+        }
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Return the weights by the names of their inputs."""
+        found = self._weights_by_name()
+        return {name: np.asarray(each.value) for name, each in found.items()}
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
+        (model,) = self._held
+        weights = self._weights_by_name().items()
+        values = [(variable, inputs[name]) for name, variable in weights]
+        features = {name: inputs[name] for name in inputs_of(model)}
+        with keras.StatelessScope(state_mapping=values):
+            return model(features, training=training)
 
 
 def _name_openvino(path: Path, names: Sequence[str]) -> None:
@@ -159,18 +199,30 @@ def _name_openvino(path: Path, names: Sequence[str]) -> None:
         written.replace(path.with_suffix(written.suffix))
 
 
-def _name_onnx(path: Path, names: Sequence[str]) -> None:
-    """Name the outputs of a model.onnx."""
+def _complete_onnx(
+    path: Path, names: Sequence[str], weights: Mapping[str, np.ndarray]
+) -> None:
+    """Name the outputs of a model.onnx, and store the weights that are inputs yet."""
     onnx = package("onnx", "the format onnx")
     read = onnx.load(os.fspath(path))
     renamed = {}
     for output, name in zip(read.graph.output, names, strict=True):
         renamed[output.name] = name
         output.name = name
+    used = set()
     for node in read.graph.node:
+        used.update(node.input)
         for places in (node.input, node.output):
             for place, held in enumerate(places):
                 places[place] = renamed.get(held, held)
+    inputs = [each for each in read.graph.input if each.name not in weights]
+    del read.graph.input[:]
+    read.graph.input.extend(inputs)
+    read.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name)
+        for name, value in weights.items()
+        if name in used
+    )
     onnx.save(read, os.fspath(path))
 
 

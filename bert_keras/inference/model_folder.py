@@ -76,7 +76,7 @@ def write_model(
     if arrays is None:
         arrays = plain_weights(model)
     write_huggingface(folder, arrays, config_of(model))
-    preprocessor.tokenizer.save(folder)
+    preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
     hidden_size = model.backbone.config.hidden_size
     task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
 

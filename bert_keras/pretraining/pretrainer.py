@@ -336,7 +336,7 @@ def write_pretrainer(
         "pad_token_id": tokenizer.pad_id,
     }
     write_huggingface(folder, weights_of(model) if arrays is None else arrays, config)
-    tokenizer.save(folder)
+    tokenizer.save(folder, max_length=model.encoder.config.max_position_embeddings)
 
 
 def weights_of(model: BertPretrainer) -> dict[str, np.ndarray]:

@@ -41,7 +41,7 @@ class ServeConfig:
     )
     no_grpc: bool = option(False, "serve only HTTP")
     max_batch_tokens: int = option(
-        320,
+        640,
         "maximum tokens computed at once; a longer text is computed alone",
         unit="tokens",
         least=1,
@@ -63,7 +63,7 @@ class ServeConfig:
         most=INT32,
     )
     max_connections: int = option(
-        1024,
+        640,
         "maximum open connections; more are closed at once",
         unit="connections",
         least=1,

@@ -314,12 +314,19 @@ class WordPieceTokenizer(tf.Module):
         tokenizer.notes = tuple(note for note in notes if not note.startswith(given))
         return tokenizer
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(
+        self, folder: str | os.PathLike[str], *, max_length: int | None = None
+    ) -> None:
         """Write vocab.txt and tokenizer_config.json, as Hugging Face's readers expect.
 
         `from_folder` returns an equal tokenizer. Each file is replaced in one step.
+
+        Args:
+            folder: is made if it does not exist.
+            max_length: maximum tokens of the model, special tokens included, at which
+                other libraries truncate; without it they may not truncate.
         """
-        files.write_folder(folder, self.get_config())
+        files.write_folder(folder, self.get_config(), max_length=max_length)
 
     def _tokenize(self, texts: Any, plain_way: Any, full_way: Any) -> Any:
         """Tokenize plain ASCII texts by the faster path, keeping the order."""

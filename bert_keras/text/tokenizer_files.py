@@ -225,8 +225,16 @@ def _read_keras_hub(
     return settings, (note,)
 
 
-def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+def write_folder(
+    folder: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    *,
+    max_length: int | None = None,
+) -> None:
     """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
+
+    Args:
+        max_length: maximum tokens of the model, at which other programs truncate.
 
     Raises:
         ConfigError: a token holds a line break, which vocab.txt cannot hold.
@@ -242,6 +250,8 @@ def write_folder(folder: str | os.PathLike[str], settings: Mapping[str, Any]) ->
         if (token := f"[{name.upper()}]") in known:
             config[f"{name}_token"] = token
     config["tokenizer_class"] = "BertTokenizer"
+    if max_length is not None:
+        config["model_max_length"] = max_length
     _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
     _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 

@@ -1,0 +1,88 @@
+"""Time programs alternately, each in its own process.
+
+A drift of the machine's speed then affects all of them, and ratios within a round stay
+comparable. `measured` starts the workers, and a worker calls `time_on_request`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_READY = "ready\n"
+Seconds = dict[str, list[float]]
+
+
+def time_on_request(run: Callable[[], object], *, warmups: int, repeats: int) -> None:
+    """Run a function once for each line of standard input, and print its seconds.
+
+    Args:
+        run: what is timed.
+        warmups: calls before the first line is read.
+        repeats: calls for each line; their median is printed.
+    """
+    for _ in range(warmups):
+        run()
+    print(_READY, end="", flush=True)
+    for _ in sys.stdin:
+        spent = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            run()
+            spent.append(time.perf_counter() - started)
+        print(json.dumps(statistics.median(spent)), flush=True)
+
+
+def measured(commands: Mapping[str, Sequence[str]], rounds: int) -> Seconds:
+    """Return the seconds of each worker and round; a worker that fails is left out.
+
+    Args:
+        commands: those of the workers, by the names in the result.
+        rounds: how often each worker runs.
+    """
+    workers: dict[str, Any] = {}
+    for name, command in commands.items():
+        errors = tempfile.TemporaryFile("w+")
+        worker: Any = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        while (line := worker.stdout.readline()) and line != _READY:
+            pass
+        if line:
+            workers[name] = worker
+        else:
+            errors.seek(0)
+            lines = errors.read().strip().splitlines()
+            print(f"{name} failed: {lines[-1] if lines else ''}", flush=True)
+    seconds: Seconds = {name: [] for name in workers}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+            seconds[name].append(json.loads(worker.stdout.readline()))
+    for worker in workers.values():
+        worker.stdin.close()
+        worker.wait()
+    return seconds
+
+
+def times_as_fast(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the median of the ratios of the seconds within each round."""
+    return statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """Return the versions, the processor and its features."""
+    from bert_keras.runs.environment import environment, processor_features
+
+    return {**environment(), "features": processor_features()}

@@ -19,6 +19,7 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import (
     MASKED,
+    Configured,
     Dense,
     EveryToken,
     FirstOfTexts,
@@ -136,7 +137,7 @@ def _gelu_for_training(x: Any) -> Any:
     return gelu(x)
 
 
-class Attention(keras.layers.Layer):
+class Attention(Configured, keras.layers.Layer):
     """Multi-head attention, its output layer and LayerNorm: what blocks share.
 
     Args:
@@ -311,19 +312,6 @@ class Attention(keras.layers.Layer):
         y = dropout(self.attention_output(context), self.dropout_rate, seed)
         return self.attention_norm(x + y)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "layer_norm_eps": self.layer_norm_eps,
-            "initializer_range": self.initializer_range,
-            "attention": self.attention,
-            "seed": self.seed,
-        }
-
 
 def _has_cudnn() -> bool:
     """Return whether JAX runs on a GPU."""
@@ -492,11 +480,3 @@ class Block(Attention):
             keras.KerasTensor(shape, dtype=self.compute_dtype),
             keras.KerasTensor(probabilities, dtype=self.compute_dtype),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_size": self.intermediate_size,
-            "hidden_act": self.hidden_act,
-            "rematerialize": self.rematerialize,
-        }

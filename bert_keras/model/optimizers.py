@@ -165,17 +165,28 @@ class AdamW(_Adam, keras.optimizers.AdamW):
         )
         self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
 
+    @property
+    def _is_one_pass(self) -> bool:
+        return keras.config.backend() == "tensorflow" and not self.amsgrad
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        if not self._is_one_pass:  # else `update_step` does it in fewer passes
+            super()._apply_weight_decay(variables)
+
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype
         index = self._get_variable_index(variable)
         rate = self._rate_of(variable, learning_rate)
-        if keras.config.backend() != "tensorflow" or self.amsgrad:
+        if not self._is_one_pass:
             largest = self._velocity_hats[index] if self.amsgrad else None
             update = self._adam_update(gradient, variable, largest)
             self.assign_sub(variable, rate * update)
             return
         import tensorflow as tf
 
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            decay = tf.cast(learning_rate, dtype) * tf.cast(self.weight_decay, dtype)
+            variable.assign(variable * (1 - decay))
         step = tf.cast(self.iterations + 1, dtype)
         power_2 = tf.pow(tf.cast(self.beta_2, dtype), step)
         tf.raw_ops.ResourceApplyAdam(

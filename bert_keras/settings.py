@@ -284,6 +284,12 @@ PRECISION = Option(
     words=PRECISIONS,
     name="precision",
 )
+CARD = Option(
+    True,
+    "write a model card, README.md, into the model folder",
+    name="card",
+    kind=bool,
+)
 MAX_DROP = Option(
     0.01,
     "how much lower the task's main score may be in int8; otherwise nothing is written",

@@ -6,10 +6,13 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 from conftest import ROOT, write_encoder
 
+import bert_keras
 from bert_keras.model.recurrent_head import FEATURES
 from bert_keras.training.config import TrainConfig
 
@@ -66,6 +69,33 @@ def test_task_example_runs(
     long_encoder: Path, run_example: Callable[[str, Path], str], name: str, said: str
 ) -> None:
     assert said in run_example(name, long_encoder)
+
+
+@pytest.mark.filterwarnings("ignore:Even though the .*run_functions_eagerly")
+@pytest.mark.parametrize(
+    ("name", "score"), [("headlines", "rouge1 "), ("translation", "bleu ")]
+)
+def test_writing_example_runs(
+    long_encoder: Path,
+    run_example: Callable[[str, Path], str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    score: str,
+) -> None:
+    """One update of two rows; tracing would take most of a minute."""
+    train = bert_keras.train
+
+    def train_briefly(*args: Any, **given: Any) -> Any:
+        few = {part: given[part][:2] for part in ("train", "dev", "test")}
+        return train(*args, **{**given, **few})
+
+    monkeypatch.setattr(bert_keras, "train", train_briefly)
+    tf.config.run_functions_eagerly(True)
+    try:
+        lines = run_example(name, long_encoder).splitlines()
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert lines[0].startswith(score) and len(lines) >= 3  # scores and texts
 
 
 @pytest.mark.thorough

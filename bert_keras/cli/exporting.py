@@ -18,7 +18,7 @@ from bert_keras.cli.options import add_option, add_path, add_switch, add_word, p
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
-from bert_keras.settings import EXPORT_FORMATS, MAX_DROP, PRECISION
+from bert_keras.settings import CARD, EXPORT_FORMATS, MAX_DROP, PRECISION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,13 +170,15 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         help="google, huggingface, keras-hub, model-garden or tf-hub; default: "
         "huggingface",
     )
+    add_option(parser, CARD, help=f"{CARD.help}; only --to huggingface has one")
 
 
 def run_convert(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.inference.convert import convert
 
-    for note in convert(options.source, options.target, to=options.to):
+    source, target = options.source, options.target
+    for note in convert(source, target, to=options.to, card=options.card):
         print(note, file=sys.stderr)
     print(options.target)
 

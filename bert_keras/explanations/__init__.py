@@ -1,7 +1,8 @@
 """Why a model answers as it does: attributions, attention, and a map of texts.
 
-Read `words`, `items`, `targets`, `attribution`, `explainer`, in that order; `attention`
-and `embedding_map` stand alone. The pages' templates are among those of `report`.
+Read `words`, `items`, `targets`, `attribution`, `graphs`, `explainer`, in that order;
+`attention` and `embedding_map` stand alone. The pages' templates are among those of
+`report`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import BertKerasError, ConfigError, received
+from bert_keras.errors import BertKerasError, ConfigError, one_line, received
 from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load
@@ -26,6 +26,7 @@ from bert_keras.tasks.classifier import SingleLabel
 
 _INSTALL = "pip install 'bert_keras[maps]'"
 _LETTERS = 300  # of a text that is shown
+_LEAST = {"pca": 2, "tsne": 2, "umap": 4}  # texts that a projection needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,7 @@ def map_texts(
 
     Args:
         model: a model folder, an encoder or a predictor of vectors, as in `embed`.
-        texts: N strings, at least two.
+        texts: N strings, at least two, or four for `umap`.
         labels: the class of each text, for its colour; `predicted` asks the model, if
             it has classes.
         projection: `pca`, `tsne` or `umap`.
@@ -115,8 +116,12 @@ def map_texts(
             f"{received(projection)}"
         )
     strings = as_strings(texts)
-    if len(strings) < 2:
-        raise ConfigError(f"`texts` must be two or more; {received(len(strings))}")
+    least = _LEAST[projection]
+    if len(strings) < least:
+        raise ConfigError(
+            f"`texts` must be at least {least} for the projection {projection}; "
+            f"{received(len(strings))}"
+        )
     if labels == "predicted":
         labels = _predicted(model, strings, batch_size)
     names = tuple(map(str, labels)) if labels is not None else ()
@@ -181,17 +186,21 @@ def _projector(projection: str, seed: int) -> Any:
     }[projection]
     try:
         kind = getattr(importlib.import_module(package), name)
-    except ImportError:
+    except ImportError as error:
         raise ConfigError(
-            f"`projection` {projection} needs a package: {_INSTALL}"
+            f"`projection` {projection} needs a package: {_INSTALL} ({one_line(error)})"
         ) from None
 
     def project(vectors: np.ndarray) -> Any:
+        # Texts that are all the same: t-SNE would crash the process.
+        if np.allclose(vectors, vectors[0], rtol=1e-4, atol=1e-5):
+            return np.zeros((len(vectors), 2))
         settings: dict[str, Any] = {"random_state": seed}
         if projection == "tsne":  # at most as many neighbours as there are
             settings["perplexity"] = min(30.0, (len(vectors) - 1) / 3)
         else:
-            settings["n_neighbors"] = min(15, len(vectors) - 1)
+            # A seed allows one thread; without `n_jobs` umap-learn warns of it.
+            settings |= {"n_neighbors": min(15, len(vectors) - 1), "n_jobs": 1}
         return kind(n_components=2, **settings).fit_transform(vectors)
 
     return project

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,6 +18,7 @@ from bert_keras.data.items import as_items
 from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Method
+from bert_keras.explanations.graphs import graphs_of
 from bert_keras.explanations.items import Item, Target
 from bert_keras.explanations.pages import (
     explanation_parts,
@@ -27,7 +28,6 @@ from bert_keras.explanations.targets import targets_of
 from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load
-from bert_keras.model.layers import word_vectors
 from bert_keras.report.page import write_file
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, check_whole_number
 from bert_keras.tasks.base import Task
@@ -182,7 +182,8 @@ def explain(
 
     Args:
         model: a model folder, `hf://owner/name`, a predictor or a task model, in
-            float32. A SavedModel has no gradients.
+            float32. A SavedModel has no gradients. A predictor or task model keeps its
+            traced functions for the next call.
         texts: as in `Predictor.predict`.
         method: `integrated-gradients`, `gradient-input`, `occlusion` or `shapley`.
         target: another answer to explain: a class, a label, the number of a choice, a
@@ -237,8 +238,9 @@ def predictor_of(
         ConfigError: it is a SavedModel, or not in float32.
     """
     if isinstance(model, TaskModel):
-        model = Predictor(model)
-    predictor = model if isinstance(model, Predictor) else load(model)
+        predictor = graphs_of(model).predictor
+    else:
+        predictor = model if isinstance(model, Predictor) else load(model)
     if not isinstance(predictor.model, TaskModel):
         raise ConfigError(
             "`model` must be a model folder, whose layers can be explained; received "
@@ -308,7 +310,7 @@ def _check_word(name: str, value: object, words: Sequence[str]) -> None:
 
 
 class Explainer:
-    """Explains items of one model; graphs are traced once for each kind of number.
+    """Explains items of one model; see `graphs_of` for what is traced, and when.
 
     Args:
         model: the model, in float32.
@@ -334,7 +336,7 @@ class Explainer:
                 "`baseline` must be pad for a vocabulary without [MASK]; received mask"
             )
         self._baseline = token
-        self._graphs: dict[Any, tuple[Any, Any]] = {}
+        self._graphs = graphs_of(model)
 
     def __call__(self, item: Item) -> Explanation:
         """Return the explanation of an item.
@@ -375,7 +377,7 @@ class Explainer:
             tf.gather(tf.convert_to_tensor(table), x).numpy() for x in (ids, replaced)
         )
         given = dict(target.given)
-        value, gradient = self._graphs_of(target.number, batch, given)
+        value, gradient = self._graphs.of_number(target.number, batch, given)
         rows, length = words.shape
         most = min(self._batch_size // rows, _MOST_TOKENS // (rows * length))
         return attribution.Path(
@@ -387,48 +389,3 @@ class Explainer:
             gradient=lambda x: gradient(tf.constant(x), batch, given).numpy(),
             at_once=max(1, most),
         )
-
-    def _graphs_of(
-        self, number: Callable[..., Any], batch: Any, given: Any
-    ) -> tuple[Any, Any]:
-        """Return graphs of a number of points, and of its gradient."""
-        if number not in self._graphs:
-
-            def value(points: Any, batch: Any, given: Any) -> Any:
-                return number(self._outputs(points, batch), **given)
-
-            def gradient(points: Any, batch: Any, given: Any) -> Any:
-                with tf.GradientTape() as tape:
-                    tape.watch(points)
-                    total = tf.reduce_sum(value(points, batch, given))
-                return tape.gradient(total, points)
-
-            hidden = self._model.backbone.config.hidden_size
-            signature = (
-                tf.TensorSpec([None, None, None, hidden], tf.float32),
-                {name: _any_size(each) for name, each in batch.items()},
-                {name: _any_size(each) for name, each in given.items()},
-            )
-            self._graphs[number] = (
-                tf.function(value, input_signature=signature, autograph=False),
-                tf.function(gradient, input_signature=signature, autograph=False),
-            )
-        return self._graphs[number]
-
-    def _outputs(self, points: Any, batch: Any) -> Any:
-        """Return the outputs [k, R, …] where points [k, R, T, H] are the words."""
-        copies = tf.shape(points)[0]
-        repeated = {
-            name: tf.tile(each, [copies, *[1] * (each.shape.rank - 1)])
-            for name, each in batch.items()
-        }
-        vectors = tf.reshape(points, [-1, tf.shape(points)[2], points.shape[3]])
-        with word_vectors(lambda _: vectors):
-            outputs = self._model(repeated, training=False)
-        outputs = tf.cast(outputs, tf.float32)
-        shape = tf.concat([[copies, -1], tf.shape(outputs)[1:]], 0)
-        return tf.reshape(outputs, shape)
-
-
-def _any_size(tensor: Any) -> tf.TensorSpec:
-    return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)

@@ -42,6 +42,7 @@ from bert_keras.errors import CheckpointError
 from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
+from bert_keras.inference.model_card import Source, keep_readme, write_card
 from bert_keras.inference.model_folder import check_vocabulary, config_of, load_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import check_choice
@@ -123,6 +124,7 @@ def convert(
     target: str | os.PathLike[str],
     *,
     to: str = "huggingface",
+    card: bool = True,
 ) -> list[str]:
     """Write a checkpoint, encoder and heads, as a folder of another format.
 
@@ -135,6 +137,8 @@ def convert(
         target: the folder to write; an existing one of the same format is replaced
             once everything is written.
         to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
+        card: whether to write a model card, README.md, into a folder of the format
+            `huggingface`. Another README.md that is already there stays.
 
     Returns:
         Notes on choices made during the conversion.
@@ -174,6 +178,13 @@ def convert(
     with replaced_folder(target, files=files, needed=needed) as folder:
         notes = [*(write(folder, checkpoint.arrays, config, tokenizer) or ())]
         notes += _convert_pooling(checkpoint, folder if to == "huggingface" else None)
+        if to == "huggingface":
+            if keep_readme(target, folder):
+                notes.append("README.md is kept: it is not a card of bert_keras")
+            elif card:
+                found = Source(os.fspath(source), checkpoint.origin)
+                name = Path(os.path.realpath(target)).name
+                write_card(folder, name=name, source=found)
     return [*checkpoint.notes, *tokenizer.notes, *notes]
 
 

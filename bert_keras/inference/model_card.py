@@ -2,7 +2,8 @@
 
 A card has a block of metadata, from which the hub shows task and scores, and a text for
 people: how to load the model, its training data, its scores and its limits. It is built
-from the files of the folder and, after training, from the content of the report.
+from the files of the folder and, after training, from the content of the report; after
+a conversion it names the source.
 
 Source: Mitchell et al. 2019, "Model Cards for Model Reporting" (arXiv:1810.03993).
 """
@@ -13,18 +14,21 @@ import ast
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
-from bert_keras.tasks import TASKS
+from bert_keras.tasks import TASKS, find_task
 
 CARD = "README.md"
 _HUB = "hf://"
+_LIBRARY = "bert_keras"
 _MOST_CLASSES = 50  # that a card lists
 
 # Task to the hub's name of it, and to what `predict` takes.
@@ -43,6 +47,7 @@ _PIPELINES = {
     "token-classification": "token-classification",
     "translation": "translation",
 }
+_FEATURES = "feature-extraction"  # of an encoder
 _PAIR = '("A man sleeps.", "Somebody rests.")'
 _INPUTS = {
     "embedding": '"How do I reset my password?"',
@@ -77,6 +82,25 @@ _SETTINGS = (
     "training_seconds",
 )
 _VERSIONS = ("python", "bert_keras", "tensorflow", "keras")
+_FORMATS = {
+    "google": "google-research/bert, TensorFlow 1",
+    "huggingface": "Hugging Face",
+    "keras-hub": "KerasHub",
+    "model-garden": "TF Model Garden",
+    "tf-hub": "TF-Hub",
+}
+
+
+class Source(NamedTuple):
+    """What a model folder was converted from.
+
+    Attributes:
+        name: path or hub name, as the user gave it.
+        origin: its format, see `Checkpoint`.
+    """
+
+    name: str
+    origin: str
 
 
 def write_card(
@@ -84,6 +108,7 @@ def write_card(
     *,
     name: str,
     report: Mapping[str, Any] | None = None,
+    source: Source | None = None,
 ) -> None:
     """Write the card of a model folder that has its config and tokenizer already.
 
@@ -91,9 +116,32 @@ def write_card(
         folder: the model folder.
         name: name of the model.
         report: `TrainResult.report`; without it, the card has no data and no scores.
+        source: what the folder was converted from, if it was.
     """
-    text = model_card(folder, name=name, report=report)
+    text = model_card(folder, name=name, report=report, source=source)
     (Path(folder) / CARD).write_text(text, encoding="utf-8")
+
+
+def keep_readme(old: str | os.PathLike[str], new: Path) -> bool:
+    """Copy a folder's README.md that is not one of our cards; return if there is one.
+
+    Args:
+        old: a folder that `new` is about to replace; need not exist.
+        new: gets the copy.
+    """
+    readme = Path(old) / CARD
+    if not readme.is_file() or _is_ours(readme):
+        return False
+    shutil.copyfile(readme, new / CARD)
+    return True
+
+
+def _is_ours(readme: Path) -> bool:
+    """Return whether the metadata of a README.md names this library."""
+    text = readme.read_text(encoding="utf-8", errors="replace")
+    start, _, rest = text.partition("---\n")
+    lines = rest.partition("\n---")[0].splitlines()
+    return not start.strip() and f"library_name: {_LIBRARY}" in lines
 
 
 def model_card(
@@ -101,9 +149,10 @@ def model_card(
     *,
     name: str,
     report: Mapping[str, Any] | None = None,
+    source: Source | None = None,
 ) -> str:
     """Return the text of a card; arguments as for `write_card`."""
-    card = _Card(Path(folder), name, report or {})
+    card = _Card(Path(folder), name, report or {}, source)
     parts = [
         f"---\n{card.metadata()}\n---",
         f"# {_plain(name)}",
@@ -157,6 +206,28 @@ def usage_of(
     }
 
 
+def _task_of(
+    config: Mapping[str, Any], has_sentence_files: bool
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of a model folder's task and its settings.
+
+    The name is empty for an encoder, which `load` does not open.
+    """
+    own = config.get(KEY, {})
+    if "task" in own:
+        return str(own["task"]), own.get("settings", {})
+    if has_sentence_files:
+        return "embedding", {}
+    for name in TASKS:
+        task = find_task(name)
+        if task.reads(config):
+            try:
+                return name, task.from_model_config(config).settings()
+            except (CheckpointError, ConfigError):
+                break
+    return "", {}
+
+
 def _input_of(task: str, settings: Mapping[str, Any]) -> str:
     """Return an input of `predict` for a task, as Python."""
     return _PAIR if settings.get("pairs") else _INPUTS.get(task, '"A text."')
@@ -172,11 +243,16 @@ def _sizes(config: BertConfig) -> str:
 class _Card:
     """The parts of a card."""
 
-    def __init__(self, folder: Path, name: str, report: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, name: str, report: Mapping[str, Any], source: Source | None
+    ) -> None:
         config = read_json(folder / "config.json")
         tokenizer = folder / "tokenizer_config.json"
         self.name = name
         self.report = report
+        self.source = source
+        weights = folder / "model.safetensors"
+        self.bytes = weights.stat().st_size if weights.is_file() else 0
         # A model that writes holds those of its two halves.
         self.config = BertConfig.from_dict(config.get("encoder", config))
         decoder = config.get("decoder")
@@ -185,11 +261,12 @@ class _Card:
         self.labels = [str(label) for label in config.get("id2label", {}).values()]
         self.architecture = str(config["architectures"][0])
         own = config.get(KEY, {})
-        self.settings: Mapping[str, Any] = own.get("settings", {})
-        self.max_length = own.get("preprocessing", {}).get("max_length")
-        self.task = str(own.get("task", "masked-lm"))
         self.has_sentence_files = (folder / "modules.json").is_file()
+        self.task, self.settings = _task_of(config, self.has_sentence_files)
+        self.max_length = own.get("preprocessing", {}).get("max_length")
         encoder = str(report.get("settings", {}).get("encoder", ""))
+        if source is not None:
+            encoder = source.name
         self.is_on_hub = encoder.startswith(_HUB)
         # Of a local path only the last part: a card is published.
         self.encoder = encoder.removeprefix(_HUB)
@@ -202,7 +279,8 @@ class _Card:
         """Return the block that the hub reads, as YAML."""
         from huggingface_hub import EvalResult, ModelCardData
 
-        pipeline = _PIPELINES.get(self.task)
+        pipeline = _PIPELINES.get(self.task) if self.task else _FEATURES
+        task = [self.task.replace(":", "-")] if self.task else []
         results = [
             EvalResult(
                 task_type=pipeline or "other",
@@ -215,29 +293,50 @@ class _Card:
             for key, value in _numbers(scores)
         ]
         return ModelCardData(
-            base_model=self.encoder if self.is_on_hub else None,
+            base_model=self.encoder.partition("@")[0] if self.is_on_hub else None,
             eval_results=results or None,
-            library_name="bert_keras",
+            library_name=_LIBRARY,
             model_name=self.name,
             pipeline_tag=pipeline,
-            tags=["bert", "keras", self.task.replace(":", "-")],
+            tags=["bert", "keras", *task],
         ).to_yaml()
 
     def introduction(self) -> Iterable[str]:
+        trained = f", fine-tuned from {_code(self.encoder)}" if self.encoder else ""
+        origin = ""
+        if self.source is not None:
+            trained, format = "", _FORMATS.get(self.source.origin, self.source.origin)
+            origin = (
+                f" Converted from {_code(self.encoder)} (format: {format}); the "
+                "weights are those of the source."
+            )
+        if not self.task:
+            yield f"A BERT encoder without a head.{origin}"
+            return
         what = TASKS[self.task][1] if self.task in TASKS else "a task of its own"
-        source = f", fine-tuned from {_code(self.encoder)}" if self.encoder else ""
-        yield f"A BERT model for {_code(self.task)}{source}: {what}."
+        yield f"A BERT model for {_code(self.task)}{trained}: {what}.{origin}"
 
     def usage(self) -> Iterable[str]:
         text = _input_of(self.task, self.settings)
-        own = "" if self.task in TASKS else f', task="{self.task}"'
         yield "## How to use it"
         yield "`FOLDER` is this folder, or `hf://owner/name` on the hub."
-        yield _python(
-            "import bert_keras\n\n"
-            f'predictor = bert_keras.load("FOLDER"{own})\n'
-            f"predictor.predict([{text}])"
-        )
+        if self.task:
+            own = "" if self.task in TASKS else f', task="{self.task}"'
+            yield _python(
+                "import bert_keras\n\n"
+                f'predictor = bert_keras.load("FOLDER"{own})\n'
+                f"predictor.predict([{text}])"
+            )
+        else:
+            yield _python(
+                "import bert_keras\n\n"
+                'encoder = bert_keras.BertEncoder.from_pretrained("FOLDER")\n'
+                f'vectors = bert_keras.embed("FOLDER", [{text}])'
+            )
+            yield (
+                "`bert-keras train TASK --encoder FOLDER` puts the head of a task on "
+                "it."
+            )
         if self.has_sentence_files:
             yield "In sentence-transformers:"
             yield _python(
@@ -252,7 +351,7 @@ class _Card:
             'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
             f'model = {self.architecture}.from_pretrained("FOLDER")'
         )
-        if self.architecture == "BertModel":
+        if self.task and self.architecture == "BertModel":
             yield (
                 "transformers reads the encoder only: it has no class for this head, "
                 "which bert_keras reads."
@@ -268,8 +367,10 @@ class _Card:
         if self.decoder is not None:
             text = f"{_sizes(self.decoder)}, {self.decoder.vocab_size:,} tokens"
             rows.append(("decoder", text))
-        if self.max_length:
-            rows.append(("longest input", f"{self.max_length} tokens"))
+        longest = self.max_length or config.max_position_embeddings
+        rows.append(("longest input", f"{longest} tokens"))
+        if self.source is not None and self.bytes:
+            rows.append(("weights", f"float32, {self.bytes / 1e6:,.1f} MB"))
         if self.labels and self.task != "regression":
             rows.append(("classes", _several(map(_code, self.labels))))
         yield "## Model"
@@ -349,15 +450,20 @@ class _Card:
             )
         if self._splits():
             lines.append("The scores hold for texts like those of the data above.")
+        elif self.source is not None:
+            lines.append(
+                "Its training data and scores are not known here: see the source."
+            )
         else:
             lines.append("Its scores are not known.")
         lines.append(
             "A pretrained encoder has learned the biases of its texts. Test the model "
             "on the people and texts that it is meant for."
         )
-        lines.append(
-            "This card names no licence: those of the encoder and of the data apply."
-        )
+        of = "those of the encoder and of the data apply"
+        if self.source is not None:
+            of = "that of the source applies"
+        lines.append(f"This card names no licence: {of}.")
         yield "## Limits"
         yield "\n".join(f"- {line}" for line in lines)
 

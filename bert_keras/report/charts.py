@@ -19,6 +19,7 @@ _COLOURS = ("#2f7fc1", "#d9742b", "#2f9e5f", "#9a67c7", "#c94a53", "#8a7a3d")
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2")
 _MOST_POINTS = 400  # a longer line is drawn as this many means of neighbouring points
 _LEFT, _RIGHT, _BOTTOM = 64, 20, 48  # margins in pixels
+_Y_LABEL = 24  # room of the vertical axis's name
 _LETTER = 6.8  # mean width of a letter of 12 px in pixels
 
 
@@ -29,7 +30,9 @@ def line_chart(
     x_label: str,
     y_label: str,
     faint: Collection[str] = (),
+    behind: Mapping[str, Sequence[Point]] | None = None,
     shown: Sequence[Point] = (),
+    legend: bool = True,
     width: int = 480,
     height: int = 300,
 ) -> str:
@@ -42,7 +45,10 @@ def line_chart(
         x_label: name and unit of the horizontal axis.
         y_label: name and unit of the vertical axis.
         faint: names of lines that are drawn faintly, such as a reference.
+        behind: name of a line to further points, drawn faintly behind it in its colour,
+            such as those that it is the mean of.
         shown: points that the axes hold besides those of the lines.
+        legend: `False` leaves out the names, unless one tells of points left out.
         width: pixels; the drawing scales to the available width.
         height: pixels.
 
@@ -60,10 +66,11 @@ def line_chart(
         1
     """
     lines = {name: _finite(points) for name, points in series.items()}
+    backs = {name: _finite(points) for name, points in (behind or {}).items()}
     every = [point for points in lines.values() for point in points]
     if not every:
         return ""
-    every += shown
+    every += [*shown, *(point for points in backs.values() for point in points)]
     names = {
         name: _legend_name(name, len(series[name]) - len(points))
         for name, points in lines.items()
@@ -72,11 +79,16 @@ def line_chart(
     strokes = [
         _stroke(number, is_faint=name in faint) for number, name in enumerate(names)
     ]
-    legend, legend_height = _legend(list(names.values()), strokes, width)
+    if not legend and list(names) == list(names.values()):
+        keys, legend_height = "", 0
+    else:
+        keys, legend_height = _legend(list(names.values()), strokes, width)
     top = 34 + legend_height
     x_ticks, x_range = _axis([x for x, _ in every], most=6, snug=True)
     y_ticks, y_range = _axis([y for _, y in every], most=6, snug=False)
-    box = (_LEFT, top, width - _RIGHT, height - _BOTTOM)
+    longest = max(len(label) for _, label in y_ticks)
+    left = max(_LEFT, round(_Y_LABEL + 8 + _LETTER * longest))
+    box = (left, top, width - _RIGHT, height - _BOTTOM)
 
     def place(point: Point) -> Point:
         x = (point[0] - x_range[0]) / (x_range[1] - x_range[0])
@@ -89,10 +101,14 @@ def line_chart(
         'font-family="system-ui, -apple-system, Segoe UI, sans-serif" font-size="12">',
         f'<text x="{_LEFT}" y="18" font-size="14" font-weight="600">'
         f"{html.escape(title)}</text>",
-        legend,
+        keys,
         *_grid(x_ticks, y_ticks, place, box),
         *_labels(x_label, y_label, box),
     ]
+    for number, name in enumerate(names):
+        if backs.get(name):
+            points = [place(point) for point in _thin(backs[name])]
+            parts.append(_line(points, number, _back(number)))
     for number, name in enumerate(names):
         points = [place(point) for point in _thin(lines[name])]
         parts.append(_line(points, number, strokes[number]))
@@ -222,6 +238,11 @@ def _stroke(number: int, *, is_faint: bool) -> str:
     more = f' stroke-dasharray="{dash}"' if dash else ""
     more += ' stroke-opacity=".4"' if is_faint else ""
     return f'stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="2"{more}'
+
+
+def _back(number: int) -> str:
+    colour = _COLOURS[number % len(_COLOURS)]
+    return f'stroke="{colour}" stroke-width="1.5" stroke-opacity=".35"'
 
 
 def _line(points: list[Point], number: int, stroke: str) -> str:

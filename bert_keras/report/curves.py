@@ -10,6 +10,7 @@ import markupsafe
 from bert_keras.report.charts import Point, line_chart
 from bert_keras.report.page import is_number, words
 
+_AXES = {"step": "step (updates)", "": "record"}
 _SIDE = 352  # pixels of a square chart
 _LEAST_SMOOTHED = 30  # points; a shorter curve is drawn as it is
 _SPAN = 15  # a smoothed curve remembers this part of its points
@@ -18,7 +19,8 @@ _SPAN = 15  # a smoothed curve remembers this part of its points
 def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Markup]:
     """Return one chart for each kind of number and horizontal axis.
 
-    The loss comes first, the learning rate beside it. A long loss is also smoothed.
+    The loss comes first, the learning rate beside it. Long curves are smoothed, with
+    their values drawn faintly behind.
 
     Args:
         history: rows such as `{"epoch": 1, "step": 40, "loss": 0.5}`.
@@ -35,15 +37,20 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
     drawn = []
     for family, axis in order:
         lines = charts[family, axis]
-        faint: list[str] = []
-        if family == "Loss":
-            lines, faint = _with_smoothed(lines)
+        is_one = list(lines) == [family]
+        behind: dict[str, list[Point]] = {}
+        if family != "Learning rate":
+            lines, behind = _with_smoothed(lines)
+        title = f"{family} by {axis or 'record'}"
+        if is_one and behind:
+            title += ", smoothed"
         svg = line_chart(
             lines,
-            title=f"{family} by {axis or 'record'}",
-            x_label={"step": "step (updates)", "": "record"}.get(axis, axis),
-            y_label=family.lower(),
-            faint=faint,
+            title=title,
+            x_label=_AXES.get(axis, axis),
+            y_label=_lower(family),
+            behind=behind,
+            legend=not is_one,
         )
         drawn.append(markupsafe.Markup(svg))
     return [svg for svg in drawn if svg]
@@ -82,16 +89,26 @@ def _family(key: str, points: Sequence[Point]) -> str:
 
 def _with_smoothed(
     lines: Mapping[str, list[Point]],
-) -> tuple[dict[str, list[Point]], list[str]]:
-    """Return the lines, each long one with its mean, and the names of the long ones."""
+) -> tuple[dict[str, list[Point]], dict[str, list[Point]]]:
+    """Return the lines, long ones smoothed, and the points behind the smoothed ones.
+
+    Points that are not finite stay in the lines, where they are counted.
+    """
     found: dict[str, list[Point]] = {}
-    faint = []
+    behind: dict[str, list[Point]] = {}
     for name, points in lines.items():
-        if len(points) >= _LEAST_SMOOTHED:
-            found[f"{name}, smoothed"] = smoothed(points)
-            faint.append(name)
-        found[name] = points
-    return found, faint
+        if len(points) < _LEAST_SMOOTHED:
+            found[name] = points
+            continue
+        shown = f"{name}, smoothed"
+        lost = [point for point in points if not abs(point[1]) < float("inf")]
+        found[shown], behind[shown] = [*smoothed(points), *lost], points
+    return found, behind
+
+
+def _lower(name: str) -> str:
+    """Return a name for an axis; abbreviations keep their letters."""
+    return " ".join(w if w.isupper() else w.lower() for w in name.split())
 
 
 def smoothed(points: Sequence[Point]) -> list[Point]:
@@ -134,11 +151,16 @@ def compared_curves(
         }
         title = f"{words(key)} by {axis or 'record'}"
         longest = max(len(points) for points in lines.values())
-        if is_loss(key) and longest >= _LEAST_SMOOTHED:
+        if key != "learning_rate" and longest >= _LEAST_SMOOTHED:
             lines = {name: smoothed(points) for name, points in lines.items()}
             title += ", smoothed"
         drawn.append(
-            line_chart(lines, title=title, x_label=axis or "record", y_label=words(key))
+            line_chart(
+                lines,
+                title=title,
+                x_label=_AXES.get(axis, axis),
+                y_label=_lower(words(key)),
+            )
         )
     return [markupsafe.Markup(svg) for svg in drawn if svg]
 
@@ -238,6 +260,6 @@ def learning_curve_chart(
         },
         title=f"{words(best_score)} by training rows",
         x_label="training rows",
-        y_label=words(best_score).lower(),
+        y_label=_lower(words(best_score)),
     )
     return markupsafe.Markup(svg)

@@ -26,7 +26,7 @@ from bert_keras.errors import DataError
 from bert_keras.files.atomic import replaced_file
 
 MOST_LETTERS = 300  # of a shown text
-_WORDS = {"f1": "F1", "id": "ID", "num": "number of"}
+_WORDS = {"auc": "AUC", "f1": "F1", "id": "ID", "lm": "LM", "num": "number of"}
 # Not allowed in HTML: control characters and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -106,8 +106,10 @@ def _shown(value: Any) -> str:
     if isinstance(value, numbers.Integral):
         return f"{int(value):,}"
     number = float(value)
-    plain = number == 0 or 1e-3 <= abs(number) < 1e6
-    return f"{number:,.4f}" if plain else f"{number:.4g}"
+    if number != 0 and not 1e-3 <= abs(number) < 1e6:
+        return f"{number:.4g}"
+    decimals = 4 if abs(number) < 100 else 1 if abs(number) < 1000 else 0
+    return f"{number:,.{decimals}f}"
 
 
 def _setting(value: object) -> str:

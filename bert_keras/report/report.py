@@ -43,6 +43,7 @@ from bert_keras.report.tables import (
     union,
 )
 
+_PARTS = {"per_run": "score that chose the best run"}
 _MOST_MISTAKES = 100
 _MOST_CARDS = 3
 _MOST_CSV = 1000  # doubtful labels that the page holds to be saved
@@ -105,6 +106,7 @@ def write_report(
         DataError: the file cannot be written.
     """
     plain = {split: plain_scores(values) for split, values in scores.items()}
+    plain = {split: found for split, found in plain.items() if found}
     slices = slices or {}
     splits = {
         split: [
@@ -112,7 +114,9 @@ def write_report(
             *_curves((curves or {}).get(split, {})),
             *_parts(scores.get(split, {})),
         ]
-        for split in union([scores, curves or {}, slices])
+        for split in sorted(
+            union([scores, curves or {}, slices]), key=lambda split: split != "runs"
+        )
     }
     content = render(
         "report.html",
@@ -294,7 +298,7 @@ def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, Part]]:
     """Return name, note and part of each score with more than one number."""
     plain = plain_scores(values)
     return [
-        (key, *_part(key, value, values))
+        (_PARTS.get(key, key), *_part(key, value, values))
         for key, value in values.items()
         if key not in plain
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     ACCUMULATION,
+    CARD,
     GLOBAL_CLIPNORM,
     INT32,
     KEEP,
@@ -152,7 +153,7 @@ class TrainConfig:
         unit="n",
         least=0,
     )
-    card: bool = option(True, "write a model card, README.md, into the model folder")
+    card: bool = CARD.field()
     track: str | None = option(
         None,
         "send curves, settings, scores and the report to a tracker: tensorboard "

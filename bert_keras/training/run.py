@@ -25,7 +25,7 @@ from bert_keras.data.table import Columns, without_slices
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.model_card import usage_of, write_card
+from bert_keras.inference.model_card import keep_readme, usage_of, write_card
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
@@ -273,7 +273,7 @@ def finish_run(
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)
-            write_results(folder, output.name, report)
+            write_results(folder, output, report)
         loop.trackers.finish(report, output / "report.html")
     model.compile(
         new_optimizer(config, steps=loop.rows.steps, model=model),
@@ -306,24 +306,25 @@ def _told(failed: Divergence | None) -> dict[str, str]:
     return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
 
 
-def write_results(folder: Path, name: str, report: dict[str, Any]) -> None:
+def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
     """Write scores, report and, unless left out, card into an existing model folder.
 
     Args:
         folder: holds a model.
-        name: name of the model.
+        output: the folder that it will replace; its name is that of the model, and its
+            README.md stays if it is not a card of ours.
         report: the arguments of `write_report`.
     """
     scores = json_text(report["scores"], ensure_ascii=True, indent=2)
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
-    title = f"{report['settings']['task']}: {name}"
+    title = f"{report['settings']['task']}: {output.name}"
     write_report(folder / "report.html", title=title, **report)
     write_run(folder, report)
     doubtful = csv_text(doubtful_rows(report.get("doubtful_labels", {})))
     if doubtful:
         (folder / DOUBTFUL).write_text(doubtful, encoding="utf-8", errors="replace")
-    if report["settings"].get("card", True):
-        write_card(folder, name=name, report=report)
+    if not keep_readme(output, folder) and report["settings"].get("card", True):
+        write_card(folder, name=output.name, report=report)
 
 
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:

@@ -307,7 +307,7 @@ class _Runs:
         with replaced_folder(self.output) as folder:
             ignored = shutil.ignore_patterns(*_RESULTS)
             shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
-            write_results(folder, self.output.name, report)
+            write_results(folder, self.output, report)
         remove_run(self._run)
         model = load_model(self.output, task=type(self.task))
         return TrainResult(

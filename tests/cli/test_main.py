@@ -358,6 +358,9 @@ def test_tasks(run: Run) -> None:
 def test_convert(run: Run, spam_folder: Path, tmp_path: Path) -> None:
     assert run("convert", spam_folder, tmp_path / "out") == f"{tmp_path / 'out'}\n"
     assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert "Converted from `spam`" in (tmp_path / "out" / "README.md").read_text()
+    run("convert", spam_folder, tmp_path / "bare", "--no-card")
+    assert not (tmp_path / "bare" / "README.md").exists()
 
 
 def test_convert_to_another_format(run: Run, spam_folder: Path, tmp_path: Path) -> None:

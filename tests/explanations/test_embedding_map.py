@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bert_keras.errors import ConfigError
-from bert_keras.explanations.embedding_map import map_texts, principal_components
+from bert_keras.explanations.embedding_map import (
+    _projector,
+    map_texts,
+    principal_components,
+)
 
 TEXTS = ["see you at six", "win cash </script> now", "free prize"]
 
@@ -62,7 +68,8 @@ def test_classes_are_predicted(spam_folder: Path, encoder_folder: Path) -> None:
     [
         (TEXTS, {"projection": "globe"}, "`projection` must be one of pca, tsne, umap"),
         (TEXTS, {"labels": ["a"]}, "`labels` must be as many as the texts, 3"),
-        (TEXTS[:1], {}, "`texts` must be two or more; received 1"),
+        (TEXTS[:1], {}, "`texts` must be at least 2 for the projection pca; .* 1"),
+        (TEXTS, {"projection": "umap"}, "`texts` must be at least 4 for .* umap; .* 3"),
     ],
 )
 def test_wrong_settings_are_refused(
@@ -76,5 +83,59 @@ def test_a_missing_package_is_named(
     encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ConfigError, match=r"pip install 'bert_keras\[maps\]'"):
-        map_texts(encoder_folder, TEXTS, projection="umap")
+    with pytest.raises(ConfigError, match=r"pip install 'bert_keras\[maps\]' \(.*umap"):
+        map_texts(encoder_folder, [*TEXTS, "lunch"], projection="umap")
+
+
+PACKAGES = {"tsne": "sklearn.manifold", "umap": "umap"}
+
+
+@pytest.mark.parametrize(
+    ("projection", "settings"),
+    [
+        ("tsne", {"perplexity": 1.0}),
+        ("umap", {"n_neighbors": 3, "n_jobs": 1}),
+    ],
+)
+def test_what_other_packages_are_given(
+    encoder_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    projection: str,
+    settings: dict[str, float],
+) -> None:
+    """A stand-in for each package; whether the real one accepts it is tested below."""
+    seen = {}
+
+    class StandIn:
+        def __init__(self, **given: Any) -> None:
+            seen.update(given)
+
+        def fit_transform(self, vectors: np.ndarray) -> np.ndarray:
+            return vectors[:, :2].astype("float64")
+
+    module = types.SimpleNamespace(TSNE=StandIn, UMAP=StandIn)
+    monkeypatch.setitem(sys.modules, PACKAGES[projection], module)
+    texts = [*TEXTS, "lunch"]
+    found = map_texts(encoder_folder, texts, projection=projection, seed=7)
+    assert seen == {"n_components": 2, "random_state": 7, **settings}
+    assert found.points.shape == (4, 2) and found.points.dtype == np.float32
+    seen.clear()
+    same = map_texts(encoder_folder, ["lunch"] * 4, projection=projection)
+    assert not same.points.any() and not seen  # t-SNE cannot take equal vectors
+
+
+@pytest.mark.parametrize(
+    "projection", ["tsne", pytest.param("umap", marks=pytest.mark.thorough)]
+)
+def test_groups_stay_together(projection: str) -> None:
+    reason = f"needs {projection}: pip install 'bert_keras[maps]'"
+    pytest.importorskip(PACKAGES[projection], reason=reason)
+    random = np.random.default_rng(0)
+    groups = np.repeat(np.eye(3, 8) * 10, 12, axis=0)
+    vectors = (groups + random.normal(size=groups.shape)).astype("float32")
+    project = _projector(projection, 0)
+    points = project(vectors)
+    centres = points.reshape(3, 12, 2).mean(1)
+    distances = np.linalg.norm(points[:, None] - centres, axis=-1)
+    assert (distances.argmin(1) == np.repeat(range(3), 12)).all()
+    np.testing.assert_array_equal(project(vectors), points)  # by the seed

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import SHARED, files_of, refused
+from huggingface_hub import ModelCard
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.checkpoints.sentence_files import (
@@ -149,6 +151,89 @@ def test_pooling_is_converted(encoder_folder: Path, tmp_path: Path) -> None:
     (note,) = (n for n in convert(source, tmp_path / "out") if "left out" in n)
     assert "modules.json" in note
     assert read_sentence_files(tmp_path / "out") == {}
+
+
+# The model card.
+
+
+def test_the_card_names_the_source_and_invents_nothing(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    convert(encoder_folder, tmp_path / "google", to="google")
+    assert not (tmp_path / "google" / "README.md").exists()
+    convert(tmp_path / "google", tmp_path / "tiny")
+    card = ModelCard.load(tmp_path / "tiny" / "README.md")
+    assert card.data.pipeline_tag == "feature-extraction"
+    assert (card.data.base_model, card.data.eval_results) == (None, None)
+    assert card.data.tags == ["bert", "keras"]
+    for part in (
+        "# tiny\n",
+        "A BERT encoder without a head. Converted from `google` (format: "
+        "google-research/bert, TensorFlow 1); the weights are those of the source.",
+        "BertModel.from_pretrained",
+        "2 layers, hidden size 16, 2 attention heads",
+        "| longest input | 40 tokens |",
+        f"float32, {(tmp_path / 'tiny/model.safetensors').stat().st_size / 1e6:.1f} MB",
+        "Its training data and scores are not known here: see the source.",
+        "no licence: that of the source applies",
+    ):
+        assert part in card.text
+    assert str(tmp_path) not in card.text  # a card is published
+    for heading in ("## Scores", "## Data", "## Training"):
+        assert heading not in card.text
+    found: dict[str, Any] = {}
+    code = card.text.split("```python\n")[1].split("```")[0]
+    exec(code.replace("FOLDER", str(tmp_path / "tiny")), found)
+    assert found["vectors"].shape == (1, 16)
+
+
+def test_the_card_of_a_task_has_its_classes(spam_folder: Path, tmp_path: Path) -> None:
+    convert(spam_folder, tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "A BERT model for `classification`: " in text
+    assert "Converted from `spam` (format: Hugging Face)" in text
+    assert "classes | `ham`, `promo`, `spam` |" in text
+    assert "BertForSequenceClassification.from_pretrained" in text
+    assert "fine-tuned" not in text and "model-index" not in text
+
+
+def test_a_head_of_another_tool_is_a_task(encoder_folder: Path, tmp_path: Path) -> None:
+    from bert_keras.checkpoints import write_huggingface
+
+    source = read_checkpoint(encoder_folder)
+    head = {"classifier/kernel": (16, 3), "classifier/bias": (3,)}
+    arrays = {**source.arrays, **{k: np.ones(v, "float32") for k, v in head.items()}}
+    name = "BertForTokenClassification"
+    config = {**source.config.to_dict(), "architectures": [name]}
+    config["id2label"] = {"0": "O", "1": "B-time", "2": "I-time"}
+    write_huggingface(tmp_path / "in", arrays, config)
+    shutil.copy(encoder_folder / "vocab.txt", tmp_path / "in")
+    convert(tmp_path / "in", tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "A BERT model for `token-classification`: " in text
+    assert f"model = {name}.from_pretrained" in text
+
+
+def test_a_card_can_be_left_out(encoder_folder: Path, tmp_path: Path) -> None:
+    convert(encoder_folder, tmp_path / "out", card=False)
+    assert not (tmp_path / "out" / "README.md").exists()
+
+
+@pytest.mark.parametrize("card", [True, False])
+def test_the_readme_of_somebody_else_stays(
+    encoder_folder: Path, spam_folder: Path, tmp_path: Path, card: bool
+) -> None:
+    out = Path(shutil.copytree(encoder_folder, tmp_path / "out"))
+    theirs = b"---\nlibrary_name: transformers\n---\nlibrary_name: bert_keras\n\xff"
+    (out / "README.md").write_bytes(theirs)
+    assert any(
+        "README.md is kept" in note for note in convert(spam_folder, out, card=card)
+    )
+    assert (out / "README.md").read_bytes() == theirs
+    (out / "README.md").unlink()
+    convert(spam_folder, out)
+    assert not any("README.md" in note for note in convert(encoder_folder, out))
+    assert "A BERT encoder" in (out / "README.md").read_text("utf-8")
 
 
 # To Google's format and back.

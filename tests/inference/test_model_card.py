@@ -67,6 +67,14 @@ def test_an_accuracy_has_the_interval_of_its_rows(spam_run: Any) -> None:
     assert "| loss | 0.5 |" in text
 
 
+def test_the_base_model_has_no_revision(spam_run: Any) -> None:
+    settings = {**spam_run.report["settings"], "encoder": "hf://owner/name@v1"}
+    text = model_card(
+        spam_run.folder, name="spam", report={**spam_run.report, "settings": settings}
+    )
+    assert "base_model: owner/name\n" in text and "from `owner/name@v1`:" in text
+
+
 def test_several_runs_are_told_with_their_deviation(spam_run: Any) -> None:
     runs = {
         "per_run": {"seed-1": {}, "seed-2": {}},
@@ -108,6 +116,9 @@ def test_a_folder_has_no_card_if_none_is_wanted(
     assert not (tmp_path / "m" / "README.md").exists()
     save_model(model, tmp_path / "m")
     assert "Its scores are not known" in (tmp_path / "m/README.md").read_text("utf-8")
+    (tmp_path / "m" / "README.md").write_text("My notes.")
+    save_model(model, tmp_path / "m")
+    assert (tmp_path / "m" / "README.md").read_text() == "My notes."
 
 
 @pytest.mark.parametrize("name", TASKS)

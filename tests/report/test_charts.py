@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from bert_keras.report.charts import line_chart
+from bert_keras.report.curves import training_curves
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -94,3 +95,29 @@ def test_names_are_escaped_and_the_legend_wraps():
     svg = ElementTree.fromstring(text)
     rows = {t.get("y") for t in svg.iter(f"{SVG}text") if t.text in names}
     assert len(rows) > 2
+
+
+def test_a_line_may_have_points_behind_it_and_no_legend():
+    back = [(x, x % 2) for x in range(9)]
+    svg = draw({"a": [(0, 0.5), (8, 0.5)]}, behind={"a": back}, legend=False)
+    behind, line = svg.iter(f"{SVG}polyline")
+    assert behind.get("stroke") == line.get("stroke")
+    assert float(behind.get("stroke-opacity")) < 1 and not line.get("stroke-opacity")
+    assert "a" not in words_of(svg)
+    lost = draw({"a": [(0, 0.5), (1, math.nan)]}, legend=False)
+    assert "a (1 not finite)" in words_of(lost)
+
+
+def test_the_margin_holds_the_widest_number():
+    (wide,) = draw({"a": [(0, 0), (9, 0.0025)]}).iter(f"{SVG}polyline")
+    (narrow,) = draw({"a": [(0, 0), (9, 5)]}).iter(f"{SVG}polyline")
+    assert points_of(wide)[0][0] > points_of(narrow)[0][0] == 64
+
+
+def test_long_curves_are_smoothed_before_their_values():
+    history = [{"step": x, "loss": x % 2, "learning_rate": 0.1} for x in range(40)]
+    loss, rate = map(ElementTree.fromstring, training_curves(history))
+    assert len(list(loss.iter(f"{SVG}polyline"))) == 2
+    assert "Loss by step, smoothed" in words_of(loss)
+    assert len([word for word in words_of(loss) if "Loss" in word]) == 1  # no legend
+    assert len(list(rate.iter(f"{SVG}polyline"))) == 1

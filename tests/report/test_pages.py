@@ -36,6 +36,112 @@ FAINT = """(texts) => [...document.querySelectorAll(texts)].filter((each) => {
 }).map((each) => each.outerHTML.slice(0, 80))"""
 
 
+# Names and numbers of a chart that lie on each other.
+OVERLAPS = """[...document.querySelectorAll("svg")].flatMap((svg) => {
+  const texts = [...svg.querySelectorAll("text")];
+  const boxes = texts.map((each) => each.getBoundingClientRect());
+  return texts.flatMap((each, i) => texts.slice(i + 1).filter((_, j) => {
+    const [a, b] = [boxes[i], boxes[i + 1 + j]];
+    return Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  }).map((other) => `${each.textContent} / ${other.textContent}`));
+})"""
+
+
+def write_pretraining(path: Path) -> Path:
+    """Write a page like that of `pretrain`."""
+    steps = np.random.default_rng(0).random(200)
+    history = [
+        {
+            "step": step,
+            "loss": 8 + value,
+            "masked_lm_loss": 7 + value,
+            "next_sentence_loss": value,
+            "learning_rate": 2e-3 * (1 - step / 200),
+            "tokens_per_second": 40_000 * value,
+            "operations_per_second": 1e13 * value,
+        }
+        for step, value in enumerate(steps.tolist())
+    ]
+    history += [
+        {"step": step, "dev_masked_lm_loss": 6.5, "dev_perplexity": 5166.7352 - step}
+        for step in (50, 100, 150)
+    ]
+    return write_report(
+        path,
+        title="pretraining: an-extraordinarily-long-name-of-a-run",
+        settings={"steps": 200, "phase_shares": None},
+        data={"data/128": {"files": 1, "bytes": 15_676, "masks": "dynamic"}},
+        history=history,
+        scores={"held_out": {"perplexity": 5166.7352, "masked_lm_accuracy": 0.05}},
+        mistakes=[],
+        best_score="perplexity",
+        command="bert-keras pretrain --data data/128 " * 9,
+    )
+
+
+def write_seeds(path: Path) -> Path:
+    """Write a page like that of `train --seeds 3`."""
+    names = ("seed-42", "seed-43", "seed-44")
+    history = [{"step": step, "loss": 1 / step} for step in range(1, 90)]
+    history += [{"step": step, "dev_accuracy": step / 90} for step in (30, 60, 90)]
+    table = {"dev": {"accuracy": 0.5, "expected_calibration_error": 0.1, "loss": 1.0}}
+    runs = {
+        "per_run": {name: {"dev": 0.5, "test": 0.4} for name in names},
+        "mean": table,
+        "standard_deviation": table,
+    }
+    return write_report(
+        path,
+        title="classification: seeds",
+        settings={},
+        data={},
+        history=history,
+        scores={"dev": {"accuracy": 0.5}, "runs": runs},
+        mistakes=[],
+        best_score="accuracy",
+        runs=dict.fromkeys(names, history),
+    )
+
+
+def write_comparison(path: Path) -> Path:
+    folders = [
+        run(path.parent / name, value, encoder="/a/long/path" * 9)
+        for name, value in (("one", 0.7), ("another-run-of-many", 0.9), ("third", 0.8))
+    ]
+    return compare_runs(folders, output=path)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize(
+    ("write_page", "parts"),
+    [
+        (write_pretraining, ["5,167", "Masked LM accuracy", "Loss, smoothed"]),
+        (write_seeds, ["All runs", "Dev accuracy by step"]),
+        (write_comparison, ["Settings that differ", "Loss by step"]),
+    ],
+    ids=["pretraining", "seeds", "comparison"],
+)
+def test_other_pages_fit_and_are_readable(
+    show: Callable[..., Any],
+    tmp_path: Path,
+    write_page: Callable[[Path], Path],
+    parts: list[str],
+    width: int,
+    scheme: str,
+) -> None:
+    written = write_page(tmp_path / "page.html").read_text("utf-8")
+    page = show(written, width, scheme)
+    assert page.evaluate(TOO_WIDE) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(FAINT, TEXTS) == []
+    assert page.evaluate(OVERLAPS) == []
+    text = page.locator("body").text_content()
+    assert [part for part in parts if part not in text] == []
+    assert page.locator("tbody th", has_text="runs").count() == 0  # no row of dashes
+
+
 def write(path: Path) -> str:
     """Write the report of a run with every part, and return it."""
     random = np.random.default_rng(0)
@@ -92,6 +198,7 @@ def test_a_report_fits_and_is_readable(
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(FAINT, TEXTS) == []
+    assert page.evaluate(OVERLAPS) == []
     square = page.locator("figure.square svg").first.bounding_box()
     assert square["width"] >= 340  # drawn for 352 pixels: letters of 12
     name = page.locator("tbody th", has_text="extraordinarily").first
@@ -132,17 +239,9 @@ def test_doubtful_labels_are_downloaded(
     assert text.splitlines() == ["set,line,label,text", "dev,3,ham,win"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_comparison_fits(
-    show: Callable[..., Any], tmp_path: Path, scheme: str
-) -> None:
-    folders = [
-        run(tmp_path / name, value, encoder="/a/long/path" * 9)
-        for name, value in (("one", 0.7), ("another-run-of-many", 0.9), ("third", 0.8))
-    ]
-    written = compare_runs(folders, output=tmp_path / "page.html")
-    page = show(written.read_text("utf-8"), 400, scheme)
-    assert page.evaluate(TOO_WIDE) == []
+def test_a_comparison_is_sorted(show: Callable[..., Any], tmp_path: Path) -> None:
+    written = write_comparison(tmp_path / "page.html")
+    page = show(written.read_text("utf-8"), 400)
     scores = page.locator("section", has=page.locator("h2", has_text="Scores on dev"))
     scores.locator("th button", has_text="Accuracy").click()
     names = scores.locator("tbody th").all_inner_texts()

@@ -29,7 +29,8 @@
     const x = (point) => edge + ((point[0] - ranges[0][0]) / ranges[0][1]) * (width - 2 * edge);
     const y = (point) => height - edge - ((point[1] - ranges[1][0]) / ranges[1][1]) * (height - 2 * edge);
     const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Map of texts" });
-    const radius = data.points.length > 2000 ? 2.5 : data.points.length > 300 ? 4 : 6;
+    const largest = data.points.length > 2000 ? 2.5 : data.points.length > 300 ? 4 : 6;
+    const radius = Math.min(largest, Math.max(width / 110, 2.5));
     const circles = [];
     data.points.forEach((point, number) => {
       const group = data.classes.length ? data.classes[number] : 0;

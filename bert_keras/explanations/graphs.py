@@ -1,0 +1,139 @@
+"""The graphs that explanations of one model share: `graphs_of`.
+
+Tracing takes seconds, computing a short text milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.layers import word_vectors
+from bert_keras.tasks.task_model import TaskModel
+
+_ATTRIBUTE = "_explanation_graphs"
+
+
+class NumberGraphs(NamedTuple):
+    """Two graphs of a number of the outputs.
+
+    Both take points float32 [k, R, T, H], the batch dict of the rows and the further
+    arguments of the number.
+
+    Attributes:
+        value: returns the number at each point, float32 [k].
+        gradient: returns its gradients, float32 [k, R, T, H].
+    """
+
+    value: Callable[..., Any]
+    gradient: Callable[..., Any]
+
+
+class Graphs:
+    """The graphs of a model, each traced at its first call.
+
+    They read the model's variables, so that changed values count at once.
+
+    Args:
+        model: the model.
+
+    Attributes:
+        predictor: gives the answers that are explained.
+    """
+
+    def __init__(self, model: TaskModel) -> None:
+        self.predictor = Predictor(model)
+        self._model = model
+        self._state = _state(model)
+        self._numbers: dict[Callable[..., Any], NumberGraphs] = {}
+
+    def is_current(self) -> bool:
+        """Return whether the model still has the variables and settings it had."""
+        weights, tokenizer, settings = _state(self._model)
+        known, known_tokenizer, known_settings = self._state
+        return (
+            len(weights) == len(known)
+            and all(a is b for a, b in zip(weights, known, strict=True))
+            and tokenizer is known_tokenizer
+            and settings == known_settings
+        )
+
+    def of_number(
+        self,
+        number: Callable[..., Any],
+        batch: Mapping[str, Any],
+        given: Mapping[str, Any],
+    ) -> NumberGraphs:
+        """Return the graphs of a number.
+
+        Args:
+            number: see `Target`.
+            batch, given: an example of its arguments; sizes may differ later.
+        """
+        if number not in self._numbers:
+
+            def value(points: Any, batch: Any, given: Any) -> Any:
+                return number(self._outputs(points, batch), **given)
+
+            def gradient(points: Any, batch: Any, given: Any) -> Any:
+                with tf.GradientTape() as tape:
+                    tape.watch(points)
+                    total = tf.reduce_sum(value(points, batch, given))
+                return tape.gradient(total, points)
+
+            hidden = self._model.backbone.config.hidden_size
+            signature = (
+                tf.TensorSpec([None, None, None, hidden], tf.float32),
+                {name: _any_size(each) for name, each in batch.items()},
+                {name: _any_size(each) for name, each in given.items()},
+            )
+            self._numbers[number] = NumberGraphs(
+                tf.function(value, input_signature=signature, autograph=False),
+                tf.function(gradient, input_signature=signature, autograph=False),
+            )
+        return self._numbers[number]
+
+    def _outputs(self, points: Any, batch: Any) -> Any:
+        """Return the outputs [k, R, …] where points [k, R, T, H] are the words."""
+        copies = tf.shape(points)[0]
+        repeated = {
+            name: tf.tile(each, [copies, *[1] * (each.shape.rank - 1)])
+            for name, each in batch.items()
+        }
+        vectors = tf.reshape(points, [-1, tf.shape(points)[2], points.shape[3]])
+        with word_vectors(lambda _: vectors):
+            outputs = self._model(repeated, training=False)
+        outputs = tf.cast(outputs, tf.float32)
+        shape = tf.concat([[copies, -1], tf.shape(outputs)[1:]], 0)
+        return tf.reshape(outputs, shape)
+
+
+def graphs_of(model: TaskModel) -> Graphs:
+    """Return the graphs of a model, new ones if it was rebuilt in between.
+
+    The model holds them: they refer to it and to its variables, so that they cannot
+    outlive it, and a table of weak references would keep it alive. Keras saves neither
+    this attribute nor what it holds.
+    """
+    attributes: dict[str, Any] = model.__dict__  # without Keras's tracking
+    found: Graphs | None = attributes.get(_ATTRIBUTE)
+    if found is None or not found.is_current():
+        found = attributes[_ATTRIBUTE] = Graphs(model)
+    return found
+
+
+def _state(model: TaskModel) -> tuple[list[Any], Any, str]:
+    """Return what graphs hold as constants: variables, vocabulary and settings.
+
+    LoRA and quantization replace variables.
+    """
+    preprocessor = model.preprocessor
+    settings = repr((model.task, preprocessor.settings()))
+    return list(model.weights), preprocessor.tokenizer, settings
+
+
+def _any_size(tensor: Any) -> tf.TensorSpec:
+    return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)

@@ -1,0 +1,100 @@
+"""Take the pictures of reports: `python docs/draw_pages.py` writes `docs/images`.
+
+Trains tiny models on the e-mails of `examples/data`, some minutes on two cores, and
+opens their pages in Chromium (`pip install '.[browser]'`).
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from bert_keras.cli.main import main
+
+FOLDER = Path(__file__).parent / "images"
+DATA = Path(__file__).parents[1] / "examples" / "data" / "emails"
+WIDTH = 920
+# Picture: page, and the texts in the headings of its first and last section.
+PICTURES = {
+    "pretraining": ("runs/emails/report.html", None, "Curves", 2),
+    "runs": ("models/seeds/report.html", "Curves of all runs", "All runs", None),
+    "comparison": ("comparison.html", None, "Curves", 1),
+}
+# Return top and bottom of sections; the last may end after so many rows of charts.
+PART = """([first, last, rows]) => {
+  const named = (name) => [...document.querySelectorAll("section")].find(
+    (each) => each.querySelector("h2").innerText === name);
+  const top = first ? named(first).getBoundingClientRect().top : 0;
+  const end = named(last);
+  const bottoms = [...end.querySelectorAll("figure")].map(
+    (each) => each.getBoundingClientRect().bottom).sort((a, b) => a - b);
+  const levels = [...new Set(bottoms.map(Math.round))];
+  return [top, rows ? levels[rows - 1] : end.getBoundingClientRect().bottom];
+}"""
+
+
+def run(line: str, work: Path) -> None:
+    """Run a command of `bert-keras`."""
+    words = line.format(work=work, data=DATA).split()
+    print(f"$ bert-keras {' '.join(words)}", flush=True)
+    if main(words):
+        sys.exit(f"failed: {line}")
+
+
+def train(work: Path) -> None:
+    """Write the pages."""
+    for name in ("train", "dev"):
+        with open(DATA / f"{name}.csv", encoding="utf-8") as file:
+            texts = [row["text"] for row in csv.DictReader(file)]
+        (work / f"{name}.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    run("vocab {work}/train.txt --size 1500 --output {work}/vocab", work)
+    for name in ("train", "dev"):
+        run(
+            f"pretraining-data {{work}}/{name}.txt --vocab {{work}}/vocab --form text "
+            f"--masking dynamic --max-length 64 --output {{work}}/data_{name}",
+            work,
+        )
+    run(
+        "pretrain --data {work}/data_train --held-out {work}/data_dev --size 2/64/2 "
+        "--vocab {work}/vocab --output {work}/runs/emails --steps 160 --batch-size 16 "
+        "--learning-rate 1e-3 --warmup-share 0.1 --evaluate-every 20",
+        work,
+    )
+    fine_tune = (
+        "train classification --encoder {work}/runs/emails/model --train "
+        "{data}/train.csv --dev {data}/dev.csv --epochs 10 --batch-size 16 "
+        "--explain-mistakes 0 --output {work}/models/"
+    )
+    run(f"{fine_tune}seeds --learning-rate 1e-3 --seeds 3", work)
+    run(f"{fine_tune}slower --learning-rate 3e-4", work)
+    models = "{work}/models/seeds {work}/models/slower"
+    run(f"compare {models} --output {{work}}/comparison.html", work)
+
+
+def draw(work: Path) -> None:
+    """Take the pictures."""
+    with sync_playwright() as started:
+        path = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page: Any = browser.new_page(viewport={"width": WIDTH, "height": 800})
+        for name, (file, *part) in PICTURES.items():
+            page.goto((work / file).as_uri())
+            top, bottom = page.evaluate(PART, part)
+            clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top + 12}
+            page.screenshot(path=FOLDER / f"{name}.png", clip=clip, full_page=True)
+            print(FOLDER / f"{name}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(sys.argv[1] if len(sys.argv) > 1 else folder)
+        if not (place / "comparison.html").is_file():
+            train(place)
+        draw(place)

@@ -11,6 +11,8 @@ PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 TORCH_INDEX ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+# If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden environments docs bench lint clean
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.errors import ConfigError, one_line, shown
+from bert_keras.settings import check_choice
 
 # `gelu` is the erf form and `gelu_new` the tanh form, as in Hugging Face. In Google's
 # own files "gelu" means the tanh form; their reader translates it.
@@ -145,11 +146,7 @@ class BertConfig:
                 f"`name` must be one of {', '.join(PRESETS)}, or layers/hidden/heads "
                 f"such as 4/256/4; received {name!r}"
             )
-        if vocabulary not in VOCABULARY_SIZES:
-            raise ConfigError(
-                f"`vocabulary` must be one of {', '.join(VOCABULARY_SIZES)}; "
-                f"received {vocabulary!r}"
-            )
+        check_choice("vocabulary", vocabulary, VOCABULARY_SIZES)
         values: dict[str, Any] = {
             "vocab_size": VOCABULARY_SIZES[vocabulary],
             "hidden_size": hidden,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def reason_of(error: BaseException) -> str:
@@ -96,6 +97,21 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     found = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+@contextlib.contextmanager
+def needs(what: str, *, extra: str) -> Iterator[None]:
+    """Raise a ConfigError with the install line if an import within fails.
+
+    Args:
+        what: what needs the package.
+        extra: the extra of this package that installs it.
+    """
+    try:
+        yield
+    except ImportError:
+        install = f"pip install 'bert_keras[{extra}]'"
+        raise ConfigError(f"{what} needs a package: {install}") from None
 
 
 def one_line(value: object, *, longest: int = 300) -> str:

@@ -69,7 +69,8 @@ class Option:
         help: what it does, in one sentence without the full stop.
         unit: what a number counts, such as `tokens`; for a path, what it refers to.
         words: the allowed values of an option that takes one of several words.
-        least, most: the smallest and the largest number allowed.
+        least, most: the smallest and the largest number allowed; whole numbers are at
+            most `INT32` by default.
         above, below: exclusive limits of a number.
         unset: description of the value that replaces `None`.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
@@ -112,7 +113,7 @@ class Option:
         is_int = self.kind is int
         least, most = self.least, self.most
         if is_int and most in (None, INT32, LARGEST):
-            most = LARGEST if most is None else most
+            most = INT32 if most is None else most
             if isinstance(value, int) and value > most:
                 least = None
             else:
@@ -140,7 +141,7 @@ class Option:
             return is_text and (not self.words or value in self.words)
         if self.kind is int:
             least = -LARGEST - 1 if self.least is None else self.least
-            most = LARGEST if self.most is None else self.most
+            most = INT32 if self.most is None else self.most
             return isinstance(value, int) and least <= value <= most
         if not isinstance(value, int | float):
             return False
@@ -248,7 +249,6 @@ ACCUMULATION = Option(
     "other; saves memory, with the result of the whole batch",
     unit="parts",
     least=1,
-    most=INT32,
 )
 OPTIMIZER = Option(
     "adamw",
@@ -315,11 +315,8 @@ SAVE_EVERY = Option(
     "updates between checkpoints; one is also written at the end",
     unit="updates",
     least=1,
-    most=INT32,
 )
-KEEP = Option(
-    2, "number of newest checkpoints to keep", unit="checkpoints", least=1, most=INT32
-)
+KEEP = Option(2, "number of newest checkpoints to keep", unit="checkpoints", least=1)
 ON_NONFINITE = Option(
     "stop",
     "what to do if the loss or a gradient is not finite: stop ends the run and names "
@@ -368,6 +365,11 @@ def check_whole_number(
 ) -> None:
     """Raise ConfigError unless a setting is an integer from `least` to `most`."""
     Option(name=name, kind=int, least=least, most=most).check(value)
+
+
+def check_boolean(name: str, value: Any) -> None:
+    """Raise ConfigError unless a setting is true or false."""
+    Option(name=name, kind=bool).check(value)
 
 
 def check_number(

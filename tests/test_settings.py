@@ -14,7 +14,7 @@ from bert_keras.settings import Option, parse_layers, resolve_layers
 @pytest.mark.parametrize(
     ("limits", "right", "wrong", "rule"),
     [
-        ({"kind": int}, [0, -5, 2**63 - 1], [True, 1.0, "1", 2**63], "whole number"),
+        ({"kind": int}, [0, -5, 2**31 - 1], [True, 1.0, "1", 2**31], "whole number"),
         ({"kind": int, "least": 1}, [1], [0, None], "of at least 1"),
         ({"kind": int, "least": 1, "most": 4}, [4], [5], "from 1 to 4"),
         ({"kind": float}, [1, -2.5], [True, "1", None], "a number"),

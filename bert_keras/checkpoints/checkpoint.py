@@ -92,6 +92,22 @@ class LazyArrays(Mapping[str, np.ndarray]):
         self._read = read
         self._place = place
 
+    @classmethod
+    def of(
+        cls, chosen: Mapping[str, tuple[StoredTensor, bool]], *, place: str
+    ) -> LazyArrays:
+        """Return the arrays of stored tensors, some of which are transposed."""
+        shapes = {
+            name: tensor.shape[::-1] if transpose else tensor.shape
+            for name, (tensor, transpose) in chosen.items()
+        }
+
+        def read(name: str) -> np.ndarray:
+            tensor, transpose = chosen[name]
+            return tensor.read(transpose=transpose)
+
+        return cls(shapes, read, place=place)
+
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one array: float32, C order, its own memory.
 

@@ -94,12 +94,9 @@ def _hub_encoder(folder: Path) -> Path | None:
     return saved_model
 
 
-def _safetensors(folder: Path) -> Path | None:
-    return folder if _holds(folder, *_SAFETENSORS) else None
-
-
-def _saved_model(folder: Path) -> Path | None:
-    return folder if _holds(folder, _GRAPH) else None
+def _with(*files: str) -> Callable[[Path], Path | None]:
+    """Return a function that returns a folder if it holds one of these files."""
+    return lambda folder: folder if _holds(folder, *files) else None
 
 
 def _object_based(place: Path) -> Path | None:
@@ -120,23 +117,15 @@ def _variables(place: Path) -> Path | None:
     return prefix
 
 
-def _preset(folder: Path) -> Path | None:
-    return folder if _holds(folder, *_PRESET) else None
-
-
-def _config(folder: Path) -> Path | None:
-    return folder if _holds(folder, _CONFIG) else None
-
-
 # In this order: other formats next to safetensors are ignored.
 FORMATS = (
     Format(_hub_encoder, "tf_hub", "read_tf_hub"),
-    Format(_safetensors, "huggingface", "read_huggingface"),
-    Format(_saved_model, "model_garden", "read_model_garden"),
+    Format(_with(*_SAFETENSORS), "huggingface", "read_huggingface"),
+    Format(_with(_GRAPH), "model_garden", "read_model_garden"),
     Format(_object_based, "model_garden", "read_model_garden"),
     Format(_variables, "google", "read_google"),
-    Format(_preset, "keras_hub", "read_keras_hub"),
-    Format(_config, "huggingface", "read_huggingface"),
+    Format(_with(*_PRESET), "keras_hub", "read_keras_hub"),
+    Format(_with(_CONFIG), "huggingface", "read_huggingface"),
 )
 
 

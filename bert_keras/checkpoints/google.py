@@ -19,6 +19,7 @@ from bert_keras.checkpoints import formats, names
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
+    StoredTensor,
     bert_config,
     check_finite,
     listed,
@@ -158,20 +159,12 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
 
-    def read(name: str) -> np.ndarray:
-        variable, transpose = chosen[name]
-        return variable.read(transpose=transpose)
-
-    shapes = {
-        name: variable.shape[::-1] if transpose else variable.shape
-        for name, (variable, transpose) in chosen.items()
-    }
     return Checkpoint(
         path=prefix.parent,
         origin="google",
         config=config,
         raw_config=raw,
-        arrays=LazyArrays(shapes, read, place=str(prefix)),
+        arrays=LazyArrays.of(chosen, place=str(prefix)),
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
     )
@@ -232,9 +225,9 @@ def write_google(
 
 def _sorted_out(
     variables: Mapping[str, Variable], *, prefix: Path
-) -> tuple[dict[str, tuple[Variable, bool]], list[str], int]:
+) -> tuple[dict[str, tuple[StoredTensor, bool]], list[str], int]:
     """Return canonical name to (variable, transpose); unrecognized; number skipped."""
-    chosen: dict[str, tuple[Variable, bool]] = {}
+    chosen: dict[str, tuple[StoredTensor, bool]] = {}
     unrecognized = []
     skipped = 0
     for name, variable in variables.items():

@@ -65,21 +65,12 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     types = sorted({tensor.dtype for tensor, _ in chosen.values()} - {"F32"})
     if types:
         notes.append(f"weights stored as {', '.join(types)} are read as float32")
-
-    def read(name: str) -> np.ndarray:
-        tensor, transpose = chosen[name]
-        return tensor.read(transpose=transpose)
-
-    shapes = {
-        name: tensor.shape[::-1] if transpose else tensor.shape
-        for name, (tensor, transpose) in chosen.items()
-    }
     return Checkpoint(
         path=folder,
         origin="huggingface",
         config=config,
         raw_config=raw,
-        arrays=LazyArrays(shapes, read, place=str(folder)),
+        arrays=LazyArrays.of(chosen, place=str(folder)),
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
     )

@@ -478,11 +478,7 @@ def _task_files(
 
 
 def _tokenizer_notes(tokenizer: Mapping[str, Any] | None) -> list[str]:
-    """Return what KerasHub does differently with text.
-
-    Raises:
-        CheckpointError: KerasHub cannot read these tokens.
-    """
+    """Return what KerasHub does differently with text; raise if it cannot read it."""
     if tokenizer is None:
         return []
     _check_tokens(tokenizer["vocabulary"])
@@ -509,11 +505,7 @@ def _check_tokens(vocabulary: Sequence[str]) -> None:
 
 
 def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the task of KerasHub that has this head; empty for an encoder alone.
-
-    Raises:
-        CheckpointError: KerasHub has no such task.
-    """
+    """Return the task of KerasHub that has this head; empty for an encoder alone."""
     classifier = shapes.get("classifier/kernel")
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
     if classifier is None:

@@ -166,15 +166,12 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
 
 
 def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None:
-    """Raise if a checkpoint has no weights of a task's head.
+    """Raise a CheckpointError if a checkpoint has no weights of a task's head.
 
     Args:
         wanted: the names of a model's weights.
         checkpoint: where they come from.
         task: the name of the task.
-
-    Raises:
-        CheckpointError: it has none of them.
     """
     head = {name for name in wanted if not name.startswith(_ENCODER)}
     if head and not head & set(checkpoint.shapes):

@@ -48,6 +48,7 @@ _CLASSES = ("BertEncoder", "BertEncoderV2")
 _ACTIVATIONS = {"gelu": "gelu_new"}
 _LAYER_ACTIVATIONS = {"Text>gelu": "gelu_new", "<lambda>": "gelu_new"}
 _MOST_BYTES = 32 << 20
+_NOT_KERAS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _MOST_YAML_BYTES = 256 << 10  # that of a run has about 10 KB
 
 
@@ -187,11 +188,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _layer(path: Path) -> dict[str, Any] | None:
-    """Return the settings of the BertEncoder among the objects that Keras saved.
-
-    Raises:
-        CheckpointError: the file is broken, or describes another encoder.
-    """
+    """Return the settings of the BertEncoder among the objects that Keras saved."""
     others = []
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -207,9 +204,7 @@ def _layer(path: Path) -> dict[str, Any] | None:
             if kind.endswith("Encoder"):
                 others.append(kind)
     # Text that is not JSON, or not the JSON that Keras writes, is also broken.
-    except (BrokenError, OSError, LookupError, TypeError) as error:
-        raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (BrokenError, OSError, *_NOT_KERAS) as error:
         raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
     if others:
         raise CheckpointError(

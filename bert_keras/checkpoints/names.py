@@ -14,6 +14,7 @@ Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifie
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bert_keras.errors import CheckpointError
@@ -122,9 +123,11 @@ _KERAS_HUB_SCOPES = {
     f"{_LAYERS[0]}/output/LayerNorm": "_feedforward_layer_norm",
 }
 KERAS_HUB |= _weights(
-    _KERAS_HUB_SCOPES, "model:layers/transformer_encoder#", ("vars/0", "vars/1")
+    _KERAS_HUB_SCOPES, "model:layers/transformer_encoder_#", ("vars/0", "vars/1")
 )
 KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
+# Of the parts of one class, Keras does not number the first.
+_FIRST = ("/transformer_encoder/", "/transformer_encoder_0/")
 
 # canonical name: its place in the objects of TF Model Garden, from one of three roots:
 # the encoder, the masked-LM head and the head named `next_sentence`. Each step is an
@@ -180,23 +183,10 @@ _SLOT = re.compile(
 )
 _COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_scale"}
 
-_FROM_HUGGINGFACE = {theirs: ours for ours, theirs in TABLE.items()}
-_FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
-_FROM_KERAS_HUB = {
-    theirs.replace("/_", "/"): ours for ours, theirs in KERAS_HUB.items()
-}
-_FROM_MODEL_GARDEN = {theirs: ours for ours, theirs in MODEL_GARDEN.items()}
 # No leading zero: two spellings of one layer would break the round trip.
-_LAYER = re.compile(r"(?<=^bert/encoder/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
-_HUGGINGFACE_LAYER = re.compile(
-    r"(?<=^bert\.encoder\.layer\.)(?:0|[1-9][0-9]{0,3})(?=\.)"
-)
-_KERAS_HUB_NUMBER = re.compile(
-    r"(?<=^model:layers/transformer_encoder)(?:|_[1-9][0-9]{0,3})(?=/)"
-)
-_GARDEN_NUMBER = re.compile(
-    r"(?<=^encoder/_transformer_layers/)(?:0|[1-9][0-9]{0,3})(?=/)"
-)
+_NUMBER = "(?:0|[1-9][0-9]{0,3})"
+_LAYER = re.compile(rf"(?<=^bert/encoder/layer_){_NUMBER}(?=/)")
+_FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
 _OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
 
 
@@ -205,6 +195,62 @@ class Renamed(NamedTuple):
 
     name: str
     transpose: bool
+
+
+class _Spelling:
+    """The names of one format, `#` in place of a layer's number.
+
+    Args:
+        table: canonical name to theirs.
+        layers: the pattern of what stands before a layer's number in theirs.
+        lacks: the start of the error for other names.
+        plain: makes one spelling of those that count as equal when read.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, str],
+        layers: str,
+        *,
+        lacks: str,
+        plain: Callable[[str], str] = str,
+    ) -> None:
+        self._table, self._lacks, self._plain = table, lacks, plain
+        self._canonical = {plain(theirs): ours for ours, theirs in table.items()}
+        self._number = re.compile(rf"(?<={layers}){_NUMBER}(?=[./])")
+
+    def canonical(self, theirs: str) -> str | None:
+        """Return the canonical name, or `None` if they have another weight there."""
+        theirs = self._plain(theirs)
+        number = self._number.search(theirs)
+        ours = self._canonical.get(self._number.sub("#", theirs))
+        if ours is None or "#" in theirs:
+            return None
+        return ours.replace("#", number.group()) if number else ours
+
+    def spelled(self, name: str) -> str:
+        """Return their name of a canonical one; a CheckpointError if there is none."""
+        number = _LAYER.search(name)
+        theirs = None if "#" in name else self._table.get(_LAYER.sub("#", name))
+        if theirs is None:
+            raise CheckpointError(f"{self._lacks} named {name!r}")
+        return theirs.replace("#", number.group()) if number else theirs
+
+
+_HUGGINGFACE = _Spelling(
+    TABLE, r"^bert\.encoder\.layer\.", lacks="no weight of BERT or of a head is"
+)
+_KERAS_HUB = _Spelling(
+    KERAS_HUB,
+    "^model:layers/transformer_encoder_",
+    lacks="KerasHub's BERT has no weight",
+    plain=lambda place: place.replace("/_", "/"),
+)
+_MODEL_GARDEN = _Spelling(
+    MODEL_GARDEN,
+    "^encoder/_transformer_layers/",
+    lacks="Model Garden's BertPretrainerV2 has no weight",
+)
 
 
 def from_huggingface(name: str) -> Renamed | None:
@@ -223,13 +269,8 @@ def from_huggingface(name: str) -> Renamed | None:
         name = name.removesuffix("gamma") + "weight"
     elif name.endswith(".LayerNorm.beta"):
         name = name.removesuffix("beta") + "bias"
-    number = _HUGGINGFACE_LAYER.search(name)
-    ours = _FROM_HUGGINGFACE.get(_HUGGINGFACE_LAYER.sub("#", name))
-    if ours is None or "#" in name:
-        return None
-    if number:
-        ours = ours.replace("#", number.group())
-    return Renamed(ours, ours.endswith("/kernel"))
+    ours = _HUGGINGFACE.canonical(name)
+    return None if ours is None else Renamed(ours, ours.endswith("/kernel"))
 
 
 def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
@@ -247,14 +288,9 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
     Raises:
         CheckpointError: the name cannot be stored and read back.
     """
-    number = _LAYER.search(name)
-    theirs = None if "#" in name else TABLE.get(_LAYER.sub("#", name))
-    if theirs is None:
-        if from_huggingface(name) != Renamed(name, False):
-            raise CheckpointError(f"no weight of BERT or of a head is named {name!r}")
+    if from_huggingface(name) == Renamed(name, False):
         return Renamed(name, False)
-    if number:
-        theirs = theirs.replace("#", number.group())
+    theirs = _HUGGINGFACE.spelled(name)
     if not prefix:
         theirs = theirs.removeprefix("bert.")
     return Renamed(theirs, name.endswith("/kernel"))
@@ -361,12 +397,9 @@ def from_keras_hub(place: str) -> str | None:
         place: `model:` or `task:`, then the path in that file. Keras has saved some of
             its steps with and without a leading underscore, so it is ignored.
     """
-    place = place.replace("/_", "/")
-    number = _KERAS_HUB_NUMBER.search(place)
-    ours = _FROM_KERAS_HUB.get(_KERAS_HUB_NUMBER.sub("#", place))
-    if ours is None or "#" in place:
+    if _FIRST[1] in place:  # Keras does not write this number
         return None
-    return ours.replace("#", number.group()[1:] or "0") if number else ours
+    return _KERAS_HUB.canonical(place.replace(*_FIRST))
 
 
 def to_keras_hub(name: str) -> str:
@@ -375,38 +408,12 @@ def to_keras_hub(name: str) -> str:
     Raises:
         CheckpointError: KerasHub has no such weight.
     """
-    number = _LAYER.search(name)
-    theirs = None if "#" in name else KERAS_HUB.get(_LAYER.sub("#", name))
-    if theirs is None:
-        raise CheckpointError(f"KerasHub's BERT has no weight named {name!r}")
-    if number:
-        count = "" if number.group() == "0" else f"_{number.group()}"
-        theirs = theirs.replace("#", count)
-    return theirs
+    return _KERAS_HUB.spelled(name).replace(_FIRST[1], _FIRST[0])
 
 
-def from_model_garden(place: str) -> str | None:
-    """Return the canonical name of a place in Model Garden's objects, or `None`."""
-    number = _GARDEN_NUMBER.search(place)
-    ours = _FROM_MODEL_GARDEN.get(_GARDEN_NUMBER.sub("#", place))
-    if ours is None or "#" in place:
-        return None
-    return ours.replace("#", number.group()) if number else ours
-
-
-def to_model_garden(name: str) -> str:
-    """Return the place of a canonical name in Model Garden's objects.
-
-    Raises:
-        CheckpointError: its pretrainer has no such weight.
-    """
-    number = _LAYER.search(name)
-    theirs = None if "#" in name else MODEL_GARDEN.get(_LAYER.sub("#", name))
-    if theirs is None:
-        raise CheckpointError(
-            f"Model Garden's BertPretrainerV2 has no weight named {name!r}"
-        )
-    return theirs.replace("#", number.group()) if number else theirs
+# Return the canonical name of a place in Model Garden's objects, or `None`, and the
+# place of a canonical name.
+from_model_garden, to_model_garden = _MODEL_GARDEN.canonical, _MODEL_GARDEN.spelled
 
 
 def head_axis(name: str) -> int | None:
@@ -485,7 +492,7 @@ _TO_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
 _TO_HUB |= {ours: new for ours, (new, _) in _WEIGHTS.items()}
 _FROM_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
 _FROM_HUB |= {theirs: ours for ours, both in _WEIGHTS.items() for theirs in both}
-_HUB_LAYER = re.compile(r"(?<=/layer_)(?:0|[1-9][0-9]{0,3})(?=/)")
+_HUB_LAYER = re.compile(rf"(?<=/layer_){_NUMBER}(?=/)")
 _MOST_STEPS = 12  # of a name; no weight has more
 
 
@@ -507,14 +514,4 @@ def from_hub(name: str) -> str | None:
     return None
 
 
-def to_hub(name: str) -> str:
-    """Return the newer TF-Hub name of a canonical one.
-
-    Raises:
-        CheckpointError: the hub's BERTs have no such weight.
-    """
-    number = _LAYER.search(name)
-    theirs = None if "#" in name else _TO_HUB.get(_LAYER.sub("#", name))
-    if theirs is None:
-        raise CheckpointError(f"TF-Hub's BERT has no weight named {name!r}")
-    return theirs.replace("#", number.group()) if number else theirs
+to_hub = _Spelling(_TO_HUB, "/layer_", lacks="TF-Hub's BERT has no weight").spelled

@@ -14,11 +14,10 @@ Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +26,11 @@ from bert_keras.checkpoints.checkpoint import (
     LazyArrays,
     Shape,
     bert_config,
+    joined_heads,
     listed,
     one_line,
 )
-from bert_keras.checkpoints.names import from_hub, head_axis
+from bert_keras.checkpoints.names import from_hub
 from bert_keras.checkpoints.tensorflow_checkpoint import (
     BOOL,
     ROOT,
@@ -52,13 +52,6 @@ _INDEX = f"{VARIABLES}.index"
 _HEAD_WIDTH = 64  # of every released BERT
 _QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
 _NEEDED = {"bert/embeddings/word_embeddings", _QUERY}
-
-
-class _Stored(NamedTuple):
-    """The variable of a weight, and its canonical shape."""
-
-    variable: Variable
-    shape: Shape
 
 
 def find_encoder(folder: Path) -> Path | None:
@@ -98,9 +91,10 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     else:
         raw = {}
         config = _config(chosen, prefix, notes)
-    for name, stored in chosen.items():
-        stored.variable.check()
-        _check_heads(name, stored.variable, config.num_attention_heads, prefix)
+    heads, shapes = config.num_attention_heads, {}
+    for name, variable in chosen.items():
+        variable.check()
+        shapes[name] = _shape(name, variable, heads, prefix)
     settings = {}
     if LOWER_CASE in variables:
         settings["lowercase"] = _truth(prefix, variables[LOWER_CASE])
@@ -111,9 +105,8 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         notes.append(f"{skipped:,} optimizer values are skipped")
 
     def read(name: str) -> np.ndarray:
-        return chosen[name].variable.read().reshape(shapes[name])
+        return chosen[name].read().reshape(shapes[name])
 
-    shapes = {name: stored.shape for name, stored in chosen.items()}
     return Checkpoint(
         path=folder,
         origin="tf-hub",
@@ -151,13 +144,9 @@ def _truth(prefix: Path, variable: Variable) -> bool:
 
 def _sorted_out(
     variables: Mapping[str, Variable], prefix: Path
-) -> tuple[dict[str, _Stored], list[str], int]:
-    """Return canonical name to weight; unrecognized names; the number skipped.
-
-    Raises:
-        CheckpointError: two variables are the same weight, or it is not a BERT.
-    """
-    chosen: dict[str, _Stored] = {}
+) -> tuple[dict[str, Variable], list[str], int]:
+    """Return canonical name to weight; unrecognized names; the number skipped."""
+    chosen: dict[str, Variable] = {}
     unrecognized = []
     skipped = 0
     for key, made in _made_as(prefix).items():
@@ -170,11 +159,10 @@ def _sorted_out(
             unrecognized.append(one_line(made, longest=120))
         elif name in chosen:
             raise CheckpointError(
-                f"{prefix}: {one_line(key)} and {chosen[name].variable.name} are both "
-                f"`{name}`"
+                f"{prefix}: {one_line(key)} and {chosen[name].name} are both `{name}`"
             )
         else:
-            chosen[name] = _Stored(variables[key], _joined(name, variables[key].shape))
+            chosen[name] = variables[key]
     if not _NEEDED <= set(chosen):
         raise CheckpointError(
             f"{prefix}: must hold the variables of a BERT of TF-Hub or the Model "
@@ -183,34 +171,17 @@ def _sorted_out(
     return chosen, unrecognized, skipped
 
 
-def _joined(name: str, shape: Shape) -> Shape:
-    """Return the canonical shape, with the two head axes merged."""
-    split = _split_axis(name)
-    if split is None or len(shape) != split[1]:
-        return shape
-    axis = split[0]
-    return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
-
-
-def _check_heads(name: str, variable: Variable, heads: int, prefix: Path) -> None:
-    """Raise if a head axis does not match the config."""
-    split = _split_axis(name)
-    if split and len(variable.shape) == split[1] and variable.shape[split[0]] != heads:
-        raise CheckpointError(
-            f"{prefix}: {variable.name} must have {heads} heads in axis {split[0]}; "
-            f"has {list(variable.shape)}"
-        )
+def _shape(name: str, variable: Variable, heads: int, prefix: Path) -> Shape:
+    """Return the canonical shape; older files have no separate axis of heads."""
+    if len(variable.shape) < (3 if name.endswith("/kernel") else 2):
+        return variable.shape
+    return joined_heads(name, variable.shape, heads, f"{prefix}: {variable.name}")
 
 
 def _config(
-    chosen: Mapping[str, _Stored], prefix: Path, notes: list[str]
+    chosen: Mapping[str, Variable], prefix: Path, notes: list[str]
 ) -> BertConfig:
-    """Return the sizes that the shapes give, and Model Garden's values for the rest.
-
-    Raises:
-        CheckpointError: a weight that gives a size is missing.
-        ConfigError: the sizes are not those of a BERT.
-    """
+    """Return the sizes that the shapes give, and Model Garden's values for the rest."""
     axes = {
         "vocab_size": ("bert/embeddings/word_embeddings", 0),
         "hidden_size": ("bert/embeddings/word_embeddings", 1),
@@ -225,7 +196,7 @@ def _config(
         sizes[size] = chosen[name].shape[axis]
     layers = {name.split("/")[2] for name in chosen if "/layer_" in name}
     sizes["num_hidden_layers"] = len(layers)
-    query = chosen[_QUERY].variable.shape
+    query = chosen[_QUERY].shape
     if len(query) == 3:
         sizes["num_attention_heads"] = query[1]
     else:
@@ -239,12 +210,3 @@ def _config(
         "computes, and dropout as 0.1: a SavedModel does not say"
     )
     return bert_config({**sizes, "hidden_act": "gelu_new"}, path=prefix)
-
-
-def _split_axis(name: str) -> tuple[int, int] | None:
-    """Return the canonical axis that is stored as two, and the number of axes then.
-
-    `None` for a weight that is stored unchanged.
-    """
-    axis = head_axis(name)
-    return None if axis is None else (axis, 3 if name.endswith("/kernel") else 2)

@@ -10,7 +10,7 @@ import argparse
 import os
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import needs
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -40,13 +40,10 @@ def complete() -> None:
 
 
 def _argcomplete() -> Any:
-    try:
+    with needs("`completion`", extra="completion"):
         import argcomplete
-    except ImportError:
-        raise ConfigError(
-            "`completion` needs argcomplete: pip install 'bert_keras[completion]'"
-        ) from None
-    return argcomplete
+
+        return argcomplete
 
 
 VERBS = {"completion": (add_completion, run_completion)}

@@ -166,11 +166,7 @@ def _pairs(source: str | None, target: str | None) -> Any:
 
 
 def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a task with a decoder that have their own options.
-
-    Raises:
-        ConfigError: the task has no decoder.
-    """
+    """Return the settings of a task with a decoder that have their own options."""
     given = {"decoder": options.decoder, "target_vocab": options.target_vocab}
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():

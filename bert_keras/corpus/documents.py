@@ -32,6 +32,7 @@ from bert_keras.files.streams import (
     lines_of,
 )
 from bert_keras.settings import CORPUS_FORMS as FORMS
+from bert_keras.settings import check_choice
 
 _DOC = re.compile(r"<doc id=.*>")  # starts a WikiExtractor document
 _TITLE = re.compile(r' title="(.*)">')
@@ -62,10 +63,7 @@ class RawDocument:
     silent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise ConfigError(
-                f"`form` must be one of {', '.join(FORMS)}; received {self.form!r}"
-            )
+        check_choice("form", self.form, FORMS)
 
 
 @dataclasses.dataclass

@@ -13,13 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, needs
 
 MOST_SENTENCE = 8192  # characters; far more than a row of 512 tokens holds
 _WINDOW = 2048  # characters split at once, or up to twice as many
 _MOST_WAITING = MOST_SENTENCE - 2 * _WINDOW  # characters before the next window
 _WRAPPED = 120  # characters; most hard-wrapped lines are shorter
-_INSTALL = "pip install 'bert_keras[corpus]'"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
@@ -40,12 +39,8 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
         raise ConfigError(
             f"`language` must be a code such as en or zh; received {language!r}"
         )
-    try:
+    with needs("splitting into sentences", extra="corpus"):
         from sentencex import segment
-    except ImportError:
-        raise ConfigError(
-            f"splitting into sentences needs a package: {_INSTALL}"
-        ) from None
 
     def split(paragraph: str) -> list[str]:
         sentences: list[str] = []

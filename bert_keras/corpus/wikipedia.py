@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import DataError, needs
 from bert_keras.files.streams import (
     MOST_BYTES,
     Replaced,
@@ -27,7 +27,6 @@ from bert_keras.files.streams import (
 )
 
 _AT_ONCE = 1 << 20  # bytes parsed at once
-_INSTALL = "pip install 'bert_keras[corpus]'"
 # Numbers of the namespaces whose links are not shown as text: media, files, categories.
 _SILENT = ("-2", "6", "14")
 SILENT_NAMES = ("media", "file", "image", "category")
@@ -210,11 +209,9 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
     Raises:
         ConfigError: the package is missing.
     """
-    try:
+    with needs("wikitext", extra="corpus"):
         import mwparserfromhell
         from mwparserfromhell.parser import ParserError
-    except ImportError:
-        raise ConfigError(f"wikitext needs a package: {_INSTALL}") from None
     # NUL has a special meaning below.
     wikitext = wikitext.replace(_LIST, " ")
     names = frozenset((*SILENT_NAMES, *silent))

@@ -8,11 +8,10 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from bert_keras.errors import ConfigError, DataError, NoRowsError, reason_of
+from bert_keras.errors import DataError, NoRowsError, needs, reason_of
 from bert_keras.files.filesystems import is_remote, opened
 
 ENDING = ".parquet"
-_INSTALL = "pip install 'bert_keras[parquet]'"
 
 
 def is_parquet(path: str) -> bool:
@@ -55,11 +54,9 @@ def _stored(path: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def _parquet(path: str) -> Iterator[Any]:
     """Yield pyarrow.parquet; turn its errors into those of a user's file."""
-    try:
+    with needs(f"{path}: Parquet", extra="parquet"):
         parquet = importlib.import_module("pyarrow.parquet")
         arrow_error = importlib.import_module("pyarrow").ArrowException
-    except ImportError:
-        raise ConfigError(f"{path}: Parquet needs a package: {_INSTALL}") from None
     try:
         yield parquet
     except (arrow_error, OSError) as error:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.streams import COMPRESSED, lines_of, text_of
-from bert_keras.settings import HEADER
+from bert_keras.settings import HEADER, check_choice
 
 FORMATS = {
     ".tsv": "tsv",
@@ -265,10 +265,7 @@ def wanted_columns(
     Raises:
         ConfigError: one of them is wrong.
     """
-    if header not in HEADER:
-        raise ConfigError(
-            f"`header` must be one of {', '.join(HEADER)}; received {header!r}"
-        )
+    check_choice("header", header, HEADER)
     wanted = {role: column for role, column in columns.items() if column is not None}
     if not set(wanted) - set(optional):
         raise ConfigError("`columns` must select a column that is not optional")

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import summed_function, take_from_first
 from bert_keras.errors import ConfigError, WorkerLostError, one_line
+from bert_keras.runs.progress import say
 from bert_keras.settings import STRATEGIES, check_choice
 
 _CLUSTER = "TF_CONFIG"
@@ -65,6 +66,11 @@ class Devices:
         """Whether all batches must have one shape, as the TPU's compiler requires."""
         return self.name == "tpu"
 
+    def say(self, line: str) -> None:
+        """Print a note, once for all workers."""
+        if self.is_chief:
+            say(line)
+
     def agree(self, number: int) -> int:
         """Return the first worker's number on all workers."""
         return take_from_first(self.strategy, [], number)
@@ -89,9 +95,6 @@ class Devices:
         within half a minute that one has ended or is unreachable, and aborts the
         others' exchanges. A worker that sends heartbeats but makes no progress is
         waited for.
-
-        Raises:
-            WorkerLostError: another worker is lost.
         """
         try:
             yield
@@ -225,11 +228,7 @@ def _has_local_tpu() -> bool:
 
 
 def _told() -> dict[str, Any]:
-    """Return the content of `TF_CONFIG`.
-
-    Raises:
-        ConfigError: it is not a JSON object with a cluster.
-    """
+    """Return the content of `TF_CONFIG`."""
     given = os.environ.get(_CLUSTER) or "{}"
     try:
         found = json.loads(given)

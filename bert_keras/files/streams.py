@@ -229,11 +229,7 @@ def head_of(path: str) -> str:
 
 
 def _without_mark(path: str, data: bytes) -> bytes:
-    """Return the start of a file without its byte order mark.
-
-    Raises:
-        DataError: the mark is a UTF-16 one.
-    """
+    """Return the start of a file without its byte order mark; a UTF-16 one raises."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("must be UTF-8; this is UTF-16", path=path, line=1)
     return data.removeprefix(b"\xef\xbb\xbf")

@@ -38,13 +38,14 @@ from bert_keras.checkpoints.sentence_files import (
     read_sentence_files,
     write_sentence_files,
 )
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError
 from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
 from bert_keras.inference.model_card import Source, keep_readme, write_card
 from bert_keras.inference.model_folder import check_vocabulary, config_of, load_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.settings import check_choice
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -148,8 +149,7 @@ def convert(
         ConfigError: `to` is not a known format, or a size in the source is out of
             range.
     """
-    if to not in FORMATS:
-        raise ConfigError(f"`to` must be one of {', '.join(FORMATS)}; received {to!r}")
+    check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
     checkpoint = read_checkpoint(source)
     if checkpoint.unrecognized:

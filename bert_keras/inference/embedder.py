@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.checkpoints import Checkpoint, read_checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError
-from bert_keras.inference.model_folder import load_model, task_of
+from bert_keras.inference.model_folder import check_max_length, load_model, task_of
 from bert_keras.inference.predictor import Predictor, check_precision
 from bert_keras.tasks.embedding import Embedding
 
@@ -63,12 +63,7 @@ def load_embedder(
     _check_learned(task, checkpoint, os.fspath(source))
     model = load_model(checkpoint, task=task, dtype=precision)
     if max_length is not None:
-        longest = checkpoint.config.max_position_embeddings
-        if max_length > longest:
-            raise ConfigError(
-                f"`max_length` must be at most the encoder's {longest}; "
-                f"received {max_length}"
-            )
+        check_max_length(max_length, checkpoint.config)
         model.preprocessor = model.preprocessor.replace(max_length=max_length)
     return Predictor(model)
 

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
+from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.inference.export import ANSWERS
 from bert_keras.inference.model_file import FILES, package, write_model_file
 from bert_keras.inference.served_model import check_answers, described
-from bert_keras.settings import ENGINES
+from bert_keras.settings import ENGINES, check_choice
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import TaskModel
+from bert_keras.tasks.task_model import Answering, TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
@@ -33,10 +33,7 @@ _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
 
 def check_engine(engine: str, precision: str) -> None:
     """Raise a ConfigError unless an engine exists and computes in a precision."""
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"`engine` must be one of {', '.join(ENGINES)}; received {shown(engine)}"
-        )
+    check_choice("engine", engine, ENGINES)
     allowed = _PRECISIONS.get(engine)
     if allowed is not None and precision not in allowed:
         raise ConfigError(
@@ -45,7 +42,7 @@ def check_engine(engine: str, precision: str) -> None:
         )
 
 
-class EngineModel:
+class EngineModel(Answering):
     """The interface that `Predictor` needs of a `TaskModel`, on an engine.
 
     Args:
@@ -93,14 +90,13 @@ class EngineModel:
     def answer(
         self, texts: Any, *, preprocessor: Preprocessor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Return the answers for texts, in graph, as `TaskModel.answer` does."""
         padded = (preprocessor or self.preprocessor).replace(layout="padded")
-        return self.task.respond(texts, padded, self.infer)
+        return super().answer(texts, preprocessor=padded)
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return the inputs of the task's `score`, as `TaskModel.measure` does."""
-        padded = preprocessor.replace(layout="padded")
-        return self.task.respond(texts, padded, self.infer, scored=True)
+        return super().measure(
+            texts, preprocessor=preprocessor.replace(layout="padded")
+        )
 
 
 class Session:

@@ -261,11 +261,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
 
 
 def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
-    """Raise if a GraphDef, or a function in it, has an op that a server may lack.
-
-    Raises:
-        BertKerasError: names the ops.
-    """
+    """Raise if a GraphDef, or a function in it, has an op that a server may lack."""
     names: set[str] = set()
     for graph in graphs:
         names |= {node.op for node in graph.node}

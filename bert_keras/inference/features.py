@@ -27,19 +27,19 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns, stream_columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, needs
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.runs.progress import Progress, report
+from bert_keras.settings import check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
 
 ENDINGS = (".npz", ".parquet")
-_INSTALL = "pip install 'bert_keras[parquet]'"
 
 
 class TextTokens(NamedTuple):
@@ -215,10 +215,8 @@ class _Parquet:
 
 
 def _pyarrow() -> Any:
-    try:
+    with needs("writing Parquet", extra="parquet"):
         return importlib.import_module("pyarrow")
-    except ImportError:
-        raise ConfigError(f"writing Parquet needs a package: {_INSTALL}") from None
 
 
 LEVELS = ("text", "token")
@@ -303,10 +301,7 @@ def write_features(
     Raises:
         BertKerasError: an argument is wrong; an existing `output` is unchanged.
     """
-    if level not in LEVELS:
-        raise ConfigError(
-            f"`level` must be one of {', '.join(LEVELS)}; received {level!r}"
-        )
+    check_choice("level", level, LEVELS)
     check_output_place("output", output, {"source": source, "file": file})
     check_output(output)
     if level == "token" and settings.get("pooling") is not None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import replica_count
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import TaskModel
+from bert_keras.tasks.task_model import Answering, TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
 
@@ -34,7 +34,7 @@ def gains_by_freezing(model: Any) -> bool:
     )
 
 
-class FrozenModel:
+class FrozenModel(Answering):
     """A `TaskModel` with constant weights, for `Predictor` and `export`.
 
     The weights are captured at construction. If the model is trained further,
@@ -68,20 +68,10 @@ class FrozenModel:
         with _Constants(self._values, self._constants):
             return self._model(batch, training=False)
 
-    def answer(
-        self, texts: Any, *, preprocessor: Preprocessor | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Return the answers for texts, in graph, as `TaskModel.answer` does."""
-        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
-
     def infer(self, batch: dict[str, Any]) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         with _Constants(self._values, self._constants):
             return self.task.infer(self._model, batch)
-
-    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return the inputs of the task's `score`, as `TaskModel.measure` does."""
-        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
     def is_current(self) -> bool:
         """Return whether the constants equal the model's current weights."""

@@ -227,9 +227,6 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
     """Raise if a task requires a wider head than the checkpoint has.
 
     Checked before the head is built, so that a wrong config allocates no memory.
-
-    Raises:
-        CheckpointError: `classes` or `units` is far beyond every weight of the head.
     """
     head = [v for k, v in checkpoint.shapes.items() if not k.startswith("bert/")]
     widest = max((size for shape in head for size in shape), default=0)
@@ -247,11 +244,7 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
 
 
 def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
-    """Raise if a model would use a tied weight that the checkpoint does not tie.
-
-    Raises:
-        CheckpointError: names the weight.
-    """
+    """Raise if a model would use a tied weight that the checkpoint does not tie."""
     untied = set(TIED) & set(checkpoint.unrecognized)
     if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
         raise CheckpointError(
@@ -276,11 +269,7 @@ def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> N
 
 
 def check_max_length(max_length: int, config: BertConfig) -> None:
-    """Raise unless the encoder has a position for each token of the longest text.
-
-    Raises:
-        ConfigError: `max_length` is above `max_position_embeddings`.
-    """
+    """Raise unless the encoder has a position for each token of the longest text."""
     longest = config.max_position_embeddings
     if max_length > longest:
         raise ConfigError(

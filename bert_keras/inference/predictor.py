@@ -30,7 +30,7 @@ from bert_keras.inference.served_model import (
     is_exported,
     load_saved_model,
 )
-from bert_keras.settings import PRECISIONS, check_whole_number
+from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
 
@@ -107,11 +107,7 @@ def load(
 
 def check_precision(precision: str) -> None:
     """Raise a ConfigError unless a dtype policy is supported."""
-    if precision not in PRECISIONS:
-        raise ConfigError(
-            f"`precision` must be one of {', '.join(PRECISIONS)}; "
-            f"received {precision!r}"
-        )
+    check_choice("precision", precision, PRECISIONS)
 
 
 class Predictor:

@@ -32,10 +32,6 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
-    from bert_keras.tasks.base import Task
-
-
-if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig
 
 _Model = TypeVar("_Model", bound=TaskModel)
@@ -140,11 +136,7 @@ def _settled(
     held: Task | None,
     settings: Mapping[str, Any],
 ) -> Task:
-    """Return the task with its settings: the given ones, then those of the folder.
-
-    Raises:
-        ConfigError: a setting is missing or unknown.
-    """
+    """Return the task with its settings: the given ones, then those of the folder."""
     if isinstance(task, Task):
         if settings:
             raise ConfigError(

@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import DataError, needs
 from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
-_INSTALL = "pip install 'bert_keras[search]'"
 _FORMAT = 1
 _TEXTS_AT_ONCE = 1024  # texts scored at once, in addition to the best ones
 _LINKS = 32  # per text in faiss's graph
@@ -207,19 +206,14 @@ def search(
 
 
 def _check_engine(engine: str) -> None:
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"`engine` must be one of {', '.join(ENGINES)}; received {engine!r}"
-        )
+    check_choice("engine", engine, ENGINES)
     if engine == "faiss":
         _faiss()
 
 
 def _faiss() -> Any:
-    try:
+    with needs("the engine faiss", extra="search"):
         return importlib.import_module("faiss")
-    except ImportError:
-        raise ConfigError(f"the engine faiss needs a package: {_INSTALL}") from None
 
 
 def _new_graph(vectors: np.ndarray) -> Any:

@@ -189,7 +189,7 @@ class ServedModel:
 
 
 def check_answers(model: Any, folder: Path, record: str) -> None:
-    """Raise unless a model's answers are those of its task, as a record describes it.
+    """Raise a CheckpointError unless a model answers as a record of its task says.
 
     A record with other classes than the model does not match its answers.
 
@@ -197,9 +197,6 @@ def check_answers(model: Any, folder: Path, record: str) -> None:
         model: a `ServedModel` or an `EngineModel`.
         folder: its folder, for errors.
         record: the file of the folder that names task and settings.
-
-    Raises:
-        CheckpointError: they are not.
     """
     specs = next(iter(model.task.signatures().values()))
     texts = tuple(tf.fill([1] * spec.shape.rank, "a") for spec in specs)

@@ -398,11 +398,7 @@ def _seq_length(config: Mapping[str, Any], sizes: BertConfig) -> int:
 
 
 def _save(model: Any, serve: Any, folder: Path) -> None:
-    """Write a SavedModel.
-
-    Raises:
-        BertKerasError: it holds an op that a stock server lacks.
-    """
+    """Write a SavedModel, which may hold only ops of a stock server."""
     tf.saved_model.save(model, os.fspath(folder), signatures=serve)
     written = saved_model_pb2.SavedModel.FromString(
         (folder / tf_hub.GRAPH).read_bytes()

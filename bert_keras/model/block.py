@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from keras import ops
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import (
     MASKED,
+    Configured,
     Dense,
     EveryToken,
     FirstOfTexts,
@@ -26,9 +28,7 @@ from bert_keras.model.layers import (
     initializer,
     shape_of,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
+from bert_keras.settings import check_choice
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
 _MOST_DROPPED = 65_534
@@ -47,11 +47,7 @@ def check_rate(name: str, rate: Any) -> None:
 
 def check_attention(attention: Any) -> None:
     """Raise ConfigError unless a way to compute attention exists on this backend."""
-    if attention not in ATTENTIONS:
-        raise ConfigError(
-            f"`attention` must be one of {', '.join(ATTENTIONS)}; "
-            f"received {attention!r}"
-        )
+    check_choice("attention", attention, ATTENTIONS)
     if attention == "fused" and keras.config.backend() == "tensorflow":
         raise ConfigError(
             "`attention` must be 'written' on TensorFlow, which has no fused one; "
@@ -141,7 +137,7 @@ def _gelu_for_training(x: Any) -> Any:
     return gelu(x)
 
 
-class Attention(keras.layers.Layer):
+class Attention(Configured, keras.layers.Layer):
     """Multi-head attention, its output layer and LayerNorm: what blocks share.
 
     Args:
@@ -316,19 +312,6 @@ class Attention(keras.layers.Layer):
         y = dropout(self.attention_output(context), self.dropout_rate, seed)
         return self.attention_norm(x + y)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "layer_norm_eps": self.layer_norm_eps,
-            "initializer_range": self.initializer_range,
-            "attention": self.attention,
-            "seed": self.seed,
-        }
-
 
 def _has_cudnn() -> bool:
     """Return whether JAX runs on a GPU."""
@@ -497,11 +480,3 @@ class Block(Attention):
             keras.KerasTensor(shape, dtype=self.compute_dtype),
             keras.KerasTensor(probabilities, dtype=self.compute_dtype),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_size": self.intermediate_size,
-            "hidden_act": self.hidden_act,
-            "rematerialize": self.rematerialize,
-        }

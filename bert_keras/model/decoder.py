@@ -150,7 +150,7 @@ class DecoderBlock(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class OutputEmbeddings(keras.layers.Layer):
+class OutputEmbeddings(layers.Configured, keras.layers.Layer):
     """The table of an output that is not tied to the token embeddings, [V, H].
 
     Args:
@@ -189,15 +189,6 @@ class OutputEmbeddings(keras.layers.Layer):
     def compute_output_spec(self, x: Any) -> Any:
         shape = (self.vocab_size, self.hidden_size)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }
 
 
 def target_inputs() -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """`BertEncoder`: a batch dict in, an output dict out, a functional Keras model.
 
-`Quantizable` adds Keras's `quantize` to the models here. A quantized model can predict
-and be exported as a SavedModel. It cannot be saved in another way: model folders have
-no such weights, and a `.keras` file with nested layers, such as the blocks, does not
-load again (Keras 3.15).
+A quantized model can predict and be exported as a SavedModel. It cannot be saved in
+another way: model folders have no such weights, and a `.keras` file with nested layers,
+such as the blocks, does not load again (Keras 3.15).
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 """
@@ -53,12 +52,17 @@ class Quantizable(_Model):
         super().quantize(mode, config=config, filters=filters, **kwargs)
 
 
-def check_not_quantized(model: keras.Model, what: str) -> None:
-    """Raise if weights are quantized, which our file formats cannot store.
+class BatchModel(Quantizable):
+    """A base of models of batch dicts, which completes the inputs that they omit."""
 
-    Raises:
-        ConfigError: names what cannot be done.
-    """
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().__call__(inputs, *args, **kwargs)
+
+
+def check_not_quantized(model: keras.Model, what: str) -> None:
+    """Raise ConfigError if weights are quantized, which file formats cannot store."""
     if any(weight.path.endswith("/kernel_scale") for weight in model.weights):
         raise ConfigError(
             f"a quantized model cannot be {what}: save it before `quantize`, or export "
@@ -155,7 +159,7 @@ def seed_behind(config: BertConfig, seed: int) -> int:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoder(Quantizable, keras.Model):
+class BertEncoder(BatchModel, keras.Model):
     """The BERT encoder as a functional model.
 
     Inputs are a dict of int32 [B, T]: `token_ids`, `segment_ids`, `padding_mask`
@@ -276,11 +280,6 @@ class BertEncoder(Quantizable, keras.Model):
             "seed": seed,
             "dtype": keras.dtype_policies.serialize(dtype),
         }
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
 
     def pool(self, inputs: dict[str, Any]) -> Any:
         """Return only the `pooled_output` of a batch dict, [B, H] or [S, H].

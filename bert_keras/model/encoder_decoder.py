@@ -16,10 +16,9 @@ from bert_keras.config import BertConfig
 from bert_keras.model.decoder import BertDecoder, target_inputs
 from bert_keras.model.encoder import (
     TARGET,
+    BatchModel,
     BertEncoder,
-    Quantizable,
     batch_inputs,
-    complete,
     seed_behind,
 )
 from bert_keras.model.layers import undrawn
@@ -46,7 +45,7 @@ def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoderDecoder(Quantizable, keras.Model):
+class BertEncoderDecoder(BatchModel, keras.Model):
     """An encoder, and a decoder that attends to its output, as a functional model.
 
     Inputs are the batch dict of the sources (see `BertEncoder`) and that of the targets
@@ -103,11 +102,6 @@ class BertEncoderDecoder(Quantizable, keras.Model):
             "rematerialize": rematerialize,
             "seed": seed,
         }
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
 
     def copy_encoder(self) -> None:
         """Start the decoder from the weights of the encoder: `bert2bert`.

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from bert_keras.model.block import activation
-from bert_keras.model.layers import initializer, tokens_at
+from bert_keras.model.layers import Configured, initializer, tokens_at
 
 NO_CHOICE = -1e9  # score of padding; finite in float32
 
@@ -91,7 +91,7 @@ class ChoiceScores(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class PooledHead(keras.layers.Dense):
+class PooledHead(Configured, keras.layers.Dense):
     """Dropout, then one linear layer on the pooled output: W C + b.
 
     Args:
@@ -159,14 +159,6 @@ class PooledHead(keras.layers.Dense):
         shape = (*inputs.shape[:-1], self.units)
         return keras.KerasTensor(shape, dtype="float32")
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dropout_rate": self.dropout_rate,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }
-
 
 def new_heads(model: keras.Model, encoder: Any) -> list[str]:
     """Return a line for each head that is initialized randomly on pretrained weights.
@@ -193,7 +185,7 @@ def head_names(model: keras.Model, encoder: Any) -> list[str]:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(Configured, keras.layers.Layer):
     """Dense H to H, activation, LayerNorm, then the product with the token embeddings.
 
     The embedding table is passed as a tensor (`BertEncoder.token_table`), so it stays
@@ -298,17 +290,6 @@ class MaskedLMHead(keras.layers.Layer):
     ) -> Any:
         rows = x.shape[:-1] if positions is None else positions.shape
         return keras.KerasTensor((*rows, self.vocab_size), dtype="float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "vocab_size": self.vocab_size,
-            "hidden_act": self.hidden_act,
-            "layer_norm_eps": self.layer_norm_eps,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }
 
 
 NO_LABEL = -1  # padding where a row has fewer tokens to predict

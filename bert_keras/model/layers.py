@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +64,22 @@ def word_vectors(change: Callable[[Any], Any]) -> Iterator[None]:
         _WORD_VECTORS.reset(token)
 
 
+class Configured:
+    """A layer whose `get_config` holds the arguments of its constructor.
+
+    Each argument is an attribute of the same name.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()  # type: ignore[misc]
+        for kind in type(self).__mro__:
+            if issubclass(kind, Configured) and "__init__" in vars(kind):
+                for name in inspect.signature(kind.__init__).parameters:
+                    if name not in ("self", "name", "kwargs"):
+                        config[name] = getattr(self, name)
+        return config
+
+
 _FOR_ENGINES = contextvars.ContextVar[bool]("for_engines", default=False)
 
 
@@ -109,7 +126,7 @@ MASKED = -1e9  # finite in float32, where the scores are summed up and normalize
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class AttentionBias(keras.layers.Layer):
+class AttentionBias(Configured, keras.layers.Layer):
     """Attention bias: 0 where a token may attend, else -1e9.
 
     Args:
@@ -154,12 +171,9 @@ class AttentionBias(keras.layers.Layer):
             queries = query_sequence_ids.shape[1]
         return keras.KerasTensor((rows, 1, queries, length), dtype="float32")
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "causal": self.causal}
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Embeddings(keras.layers.Layer):
+class Embeddings(Configured, keras.layers.Layer):
     """Token + position + segment embedding, LayerNorm, dropout (paper, figure 2).
 
     Args:
@@ -263,19 +277,6 @@ class Embeddings(keras.layers.Layer):
         rows = (self.vocab_size,) if table_only else token_ids.shape
         return keras.KerasTensor((*rows, self.hidden_size), dtype=self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "max_position_embeddings": self.max_position_embeddings,
-            "type_vocab_size": self.type_vocab_size,
-            "dropout_rate": self.dropout_rate,
-            "layer_norm_eps": self.layer_norm_eps,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Dense(keras.layers.Dense):
@@ -373,7 +374,7 @@ class FirstTokens(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Pooler(keras.layers.Layer):
+class Pooler(Configured, keras.layers.Layer):
     """Dense + tanh on the final hidden state of `[CLS]`: the vector C of the paper.
 
     Args:
@@ -409,14 +410,6 @@ class Pooler(keras.layers.Layer):
 
     def call(self, x: Any) -> Any:
         return self.dense(x)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }
 
 
 class EveryToken:

@@ -12,15 +12,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.errors import ConfigError
-from bert_keras.model.layers import first_tokens
-from bert_keras.settings import COMBINATIONS, POOLINGS
+from bert_keras.model.layers import Configured, first_tokens
+from bert_keras.settings import COMBINATIONS, POOLINGS, check_choice
 
 _LOWEST = -1e9  # below any hidden state, finite
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class LayerMix(keras.layers.Layer):
+class LayerMix(Configured, keras.layers.Layer):
     """Combines several hidden states.
 
     Args:
@@ -38,11 +37,7 @@ class LayerMix(keras.layers.Layer):
     def __init__(
         self, combine: str = "sum", *, name: str = "layer_mix", **kwargs: Any
     ) -> None:
-        if combine not in COMBINATIONS:
-            raise ConfigError(
-                f"`combine` must be one of {', '.join(COMBINATIONS)}; "
-                f"received {combine!r}"
-            )
+        check_choice("combine", combine, COMBINATIONS)
         super().__init__(name=name, **kwargs)
         self.combine = combine
 
@@ -68,12 +63,9 @@ class LayerMix(keras.layers.Layer):
             size *= len(inputs)
         return keras.KerasTensor((*outer, size), dtype="float32")
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "combine": self.combine}
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TextPooling(keras.layers.Layer):
+class TextPooling(Configured, keras.layers.Layer):
     """Pools token vectors to one vector per text, in either layout.
 
     `[CLS]` and `[SEP]` count among the tokens, as in sentence-transformers.
@@ -100,10 +92,7 @@ class TextPooling(keras.layers.Layer):
         name: str = "text_pooling",
         **kwargs: Any,
     ) -> None:
-        if pooling not in POOLINGS:
-            raise ConfigError(
-                f"`pooling` must be one of {', '.join(POOLINGS)}; received {pooling!r}"
-            )
+        check_choice("pooling", pooling, POOLINGS)
         super().__init__(name=name, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
@@ -163,13 +152,6 @@ class TextPooling(keras.layers.Layer):
     ) -> Any:
         texts = x.shape[0] if cls_positions is None else cls_positions.shape[0]
         return keras.KerasTensor((texts, x.shape[-1]), dtype="float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-        }
 
 
 def unit_vectors(x: Any) -> Any:

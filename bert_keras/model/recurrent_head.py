@@ -13,10 +13,11 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
+from bert_keras.model.layers import Configured
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Lstm(keras.layers.Layer):
+class Lstm(Configured, keras.layers.Layer):
     """An LSTM whose state resets between the sequences of a packed row.
 
     Its output for a sequence equals that of `keras.layers.LSTM` for that sequence
@@ -77,14 +78,6 @@ class Lstm(keras.layers.Layer):
     def compute_output_spec(self, x: Any, sequence_ids: Any) -> Any:
         shape = (*x.shape[:-1], self.units)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "backward": self.backward,
-            "seed": self.seed,
-        }
 
 
 def goes_on(sequence_ids: Any, backward: bool) -> Any:
@@ -217,7 +210,7 @@ FEATURES = {
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class RecurrentHead(keras.layers.Layer):
+class RecurrentHead(Configured, keras.layers.Layer):
     """Hidden layers, a BiLSTM of two layers, dropout, one linear layer a token.
 
     Weighted sums have learned weights that sum to 1, and a learned scale (Peters et al.
@@ -361,14 +354,3 @@ class RecurrentHead(keras.layers.Layer):
     ) -> Any:
         shape = (*states[0].shape[:-1], self.classes)
         return keras.KerasTensor(shape, dtype="float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "classes": self.classes,
-            "features": self.features,
-            "units": self.units,
-            "dropout_rate": self.dropout_rate,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }

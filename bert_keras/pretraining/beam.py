@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, needs
 from bert_keras.files import filesystems
 from bert_keras.files.atomic import check_output_place
 from bert_keras.files.streams import check_errors
@@ -45,7 +45,6 @@ from bert_keras.pretraining.manifest import (
 )
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-INSTALL = "pip install 'bert_keras[beam]'"
 # Runners in this process; others accept flags unknown to Beam's own parser.
 _LOCAL = re.compile(
     r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
@@ -61,10 +60,8 @@ def pipeline_of(flags: Sequence[str]) -> Any:
     Raises:
         ConfigError: Beam is missing; a flag or the runner is wrong or unknown.
     """
-    try:
+    with needs("Apache Beam", extra="beam"):
         import apache_beam as beam
-    except ImportError:
-        raise ConfigError(f"Apache Beam needs a package: {INSTALL}") from None
     if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
         raise ConfigError(f"`pipeline_args` must be several texts; received {flags!r}")
     options = _options(list(flags))
@@ -125,8 +122,8 @@ def run_beam_pretraining_data(
     * The same call resumes a killed run. All documents are read again; blocks that
       already have shards are skipped.
     * In a finished folder it returns at once, without reading any document; the sizes
-    of
-      the shards and the settings are compared. A folder with a lost shard is rejected.
+      of the shards and the settings are compared. A folder with a lost shard is
+      rejected.
     * The two ways cannot always resume each other's folders: finished shards of
       `write_pretraining_data` are written again here, and it rejects a folder that
       contains `unfinished-beam`.
@@ -240,11 +237,7 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> None:
-    """Record the job; the output of an earlier run is kept.
-
-    Raises:
-        DataError: the earlier run had another job.
-    """
+    """Record the job; the output of an earlier run of the same job is kept."""
     journal = f"{folder}/{JOURNAL}"
     lines = whole_lines(filesystems.read(journal) or b"")
     if lines:
@@ -257,11 +250,7 @@ def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> Non
 
 
 def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None:
-    """Run the pipeline to completion.
-
-    Raises:
-        DataError: it failed; Beam's exception is the cause.
-    """
+    """Run the pipeline to completion; Beam's exception is the cause of a DataError."""
     import apache_beam as beam
 
     work, config = write.work, write.config
@@ -299,11 +288,7 @@ def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None
 
 
 def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:
-    """Return the facts about the shards, and fill in the report.
-
-    Raises:
-        BertKerasError: a worker found an error of the user.
-    """
+    """Return the facts about the shards, and fill in the report."""
     plan = json.loads(filesystems.read(f"{work}/{steps.PLAN}") or b"null")
     shards = json.loads(filesystems.read(f"{work}/{steps.SHARDS}") or b"null")
     if plan is not None and plan["mistake"] is not None:

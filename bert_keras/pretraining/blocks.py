@@ -92,11 +92,7 @@ def shares_of(
 
 
 def check_documents(count: int, next_sentence: str) -> None:
-    """Raise unless there are enough documents; the first block's count suffices.
-
-    Raises:
-        DataError: there is none, or only one although next sentences are requested.
-    """
+    """Raise DataError if there are too few documents; the first block's suffice."""
     if not count:
         raise DataError("`documents` must hold at least one; the corpus is empty")
     if next_sentence == "next" and count == 1:

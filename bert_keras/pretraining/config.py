@@ -16,7 +16,6 @@ from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     ACCUMULATION,
     GLOBAL_CLIPNORM,
-    INT32,
     KEEP,
     LAYOUT,
     MASK_RATE,
@@ -63,14 +62,12 @@ class PretrainingDataConfig:
         "length of a row in tokens, special tokens and padding included",
         unit="tokens",
         least=5,
-        most=INT32,
     )
     max_predictions: int | None = option(
         None,
         "maximum masked tokens in a row",
         unit="tokens",
         least=1,
-        most=INT32,
         unset="the need of a full row, as a multiple of 4: 20 at length 128, 76 at 512",
     )
     short_sequence_probability: float = option(
@@ -90,7 +87,6 @@ class PretrainingDataConfig:
         "passes over the text, each with different pairs and masks",
         unit="passes",
         least=1,
-        most=INT32,
         unset="10 for static masking, 1 for dynamic",
     )
     next_sentence: str = option(
@@ -113,7 +109,6 @@ class PretrainingDataConfig:
         "and takes random second texts from it",
         unit="characters",
         least=1,
-        most=INT32,
     )
 
     def __post_init__(self) -> None:
@@ -174,7 +169,6 @@ class PretrainConfig:
         "updates of the weights, of all phases together",
         unit="n",
         least=1,
-        most=INT32,
     )
     phase_shares: tuple[float, ...] | None = option(
         None,
@@ -185,10 +179,8 @@ class PretrainConfig:
         most=1,
         unset="0.9 and 0.1 for two data sets",
     )
-    batch_size: int = option(
-        256, "examples per update", unit="examples", least=1, most=INT32
-    )
-    accumulation: int = ACCUMULATION.field(most=INT32)
+    batch_size: int = option(256, "examples per update", unit="examples", least=1)
+    accumulation: int = ACCUMULATION.field()
     optimizer: str = OPTIMIZER.field()
     learning_rate: float = option(1e-4, "peak learning rate", unit="rate", above=0)
     warmup_share: float = option(
@@ -228,14 +220,12 @@ class PretrainConfig:
         "updates between scores on the held-out data",
         unit="updates",
         least=1,
-        most=INT32,
     )
     held_out_examples: int = option(
         2_000,
         "maximum held-out examples that are scored, rounded up to a multiple of 32",
         unit="examples",
         least=1,
-        most=INT32,
     )
     on_nonfinite: str = ON_NONFINITE.field()
 

@@ -125,11 +125,7 @@ def _paths(files: Any) -> list[str]:
 
 
 def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
-    """Return the manifest of each folder that files are in, if it has one.
-
-    Raises:
-        DataError: a run has not finished.
-    """
+    """Return the manifest of each folder that files are in, if it has one."""
     found: dict[str, Mapping[str, Any] | None] = {}
     for folder in sorted({os.path.dirname(path) for path in paths}):
         if os.path.exists(os.path.join(folder, JOURNAL)):
@@ -144,12 +140,7 @@ def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
 def _settings_of(
     manifests: Mapping[str, Mapping[str, Any] | None], tokenizer: WordPieceTokenizer
 ) -> dict[str, Any] | None:
-    """Return the settings in the manifests, if any.
-
-    Raises:
-        DataError: the data has another vocabulary, or several folders are of different
-            kinds.
-    """
+    """Return the settings in the manifests, if any."""
     hash_ = vocabulary_hash(tokenizer.vocabulary)
     for folder, manifest in manifests.items():
         if manifest is not None and manifest["vocabulary_sha256"] != hash_:

@@ -204,7 +204,9 @@ def pretraining_dataset(
             f"`masking` must be None for data with stored masks, as in "
             f"{found.paths[0]}; received {masking}"
         )
-    masking = masking or _masking_of(found.settings)
+    if masking is None:
+        made = found.settings
+        masking = masking_of(PretrainingDataConfig(**made)) if made else Masking()
 
     @tf.autograph.experimental.do_not_convert
     def to_batch(records: Any, draws: Any) -> tuple[Features, Features]:
@@ -264,9 +266,3 @@ def pretraining_dataset(
             count = tf.data.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(tf.data.AUTOTUNE)
-
-
-def _masking_of(settings: Mapping[str, Any] | None) -> Masking:
-    if settings is None:
-        return Masking()
-    return masking_of(PretrainingDataConfig(**settings))

@@ -84,7 +84,7 @@ _TOKENIZER: dict[str, _Rule] = {
     "max_word_characters": _count(1),
 }
 # Their sums over the shards are also in the manifest.
-_SUMMED = (
+SUMMED = (
     *("documents", "characters", "sentences", "tokens"),
     *("instances", "real_tokens", "masked_tokens"),
 )
@@ -93,11 +93,11 @@ _SHARD: dict[str, _Rule] = {
     "file": _TEXT,
     "bytes": _count(),
     "text_blake2b": _hex(32),
-    **{name: _count() for name in (*_SUMMED, "unknown_tokens", "not_next")},
+    **{name: _count() for name in (*SUMMED, "unknown_tokens", "not_next")},
 }
 _MANIFEST: dict[str, _Rule] = {
     **_JOB,
-    **{name: _count() for name in _SUMMED},
+    **{name: _count() for name in SUMMED},
     "real_token_share": _SHARE,
     "unknown_token_share": _SHARE,
     "not_next_share": _SHARE,
@@ -165,10 +165,10 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     _check_keys(path, None, "", manifest, _MANIFEST)
     _check_job_values(path, None, manifest)
     for number, shard in enumerate(manifest["shards"]):
-        _check_shard(path, None, f"shards[{number}]", shard)
+        check_shard(path, shard, place=f"shards[{number}]")
         if shard["number"] != number:
             raise _wrong(path, None, f"shards[{number}].number", f"{number}", shard)
-    for name in _SUMMED:
+    for name in SUMMED:
         total = sum(shard[name] for shard in manifest["shards"])
         if manifest[name] != total:
             rule = f"{total}, the sum over the shards"
@@ -177,11 +177,7 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
 
 
 def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
-    """Raise unless the rows of a journal are a job, followed by finished shards.
-
-    Raises:
-        DataError: names the line, the key, the rule and the value.
-    """
+    """Raise DataError unless the rows of a journal are a job and finished shards."""
     for line, row in enumerate(rows, 1):
         if line == 1:
             _check_keys(path, line, "", row, _JOB)
@@ -191,23 +187,17 @@ def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
 
 
 def check_shard(
-    path: str | os.PathLike[str], shard: Any, *, line: int | None = None
+    path: str | os.PathLike[str],
+    shard: Any,
+    *,
+    line: int | None = None,
+    place: str = "",
 ) -> None:
-    """Raise unless an object describes a shard completely.
-
-    Raises:
-        DataError: names the key, the rule and the value.
-    """
-    _check_shard(path, line, "", shard)
-
-
-def _check_shard(
-    path: str | os.PathLike[str], line: int | None, place: str, shard: Any
-) -> None:
+    """Raise DataError unless an object, at a place of a file, describes a shard."""
     _check_keys(path, line, place, shard, _SHARD)
     name = shard_name(shard["number"])
     if shard["file"] != name:
-        raise _wrong(path, line, _inside(place, "file"), f"{name}", shard)
+        raise _wrong(path, line, _inside(place, "file"), name, shard)
 
 
 def _check_job_values(
@@ -287,11 +277,7 @@ def is_partial(name: str) -> bool:
 
 
 def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
-    """Raise unless the files of a folder are those of pretraining data, or none.
-
-    Raises:
-        DataError: there are other files, or shards without manifest or journal.
-    """
+    """Raise DataError unless the files of a folder are those of pretraining data."""
     whole = sorted(name for name in names if not is_partial(name))
     others = [name for name in whole if not _OURS.fullmatch(name)]
     if not (MANIFEST in whole or JOURNAL in whole):
@@ -307,11 +293,7 @@ def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
 def check_job(
     folder: str | os.PathLike[str], found: Mapping[str, Any], job: Mapping[str, Any]
 ) -> None:
-    """Raise unless a folder's recorded job equals the current one.
-
-    Raises:
-        DataError: a setting differs.
-    """
+    """Raise DataError unless a folder's recorded job equals the current one."""
     changes = _differences(found, job)
     if changes:
         raise DataError(
@@ -324,11 +306,7 @@ def check_job(
 def check_text(
     folder: str | os.PathLike[str], shard: Mapping[str, Any], text_hash: str
 ) -> None:
-    """Raise unless a finished shard was written from the text with this hash.
-
-    Raises:
-        DataError: it was written from other text.
-    """
+    """Raise DataError unless a finished shard was written from this text."""
     if shard["text_blake2b"] != text_hash:
         raise DataError(
             "was written from text other than the current documents; give "
@@ -340,11 +318,7 @@ def check_text(
 def check_none_left(
     folder: str | os.PathLike[str], names: Iterable[str], count: int
 ) -> None:
-    """Raise if there are more shards than `count`.
-
-    Raises:
-        DataError: an earlier run wrote more.
-    """
+    """Raise DataError if an earlier run wrote more shards than `count`."""
     ours = {shard_name(number) for number in range(count)}
     more = sorted(set(names) - ours)
     if more:

@@ -159,11 +159,7 @@ def check_sizes(
 def _tokenizer(
     checkpoint: Checkpoint | None, vocab: str | os.PathLike[str] | None
 ) -> WordPieceTokenizer:
-    """Return the tokenizer of a folder, or of the checkpoint that training starts from.
-
-    Raises:
-        ConfigError: `vocab` is missing, or given together with a checkpoint.
-    """
+    """Return the tokenizer of a folder, or of the checkpoint to start from."""
     if checkpoint is not None and vocab is None:
         tokenizer = WordPieceTokenizer.from_folder(
             checkpoint.path, **checkpoint.tokenizer
@@ -184,11 +180,7 @@ def _directed(
     config: PretrainConfig,
     notes: list[str],
 ) -> BertConfig:
-    """Return the sizes with attention that fits the objective.
-
-    Raises:
-        ConfigError: tokens are masked in a model that reads left to right.
-    """
+    """Return the sizes with attention that fits the objective."""
     causal = config.objective == "causal"
     if sizes.is_decoder and not causal:
         raise ConfigError(
@@ -202,12 +194,7 @@ def _directed(
 def _masking(
     files: PretrainingFiles, tokenizer: WordPieceTokenizer, config: PretrainConfig
 ) -> Masking | None:
-    """Return how the config hides tokens; `None` is as in the data.
-
-    Raises:
-        ConfigError: the masks of the data are stored, and others, or none, are
-            requested; the shares do not fit together.
-    """
+    """Return how the config hides tokens; `None` is as in the data."""
     changes = config.masking_changes()
     if files.is_masked and (changes or config.objective == "causal"):
         name = next(iter(changes), "objective")
@@ -240,9 +227,6 @@ def _trains_pairs(
     """Return whether to train a next-sentence head; note what is left out.
 
     A left-to-right model has none: its `[CLS]` does not see the texts.
-
-    Raises:
-        ConfigError: some phases have pairs and others do not.
     """
     wanted = config.next_sentence == "auto" and config.objective == "masked"
     having = [phase.files.has_pairs for phase in phases]

@@ -101,24 +101,23 @@ def pretrain(
     inputs = {"encoder": encoder, "data": data, "vocab": vocab, "held_out": held_out}
     check_output_place("output", output, inputs)
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
-    tell = say if devices.is_chief else _silent
     with devices.together():
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
         held = None if held_out is None else HeldOut(held_out, plan, devices)
         with _run_folder(devices, output, plan) as run:
             say(devices.line())
             for note in plan.notes:
-                tell(note)
+                devices.say(note)
             with devices.strategy.scope():
                 model = new_pretrainer(
                     plan.sizes, config, next_sentence=plan.next_sentence
                 )
             if plan.checkpoint is not None:
-                assign_pretrainer(model, plan.checkpoint, tell)
+                assign_pretrainer(model, plan.checkpoint, devices.say)
             with StopSignal(devices.vote) as stop:
                 loop = PretrainingLoop(model, plan, run, held, devices, stop)
                 if loop.step < config.steps:
-                    tell(
+                    devices.say(
                         f"pretraining {model.count_params():,} parameters, "
                         f"{config.steps:,} steps of {config.batch_size:,} examples; "
                         f"the run is in {run.path}"
@@ -173,7 +172,3 @@ def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     title = f"pretraining: {run.path.name}"
     write_report(run.path / "report.html", title=title, **report)
     write_run(run.path, report)
-
-
-def _silent(line: str) -> None:
-    """Print nothing: another worker prints it."""

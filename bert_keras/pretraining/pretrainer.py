@@ -10,11 +10,12 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.checkpoints import (
     Checkpoint,
@@ -29,10 +30,9 @@ from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import assign_scope
 from bert_keras.model.encoder import (
+    BatchModel,
     BertEncoder,
-    Quantizable,
     batch_inputs,
-    complete,
     seed_behind,
 )
 from bert_keras.model.heads import (
@@ -49,12 +49,9 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
+class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
     """Encoder, masked-LM head and next-sentence head, a functional Keras model.
 
     Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],
@@ -178,11 +175,6 @@ class BertPretrainer(ReplicatedFit, Quantizable, keras.Model):
     def architecture(self) -> str:
         """Hugging Face's class of the same model."""
         return "BertForPreTraining" if self.has_next_sentence else "BertForMaskedLM"
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         encoder = keras.saving.serialize_keras_object(self.encoder)

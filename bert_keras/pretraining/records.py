@@ -72,10 +72,8 @@ class RecordLanes:
             replica - tf.cast(number, tf.int64) * self.records, replicas
         )
         own = first + replicas * tf.range(self.count // replicas, dtype=tf.int64)
-        order, read = (
-            file_order(len(self.paths), seed),
-            reader(self.paths, self.to_elements),
-        )
+        order = file_order(len(self.paths), seed)
+        read = reader(self.paths, self.to_elements)
         return tf.data.Dataset.from_tensor_slices(own).interleave(
             lambda lane: self._lane(lane, order, seed, read),
             cycle_length=self.count // replicas,

@@ -19,7 +19,7 @@ from bert_keras.errors import DataError
 from bert_keras.files.records import serialize, write_records
 from bert_keras.pretraining.blocks import Block
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import shard_name
+from bert_keras.pretraining.manifest import SUMMED, shard_name
 from bert_keras.pretraining.pairs import (
     Pairs,
     Rows,
@@ -225,16 +225,7 @@ def totals_of(
     Raises:
         DataError: there is no instance, since no document is long enough.
     """
-    keys = (
-        "documents",
-        "characters",
-        "sentences",
-        "tokens",
-        "instances",
-        "real_tokens",
-        "masked_tokens",
-    )
-    sums = {key: sum(shard[key] for shard in shards) for key in keys}
+    sums = {key: sum(shard[key] for shard in shards) for key in SUMMED}
     unknown = sum(shard["unknown_tokens"] for shard in shards)
     not_next = sum(shard["not_next"] for shard in shards)
     instances = sums["instances"]

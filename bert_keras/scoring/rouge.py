@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import needs
+from bert_keras.settings import check_choice
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 STEMMERS = ("porter", "none")
@@ -45,17 +46,10 @@ class Rouge:
     """
 
     def __init__(self, stemmer: str = "porter") -> None:
-        if stemmer not in STEMMERS:
-            raise ConfigError(
-                f"`stemmer` must be one of {', '.join(STEMMERS)}; received {stemmer!r}"
-            )
-        try:
+        check_choice("stemmer", stemmer, STEMMERS)
+        with needs("ROUGE", extra="summarization"):
             from nltk.stem.porter import PorterStemmer
             from rouge_score.rouge_scorer import RougeScorer
-        except ImportError:
-            raise ConfigError(
-                "ROUGE needs a package: pip install 'bert_keras[summarization]'"
-            ) from None
         self.stemmer = stemmer
         self._stem = functools.lru_cache(maxsize=1 << 16)(PorterStemmer().stem)
         self._scorer = RougeScorer(METRICS, tokenizer=self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import needs
 
 
 def translation_scores(
@@ -44,10 +44,6 @@ def translation_scores(
 
 
 def _metrics() -> dict[str, Any]:
-    try:
+    with needs("BLEU", extra="generation"):
         from sacrebleu.metrics import BLEU, CHRF
-    except ImportError:
-        raise ConfigError(
-            "BLEU and chrF need a package: pip install 'bert_keras[generation]'"
-        ) from None
     return {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}

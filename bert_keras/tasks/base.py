@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns, read_columns
@@ -26,9 +27,10 @@ from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
-
     from bert_keras.checkpoints import Checkpoint
+
+Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
+Answers = Mapping[str, np.ndarray]  # outputs of `answer` by name, each [N, …]
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
 
@@ -154,9 +156,7 @@ class TaskData(abc.ABC):
         return {"rows": len(columns)}
 
     @abc.abstractmethod
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of answers, [N, …], against the labels of the rows."""
 
     def further_scores(
@@ -165,21 +165,19 @@ class TaskData(abc.ABC):
         """Return scores of a trained `TaskModel` that need more than one pass."""
         return {}
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return wrong answers for the report, most confident first."""
         return []
 
-    def shown(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> list[str]:
+    def shown(self, columns: Columns, answers: Answers) -> list[str]:
         """Return lines with a few answers, shown after each epoch."""
         return []
 
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+    def tune(self, columns: Columns, answers: Answers) -> Self:
         """Return the task with settings fitted on dev answers, such as a threshold."""
         return self
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return the answers of a batch as one JSON-serializable dict per text."""
         plain = {key: plain_values(value) for key, value in answers.items()}
         return [
@@ -230,7 +228,7 @@ class TaskModelling(TaskData):
         specs = (tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
         return {"serving_default": tuple(specs)}
 
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, in graph.
 
         It may hold more than the model's inputs, for `answer` to use.
@@ -247,7 +245,7 @@ class TaskModelling(TaskData):
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         """Return batch, targets and weights (or `None`) for the loss, in graph."""
         batch = self.features(preprocessor, texts)
         return batch, self.encode_targets(targets), weights
@@ -269,14 +267,12 @@ class TaskModelling(TaskData):
         """Return tokens, int32 [B], and truncation, bool [B], of each text."""
         return preprocessor.lengths(texts)
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Batch:
         """Return the Keras inputs; one output per text needs `cls_positions`."""
         return batch_inputs(cls_positions=self.pooler)
 
     @abc.abstractmethod
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor or tensors for the loss and `answer`."""
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
@@ -320,7 +316,7 @@ class TaskModelling(TaskData):
         """Return the metrics shown during training."""
         return []
 
-    def infer(self, model: Any, batch: dict[str, Any]) -> Any:
+    def infer(self, model: Any, batch: Batch) -> Any:
         """Return what `answer` reads of a model, in graph: its outputs.
 
         A task whose answers take many steps of its layers overrides it.
@@ -347,7 +343,7 @@ class TaskModelling(TaskData):
         self,
         texts: Any,
         preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
+        run: Callable[[Batch], Any],
         *,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:

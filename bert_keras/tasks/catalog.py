@@ -7,6 +7,8 @@ documentation are generated from it. A test compares it with the fields of the c
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,174 +51,92 @@ class TaskHelp:
     settings: tuple[Setting, ...]
 
 
-# Settings that several tasks share, see docs/tasks.
-CALIBRATION = (
-    Setting(
-        "calibration",
-        "none, temperature",
-        "none",
-        "temperature fits the temperature on the dev set; none keeps it",
-    ),
-    Setting(
-        "temperature",
-        "a number",
-        "1.0",
-        "divides the logits, 0.001 to 1000; above 1 the model is less confident",
-        free=True,
-    ),
-    Setting(
-        "abstain_below",
-        "a number",
-        "0.0",
-        "answers with a lower score are withheld",
-        free=True,
-    ),
-    Setting(
-        "answered_accuracy",
-        "a number",
-        "0.0",
-        "above 0, abstain_below becomes the lowest threshold that gives this "
-        "accuracy on the dev set",
-    ),
-)
+def _settings(*texts: str) -> tuple[Setting, ...]:
+    """Return the settings in texts of the form that `bert-keras tasks NAME` prints.
 
-# Settings of several tasks.
-_CLASSES = Setting(
-    "classes",
-    "a list of names",
-    "from the data",
-    "the class names, in the order of the outputs",
-)
-_TAGS = Setting(
-    "classes",
-    "a list of names",
-    "from the data",
-    "the tags, in the order of the outputs",
-)
-_PAIRS = Setting(
-    "pairs",
-    "true or false",
-    "from the data",
-    "whether a row is a pair of texts",
-)
-_STEMMER = Setting(
-    "stemmer",
-    "porter, none",
-    "porter",
-    "stemmer of the ROUGE scores: porter for English, or none",
-    free=True,
-)
+    `name: values; default: value` and below it, indented, the help. A star after the
+    name marks a setting that can change after training.
+    """
+    found: list[Setting] = []
+    for line in itertools.chain.from_iterable(map(str.splitlines, texts)):
+        head = re.fullmatch(r" *(\w+)(\*?): (.+); default: (.+)", line)
+        if head:
+            name, star, values, default = head.groups()
+            found.append(Setting(name, values, default, "", free=bool(star)))
+        elif line.strip():
+            help = f"{found[-1].help} {line.strip()}".lstrip()
+            found[-1] = dataclasses.replace(found[-1], help=help)
+    return tuple(found)
 
 
-def _of_generation(no_repeat_ngram: str, length_ratio: str) -> tuple[Setting, ...]:
+# Settings of several tasks, see docs/tasks.
+_CALIBRATION = """
+    calibration: none, temperature; default: none
+        temperature fits the temperature on the dev set; none keeps it
+    temperature*: a number; default: 1.0
+        divides the logits, 0.001 to 1000; above 1 the model is less confident
+    abstain_below*: a number; default: 0.0
+        answers with a lower score are withheld
+    answered_accuracy: a number; default: 0.0
+        above 0, abstain_below becomes the lowest threshold that gives this accuracy on
+        the dev set
+"""
+_CLASSES = """
+    classes: a list of names; default: from the data
+        the class names, in the order of the outputs
+"""
+_TAGS = """
+    classes: a list of names; default: from the data
+        the tags, in the order of the outputs
+"""
+_PAIRS = """
+    pairs: true or false; default: from the data
+        whether a row is a pair of texts
+"""
+_STEMMER = """
+    stemmer*: porter, none; default: porter
+        stemmer of the ROUGE scores: porter for English, or none
+"""
+
+
+def _of_generation(no_repeat_ngram: str, length_ratio: str) -> str:
     """Return the settings that the tasks with a decoder share."""
-    return (
-        Setting(
-            "decoder",
-            "a word or a path",
-            "encoder",
-            "what the decoder starts from: encoder (a copy of its weights), "
-            "shared (the encoder's own weights), layers/hidden/heads such as "
-            "3/384/6 (a new one), or another BERT",
-        ),
-        Setting(
-            "target_vocab",
-            "a folder",
-            "that of the encoder",
-            "the vocabulary of the targets, a folder with vocab.txt",
-        ),
-        Setting(
-            "sizes",
-            "an object",
-            "from decoder and target_vocab",
-            "keys of BertConfig in which the decoder differs from the encoder",
-        ),
-        Setting(
-            "tied",
-            "true or false",
-            "true",
-            "whether the output's table is that of the decoder's token embeddings",
-        ),
-        Setting(
-            "label_smoothing",
-            "a number",
-            "0.1",
-            "share of the probability that the loss spreads over all tokens",
-            free=True,
-        ),
-        Setting(
-            "beams",
-            "a whole number",
-            "4",
-            "hypotheses of beam search, 1 to 64; 1 is greedy search; with sample, "
-            "the number of samples",
-            free=True,
-        ),
-        Setting(
-            "length_penalty",
-            "a number",
-            "1.0",
-            "exponent of the length by which log-probabilities are divided; above "
-            "0 prefers long texts",
-            free=True,
-        ),
-        Setting(
-            "no_repeat_ngram",
-            "a whole number",
-            no_repeat_ngram,
-            "no n-gram of this length is written twice; 0 allows all",
-            free=True,
-        ),
-        Setting(
-            "max_target_length",
-            "a whole number",
-            "128",
-            "longest text in tokens, [SEP] included, in training and in answers",
-            free=True,
-        ),
-        Setting(
-            "length_ratio",
-            "a number",
-            length_ratio,
-            "longest answer in tokens relative to the source, plus 10",
-            free=True,
-        ),
-        Setting(
-            "sample",
-            "true or false",
-            "false",
-            "draws tokens at random instead of searching",
-            free=True,
-        ),
-        Setting(
-            "temperature",
-            "a number",
-            "1.0",
-            "divides the logits before drawing",
-            free=True,
-        ),
-        Setting(
-            "sample_top_k",
-            "a whole number",
-            "0",
-            "draws from this many of the most probable tokens; 0: from all",
-            free=True,
-        ),
-        Setting(
-            "sample_top_p",
-            "a number",
-            "1.0",
-            "draws from the most probable tokens with together this probability",
-            free=True,
-        ),
-        Setting(
-            "seed",
-            "a whole number",
-            "0",
-            "seed of the draws",
-            free=True,
-        ),
-    )
+    return f"""
+        decoder: a word or a path; default: encoder
+            what the decoder starts from: encoder (a copy of its weights), shared (the
+            encoder's own weights), layers/hidden/heads such as 3/384/6 (a new one), or
+            another BERT
+        target_vocab: a folder; default: that of the encoder
+            the vocabulary of the targets, a folder with vocab.txt
+        sizes: an object; default: from decoder and target_vocab
+            keys of BertConfig in which the decoder differs from the encoder
+        tied: true or false; default: true
+            whether the output's table is that of the decoder's token embeddings
+        label_smoothing*: a number; default: 0.1
+            share of the probability that the loss spreads over all tokens
+        beams*: a whole number; default: 4
+            hypotheses of beam search, 1 to 64; 1 is greedy search; with sample, the
+            number of samples
+        length_penalty*: a number; default: 1.0
+            exponent of the length by which log-probabilities are divided; above 0
+            prefers long texts
+        no_repeat_ngram*: a whole number; default: {no_repeat_ngram}
+            no n-gram of this length is written twice; 0 allows all
+        max_target_length*: a whole number; default: 128
+            longest text in tokens, [SEP] included, in training and in answers
+        length_ratio*: a number; default: {length_ratio}
+            longest answer in tokens relative to the source, plus 10
+        sample*: true or false; default: false
+            draws tokens at random instead of searching
+        temperature*: a number; default: 1.0
+            divides the logits before drawing
+        sample_top_k*: a whole number; default: 0
+            draws from this many of the most probable tokens; 0: from all
+        sample_top_p*: a number; default: 1.0
+            draws from the most probable tokens with together this probability
+        seed*: a whole number; default: 0
+            seed of the draws
+    """
 
 
 TASK_HELP = {
@@ -228,8 +148,8 @@ TASK_HELP = {
         '"summary": "A storm stopped trains."}',
         scores="ROUGE-1, ROUGE-2 and ROUGE-L; perplexity and token accuracy",
         answers="text; texts and scores, those of all hypotheses",
-        settings=(
-            *_of_generation("3", "1.0"),
+        settings=_settings(
+            _of_generation("3", "1.0"),
             _STEMMER,
         ),
     ),
@@ -242,24 +162,19 @@ TASK_HELP = {
         scores="accuracy, F1 of the positive class and of all classes, Matthews "
         "correlation, calibration error",
         answers="label, score, probabilities, classes; abstained",
-        settings=(
+        settings=_settings(
             _CLASSES,
-            Setting(
-                "class_weights",
-                "none, balanced",
-                "none",
-                "balanced gives rare classes the same total weight as frequent "
-                "ones in the training loss",
-            ),
+            """
+            class_weights: none, balanced; default: none
+                balanced gives rare classes the same total weight as frequent ones in
+                the training loss
+            """,
             _PAIRS,
-            Setting(
-                "positive_class",
-                "a class",
-                "the second of two",
-                "the class whose F1 is reported",
-                free=True,
-            ),
-            *CALIBRATION,
+            """
+            positive_class*: a class; default: the second of two
+                the class whose F1 is reported
+            """,
+            _CALIBRATION,
         ),
     ),
     "embedding": TaskHelp(
@@ -271,48 +186,24 @@ TASK_HELP = {
         scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
         "recall@k, mean reciprocal rank",
         answers="embedding",
-        settings=(
-            Setting(
-                "pooling",
-                "mean, cls, max",
-                "mean",
-                "mean or max over the tokens of a text, or cls, the vector of [CLS]",
-            ),
-            Setting(
-                "normalize",
-                "true or false",
-                "true",
-                "whether vectors have length 1",
-            ),
-            Setting(
-                "layers",
-                "a word or numbers",
-                "last",
-                "the hidden states used: embeddings, last, second-to-last, "
-                "last-four, all, or numbers (0: embeddings, -1: the last block). "
-                "Blocks above the highest one are not trained",
-            ),
-            Setting(
-                "combine",
-                "sum, concat, weighted",
-                "sum",
-                "how several layers are combined: sum, concat, or weighted, a "
-                "sum with learned weights",
-            ),
-            Setting(
-                "objective",
-                "ranking, similarity",
-                "ranking, or similarity if there are labels",
-                "ranking: the pairs belong together; similarity: the cosine "
-                "similarities learn the order of the labels",
-            ),
-            Setting(
-                "scale",
-                "a number",
-                "20.0",
-                "the factor on the cosine similarities in the loss",
-            ),
-        ),
+        settings=_settings("""
+            pooling: mean, cls, max; default: mean
+                mean or max over the tokens of a text, or cls, the vector of [CLS]
+            normalize: true or false; default: true
+                whether vectors have length 1
+            layers: a word or numbers; default: last
+                the hidden states used: embeddings, last, second-to-last, last-four,
+                all, or numbers (0: embeddings, -1: the last block). Blocks above the
+                highest one are not trained
+            combine: sum, concat, weighted; default: sum
+                how several layers are combined: sum, concat, or weighted, a sum with
+                learned weights
+            objective: ranking, similarity; default: ranking, with labels similarity
+                ranking: the pairs belong together; similarity: the cosine similarities
+                learn the order of the labels
+            scale: a number; default: 20.0
+                the factor on the cosine similarities in the loss
+        """),
     ),
     "feature-tagging": TaskHelp(
         data="as token-classification",
@@ -320,24 +211,18 @@ TASK_HELP = {
         rows="Anna B-person\nWeber I-person\nsleeps O",
         scores="as token-classification",
         answers="as token-classification",
-        settings=(
+        settings=_settings(
             _TAGS,
-            Setting(
-                "layers",
-                "a word",
-                "concat_last_four",
-                "the hidden layers that the BiLSTM reads, as in table 7 of the "
-                "BERT paper: embeddings, second_to_last, last, "
-                "weighted_sum_last_four, concat_last_four or weighted_sum_all",
-            ),
-            Setting(
-                "units",
-                "a whole number",
-                "the hidden size of the encoder",
-                "the width of each direction of the two layers of the BiLSTM, at "
-                "most 4096",
-            ),
-            *CALIBRATION,
+            """
+            layers: a word; default: concat_last_four
+                the hidden layers that the BiLSTM reads, as in table 7 of the BERT
+                paper: embeddings, second_to_last, last, weighted_sum_last_four,
+                concat_last_four or weighted_sum_all
+            units: a whole number; default: the hidden size of the encoder
+                the width of each direction of the two layers of the BiLSTM, at most
+                4096
+            """,
+            _CALIBRATION,
         ),
     ),
     "masked-lm": TaskHelp(
@@ -346,58 +231,23 @@ TASK_HELP = {
         rows="The cat sat on the mat.\nIt rained all day.",
         scores="loss, perplexity, accuracy, pseudo-perplexity",
         answers="tokens, probabilities [B, E, k], sequences [B, k]",
-        settings=(
-            Setting(
-                "top_k",
-                "a whole number",
-                "5",
-                "answers for each mask, at most 1000",
-                free=True,
-            ),
-            Setting(
-                "mask_rate",
-                "a number",
-                "0.15",
-                "share of the tokens that are selected",
-                free=True,
-            ),
-            Setting(
-                "mask_share",
-                "a number",
-                "0.8",
-                "share of the selected tokens that become [MASK]",
-                free=True,
-            ),
-            Setting(
-                "random_share",
-                "a number",
-                "0.1",
-                "share of the selected tokens that become a random token; the "
-                "rest is unchanged",
-                free=True,
-            ),
-            Setting(
-                "max_predictions",
-                "a whole number",
-                "80",
-                "maximum number of tokens that are selected in one text",
-                free=True,
-            ),
-            Setting(
-                "mask_unit",
-                "piece, word, ngram",
-                "piece",
-                "piece, word or ngram: word pieces, whole words, or runs of words",
-                free=True,
-            ),
-            Setting(
-                "pseudo_perplexity_texts",
-                "a whole number",
-                "0",
-                "number of texts for which evaluate computes pseudo-perplexity",
-                free=True,
-            ),
-        ),
+        settings=_settings("""
+            top_k*: a whole number; default: 5
+                answers for each mask, at most 1000
+            mask_rate*: a number; default: 0.15
+                share of the tokens that are selected
+            mask_share*: a number; default: 0.8
+                share of the selected tokens that become [MASK]
+            random_share*: a number; default: 0.1
+                share of the selected tokens that become a random token; the rest is
+                unchanged
+            max_predictions*: a whole number; default: 80
+                maximum number of tokens that are selected in one text
+            mask_unit*: piece, word, ngram; default: piece
+                piece, word or ngram: word pieces, whole words, or runs of words
+            pseudo_perplexity_texts*: a whole number; default: 0
+                number of texts for which evaluate computes pseudo-perplexity
+        """),
     ),
     "multi-label": TaskHelp(
         data="as classification; label holds several names with commas between, or "
@@ -407,43 +257,25 @@ TASK_HELP = {
         scores="micro and macro F1, exact match, ranking and average precision (which "
         "selects the epoch), calibration error",
         answers="labels, probabilities, classes, [B, C] each",
-        settings=(
+        settings=_settings(
             _CLASSES,
-            Setting(
-                "separator",
-                "text",
-                ",",
-                "the text between the names in a cell; spaces around names are dropped",
-            ),
-            Setting(
-                "thresholds",
-                "a number or a list",
-                "tuned on dev, else 0.5",
-                "the probability from which a class is predicted: one for each "
-                "class, or one for all",
-                free=True,
-            ),
-            Setting(
-                "threshold_tuning",
-                "f1, none",
-                "f1",
-                "f1 tunes the thresholds for the highest F1 of each class on the "
-                "dev set; none keeps 0.5",
-            ),
+            """
+            separator: text; default: ,
+                the text between the names in a cell; spaces around names are dropped
+            thresholds*: a number or a list; default: tuned on dev, else 0.5
+                the probability from which a class is predicted: one for each class, or
+                one for all
+            threshold_tuning: f1, none; default: f1
+                f1 tunes the thresholds for the highest F1 of each class on the dev set;
+                none keeps 0.5
+            """,
             _PAIRS,
-            Setting(
-                "calibration",
-                "none, temperature",
-                "none",
-                "temperature fits one temperature for all classes on the dev set",
-            ),
-            Setting(
-                "temperature",
-                "a number",
-                "1.0",
-                "divides the logits, 0.001 to 1000",
-                free=True,
-            ),
+            """
+            calibration: none, temperature; default: none
+                temperature fits one temperature for all classes on the dev set
+            temperature*: a number; default: 1.0
+                divides the logits, 0.001 to 1000
+            """,
         ),
     ),
     "multiple-choice": TaskHelp(
@@ -453,7 +285,7 @@ TASK_HELP = {
         '"choices": ["I took an umbrella.", "I ate."], "label": 0}',
         scores="accuracy, loss, calibration error",
         answers="choice, index, score, probabilities [B, C]; abstained",
-        settings=(*CALIBRATION,),
+        settings=_settings(_CALIBRATION),
     ),
     "next-sentence": TaskHelp(
         data="the columns text, text_pair and label (next or not_next), or documents "
@@ -462,14 +294,12 @@ TASK_HELP = {
         rows="text,text_pair,label\nIt rained.,We stayed at home.,next",
         scores="accuracy, F1, Matthews correlation, calibration error",
         answers="is_next, probability; abstained",
-        settings=(
-            Setting(
-                "labels",
-                "two names",
-                "next, not_next",
-                "the two labels in the file: follows, does not follow",
-            ),
-            *CALIBRATION,
+        settings=_settings(
+            """
+            labels: two names; default: next, not_next
+                the two labels in the file: follows, does not follow
+            """,
+            _CALIBRATION,
         ),
     ),
     "question-answering": TaskHelp(
@@ -483,51 +313,24 @@ TASK_HELP = {
         "threshold; calibration error",
         answers="answer, start, end (characters, -1 for no answer), score, null_score, "
         "n_best_answers …",
-        settings=(
-            Setting(
-                "no_answer",
-                "true or false",
-                "from the data",
-                "whether a question can have no answer in its context",
-            ),
-            Setting(
-                "threshold",
-                "a number",
-                "tuned on dev",
-                "no answer is given if its score exceeds that of the best span by "
-                "more than this, in logits",
-                free=True,
-            ),
-            Setting(
-                "stride",
-                "a whole number",
-                "128",
-                "context tokens from the start of one window to the start of the "
-                "next, at most half of a window; for example --set stride=64",
-                free=True,
-            ),
-            Setting(
-                "max_answer_tokens",
-                "a whole number",
-                "30",
-                "the maximum length of an answer in tokens, at most 512",
-                free=True,
-            ),
-            Setting(
-                "max_question_tokens",
-                "a whole number",
-                "64",
-                "longer questions are truncated",
-                free=True,
-            ),
-            Setting(
-                "n_best",
-                "a whole number",
-                "5",
-                "number of distinct answers that are listed, at most 100",
-                free=True,
-            ),
-            *CALIBRATION,
+        settings=_settings(
+            """
+            no_answer: true or false; default: from the data
+                whether a question can have no answer in its context
+            threshold*: a number; default: tuned on dev
+                no answer is given if its score exceeds that of the best span by more
+                than this, in logits
+            stride*: a whole number; default: 128
+                context tokens from the start of one window to the start of the next, at
+                most half of a window; for example --set stride=64
+            max_answer_tokens*: a whole number; default: 30
+                the maximum length of an answer in tokens, at most 512
+            max_question_tokens*: a whole number; default: 64
+                longer questions are truncated
+            n_best*: a whole number; default: 5
+                number of distinct answers that are listed, at most 100
+            """,
+            _CALIBRATION,
         ),
     ),
     "regression": TaskHelp(
@@ -536,26 +339,16 @@ TASK_HELP = {
         rows="text,label\nNever again.,1\nWe will be back!,5",
         scores="Spearman and Pearson correlation, errors",
         answers="score",
-        settings=(
-            Setting(
-                "scaling",
-                "standard, none",
-                "standard",
-                "standard scales the targets by their mean and standard "
-                "deviation; none does not",
-            ),
-            Setting(
-                "mean",
-                "a number",
-                "from the data",
-                "subtracted from the targets during training",
-            ),
-            Setting(
-                "std",
-                "a number",
-                "from the data",
-                "divides the targets during training",
-            ),
+        settings=_settings(
+            """
+            scaling: standard, none; default: standard
+                standard scales the targets by their mean and standard deviation; none
+                does not
+            mean: a number; default: from the data
+                subtracted from the targets during training
+            std: a number; default: from the data
+                divides the targets during training
+            """,
             _PAIRS,
         ),
     ),
@@ -567,22 +360,13 @@ TASK_HELP = {
         scores="ROUGE-1, ROUGE-2 and ROUGE-L, next to those of the leading sentences "
         "and of the best selection",
         answers="summary, sentences, starts, ends, scores",
-        settings=(
-            Setting(
-                "max_sentences",
-                "a whole number",
-                "3",
-                "the maximum number of sentences in a summary, 1 to 1000",
-                free=True,
-            ),
-            Setting(
-                "trigram_blocking",
-                "true or false",
-                "false",
-                "skips a sentence that shares three consecutive words with a "
-                "selected one",
-                free=True,
-            ),
+        settings=_settings(
+            """
+            max_sentences*: a whole number; default: 3
+                the maximum number of sentences in a summary, 1 to 1000
+            trigram_blocking*: true or false; default: false
+                skips a sentence that shares three consecutive words with a selected one
+            """,
             _STEMMER,
         ),
     ),
@@ -596,9 +380,9 @@ TASK_HELP = {
         "calibration error",
         answers="for text: entities, types, starts, ends, scores; for words: tags, "
         "scores",
-        settings=(
+        settings=_settings(
             _TAGS,
-            *CALIBRATION,
+            _CALIBRATION,
         ),
     ),
     "translation": TaskHelp(
@@ -608,6 +392,6 @@ TASK_HELP = {
         rows='{"source": "A dog runs.", "target": "Ein Hund rennt."}',
         scores="BLEU and chrF; perplexity and token accuracy",
         answers="text; texts and scores, those of all hypotheses",
-        settings=_of_generation("0", "2.0"),
+        settings=_settings(_of_generation("0", "2.0")),
     ),
 }

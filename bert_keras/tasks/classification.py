@@ -24,7 +24,9 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
+from bert_keras.settings import check_choice
 from bert_keras.tasks.answer_rows import of_class
+from bert_keras.tasks.base import Answers
 from bert_keras.tasks.classifier import Confidence, SingleLabel
 
 CLASS_WEIGHTS = ("none", "balanced")
@@ -64,11 +66,7 @@ class Classification(SingleLabel):
         object.__setattr__(self, "classes", check_names(self.classes, least=2))
         # The command line passes the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
-        if self.class_weights not in CLASS_WEIGHTS:
-            raise ConfigError(
-                f"`class_weights` must be one of {', '.join(CLASS_WEIGHTS)}; "
-                f"received {self.class_weights!r}"
-            )
+        check_choice("class_weights", self.class_weights, CLASS_WEIGHTS)
         if self.positive_class and self.positive_class not in self.classes:
             raise ConfigError(
                 f"`positive_class` must be one of {listed(self.classes)}; "
@@ -130,7 +128,7 @@ class Classification(SingleLabel):
             answers["abstained"] = abstained
         return answers
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return `label`, `score` and `probabilities`, by class, of each text."""
         shown = {key: value for key, value in answers.items() if key != "classes"}
         rows = super().rows(shown)

@@ -16,18 +16,20 @@ import abc
 import collections
 import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import class_names, listed
 from bert_keras.data.table import Columns
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import (
@@ -41,11 +43,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.settings import check_share
-from bert_keras.tasks.base import Task
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
-
+from bert_keras.tasks.base import Answers, Batch, Task
 
 _SINGLE_LABEL = "single_label_classification"
 
@@ -81,9 +79,7 @@ class PooledTask(Task):
     def units(self) -> int:
         """Return the number of outputs."""
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
         return head(encoder.pool(inputs))
 
@@ -214,7 +210,7 @@ class SingleLabel(Confidence, PooledTask):
     def names(self) -> tuple[str, ...]:
         """Return the names of the classes."""
 
-    def distributions(self, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+    def distributions(self, answers: Answers) -> np.ndarray:
         """Return the probabilities of the classes in answers, float [N, C]."""
         return answers["probabilities"]
 
@@ -240,9 +236,7 @@ class SingleLabel(Confidence, PooledTask):
     def metrics(self) -> list[Any]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         labels, p = self.targets(columns), self.distributions(answers)
         correct = p.argmax(axis=1) == labels
         return {
@@ -256,7 +250,7 @@ class SingleLabel(Confidence, PooledTask):
             **abstention_scores(p.max(axis=1), correct, self.abstain_below),
         }
 
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+    def tune(self, columns: Columns, answers: Answers) -> Self:
         """Return the task with temperature and threshold fitted on dev rows."""
         return self.fitted(self.targets(columns), self.distributions(answers))
 
@@ -271,9 +265,7 @@ class SingleLabel(Confidence, PooledTask):
             "abstain_below": self.abstain_below,
         }
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         targets, p = self.targets(columns), self.distributions(answers)
         return [
             self.mistake(
@@ -338,6 +330,28 @@ def numbers(labels: Any, dtype: tf.DType) -> Any:
     rule = "a whole number from 0" if whole else "a number"
     spelled = checked(labels, labels, known, rule)
     return tf.strings.to_number(tf.strings.strip(spelled), dtype)
+
+
+def label_numbers(columns: Columns) -> np.ndarray:
+    """Return the labels of a file as numbers, float32 [N]; bad ones named by line."""
+    values = [_number(cell) for cell in columns["label"]]
+    wrong = [
+        (row, f"`label` must be a number; {received(columns['label'][row])}")
+        for row, value in enumerate(values)
+        if not math.isfinite(value)
+    ]
+    if wrong:
+        raise columns.error(wrong)
+    return np.array(values, "float32")
+
+
+def _number(cell: Any) -> float:
+    """Parse a cell as a number; NaN if it is not one or too large for float32."""
+    try:
+        value = math.nan if "_" in str(cell) else float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+    return value if abs(value) < 3e38 else math.nan
 
 
 def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:

@@ -9,7 +9,6 @@ Sources: Reimers and Gurevych 2019 (arXiv:1908.10084); Devlin et al. 2018
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import LayerMix, TextPooling
@@ -35,12 +34,14 @@ from bert_keras.settings import (
     COMBINATIONS,
     POOLINGS,
     Layers,
+    check_boolean,
+    check_choice,
     check_number,
     parse_layers,
     resolve_layers,
 )
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.classifier import numbers
+from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.classifier import label_numbers, numbers
 from bert_keras.text.preprocessor import Preprocessor
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -78,17 +79,7 @@ def similarities(columns: Columns) -> np.ndarray:
             "the model learned similarities; the column of `label` is missing: name it",
             path=columns.path,
         )
-    values, wrong = [], []
-    for row, cell in enumerate(columns["label"]):
-        try:
-            values.append(float(cell))
-        except ValueError:
-            values.append(math.nan)
-        if not math.isfinite(values[-1]):
-            wrong.append((row, f"`label` must be a number; {received(cell)}"))
-    if wrong:
-        raise columns.error(wrong)
-    return np.array(values, np.float32)
+    return label_numbers(columns)
 
 
 def far_pairs(columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
@@ -163,7 +154,6 @@ class Embedding(Task):
 
     name = "embedding"
     summary = "a vector for a text, trained on pairs (search, similarity, features …)"
-    architecture = "BertModel"
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
     optional_roles = ("label",)
     pooler = False
@@ -179,18 +169,10 @@ class Embedding(Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
-        for setting, allowed in (
-            ("pooling", POOLINGS),
-            ("normalize", (True, False)),
-            ("combine", COMBINATIONS),
-            ("objective", OBJECTIVES),
-        ):
-            value = getattr(self, setting)
-            if value not in allowed or isinstance(value, bool) != (allowed[0] is True):
-                raise ConfigError(
-                    f"`{setting}` must be one of {', '.join(map(str, allowed))}; "
-                    f"received {value!r}"
-                )
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("combine", self.combine, COMBINATIONS)
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_boolean("normalize", self.normalize)
         check_number("scale", self.scale, least=1e-6, most=1e6)
 
     @property
@@ -231,7 +213,7 @@ class Embedding(Task):
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         """Return one batch with both texts of each pair, one after the other."""
         if not isinstance(texts, tuple | list) or len(texts) != 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
@@ -245,12 +227,10 @@ class Embedding(Task):
 
     # The model.
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Batch:
         return batch_inputs()
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
         return pool(
             self.token_vectors(encoder, inputs),
@@ -295,9 +275,7 @@ class Embedding(Task):
             "normalized": self.normalize,
         }
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return correlations if rows have labels, and retrieval scores of pairs.
 
         Retrieval scores are left out for the objective `similarity`, whose pairs need
@@ -311,9 +289,7 @@ class Embedding(Task):
             scores |= retrieval_scores(places_of(columns, answers["embedding"])[0])
         return scores
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return texts whose pair is not the nearest, or pairs that are far off."""
         if self.objective == "similarity":
             return far_pairs(columns, answers["embedding"])

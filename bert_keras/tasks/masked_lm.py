@@ -28,7 +28,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.answer_rows import of_masks
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -150,7 +150,7 @@ class MaskedLM(Task):
 
     # Text to batch.
 
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         tokenizer = preprocessor.tokenizer
         mask_id = mask_id_of(tokenizer)
         between = parted(texts)
@@ -169,7 +169,7 @@ class MaskedLM(Task):
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
         batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
@@ -178,13 +178,11 @@ class MaskedLM(Task):
 
     # The model.
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Batch:
         positions = keras.Input((None,), dtype="int32", name="masked_positions")
         return {**super().inputs(), "masked_positions": positions}
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of the masked positions, float32 [R, P, V]."""
         head = MaskedLMHead.on(encoder, seed=seed)
         given = dict(inputs)
@@ -226,7 +224,7 @@ class MaskedLM(Task):
             "activation": "softmax",
         }
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return `masks`, a list of `token` and `probability` for each mask of a text,
         and `sequences`; both empty if the text has no mask.
         """
@@ -236,7 +234,7 @@ class MaskedLM(Task):
         self,
         texts: Any,
         preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
+        run: Callable[[Batch], Any],
         *,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:
@@ -246,16 +244,14 @@ class MaskedLM(Task):
         batch = self.scored_batch(preprocessor, texts)
         return measured(run(batch), batch)
 
-    def scored_batch(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def scored_batch(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch whose hidden tokens are scored; masks depend on the text."""
         draws = tf.strings.to_hash_bucket_fast(
             tf.convert_to_tensor(texts, tf.string), 2**62
         )
         return hidden_batch(preprocessor, texts, draws, self.masking())
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return loss (nats per token), perplexity and accuracy at hidden tokens."""
         return {**hidden_scores(answers), "num_examples": len(columns)}
 
@@ -393,7 +389,7 @@ def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     }
 
 
-def hidden_scores(found: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def hidden_scores(found: Answers) -> dict[str, Any]:
     """Return loss (nats per token), perplexity and accuracy from `measured`."""
     count = int(found["predictions"].sum())
     mean = float(found["loss"].astype("float64").sum()) / max(count, 1)

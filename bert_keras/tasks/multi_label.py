@@ -33,8 +33,9 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.settings import check_share
+from bert_keras.settings import check_choice, check_share
 from bert_keras.tasks.answer_rows import of_labels
+from bert_keras.tasks.base import Answers
 from bert_keras.tasks.classifier import Calibrated, PooledTask, checked
 
 THRESHOLD_TUNINGS = ("f1", "none")
@@ -92,11 +93,7 @@ class MultiLabel(Calibrated, PooledTask):
             )
         for value in self.thresholds:
             check_share("thresholds", value)
-        if self.threshold_tuning not in THRESHOLD_TUNINGS:
-            raise ConfigError(
-                f"`threshold_tuning` must be one of {', '.join(THRESHOLD_TUNINGS)}; "
-                f"received {self.threshold_tuning!r}"
-            )
+        check_choice("threshold_tuning", self.threshold_tuning, THRESHOLD_TUNINGS)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -112,8 +109,7 @@ class MultiLabel(Calibrated, PooledTask):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
-        blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
-        names = [blank.names(cell) for cell in columns["label"]]
+        names = cls.kinds(columns, **settings)
         check_lengths(columns, names)
         found = {name for each in names for name in each}
         if not found:
@@ -206,15 +202,13 @@ class MultiLabel(Calibrated, PooledTask):
             "thresholds": list(self.limits),
         }
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return `labels`, a list, and `probabilities`, by class, of each text."""
         shown = {key: value for key, value in answers.items() if key != "classes"}
         rows = super().rows(shown)
         return [of_labels({**row, "classes": self.classes}) for row in rows]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return `multi_label_scores`, and the calibration of all binary decisions."""
         targets, p = self.targets(columns), answers["probabilities"]
         flat, pairs = _yes_or_no(targets, p)
@@ -229,7 +223,7 @@ class MultiLabel(Calibrated, PooledTask):
             **uncalibrated_scores(flat, pairs, self.temperature),
         }
 
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> MultiLabel:
+    def tune(self, columns: Columns, answers: Answers) -> MultiLabel:
         """Return the task with temperature and thresholds fitted on dev rows."""
         targets, p = self.targets(columns), answers["probabilities"]
         task = self
@@ -243,9 +237,7 @@ class MultiLabel(Calibrated, PooledTask):
             task = dataclasses.replace(task, thresholds=limits)
         return task
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the rows with a wrong class, most wrong classes first."""
         targets = self.targets(columns) > 0
         found = answers["labels"] != b""

@@ -28,7 +28,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import accuracy
 from bert_keras.tasks.answer_rows import of_choice
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -120,11 +120,7 @@ def read_choices(
 
 
 def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
-    """Return the list of choices of each JSON object.
-
-    Raises:
-        DataError: a row has no list, or one with an empty choice.
-    """
+    """Return the list of choices of each JSON object."""
     lists, problems = [], []
     for line, row in rows:
         value = row.get(key)
@@ -232,7 +228,7 @@ class MultipleChoice(Confidence, Task):
         choices = tf.TensorSpec([None, None], tf.string, name="choices")
         return {"serving_default": (context, choices)}
 
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
         contexts, choices = (tf.convert_to_tensor(part, tf.string) for part in texts)
         there = tf.where(choices != "")
@@ -267,12 +263,10 @@ class MultipleChoice(Confidence, Task):
 
     # The model.
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Batch:
         return choice_inputs()
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the scores of the choices, float32 [B, C]."""
         head = PooledHead.on(encoder, 1, seed=seed)
         scores = head(encoder.pool(ChoiceRows(name="choice_rows")(inputs)))
@@ -318,13 +312,11 @@ class MultipleChoice(Confidence, Task):
             "abstain_below": self.abstain_below,
         }
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return the answers with as many probabilities as there are choices."""
         return [of_choice(row) for row in super().rows(answers)]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         targets, p = self.targets(columns), answers["probabilities"]
         best, right = p.argmax(axis=1), p[np.arange(len(targets)), targets]
         return {
@@ -336,16 +328,12 @@ class MultipleChoice(Confidence, Task):
             "num_examples": len(columns),
         }
 
-    def tune(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> MultipleChoice:
+    def tune(self, columns: Columns, answers: Answers) -> MultipleChoice:
         """Return the task with temperature and threshold fitted on dev rows."""
         p = answers["probabilities"]
         return self.fitted(self.targets(columns), p, absent=p == 0)
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         targets, best = self.targets(columns), answers["probabilities"].argmax(axis=1)
         return [
             {

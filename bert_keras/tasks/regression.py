@@ -7,7 +7,6 @@ squared error.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +17,12 @@ from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, ConfigError, received
+from bert_keras.errors import CheckpointError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
-from bert_keras.settings import check_number
-from bert_keras.tasks.classifier import PooledTask, numbers
+from bert_keras.settings import check_choice, check_number
+from bert_keras.tasks.base import Answers, Batch
+from bert_keras.tasks.classifier import PooledTask, label_numbers, numbers
 
 SCALINGS = ("standard", "none")
 
@@ -83,11 +83,7 @@ class Regression(PooledTask):
     pairs: bool = False
 
     def __post_init__(self) -> None:
-        if self.scaling not in SCALINGS:
-            raise ConfigError(
-                f"`scaling` must be one of {', '.join(SCALINGS)}; "
-                f"received {self.scaling!r}"
-            )
+        check_choice("scaling", self.scaling, SCALINGS)
         # The range that float32 can represent and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)
@@ -123,15 +119,7 @@ class Regression(PooledTask):
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of each row, float32 [N]; bad ones are named by line."""
-        values = [_number(cell) for cell in columns["label"]]
-        wrong = [
-            (row, f"`label` must be a number; {received(columns['label'][row])}")
-            for row, value in enumerate(values)
-            if not math.isfinite(value)
-        ]
-        if wrong:
-            raise columns.error(wrong)
-        return np.array(values, "float32")
+        return label_numbers(columns)
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for strings; numbers pass unchanged."""
@@ -141,7 +129,7 @@ class Regression(PooledTask):
     def units(self) -> int:
         return 1
 
-    def outputs(self, encoder: Any, inputs: dict[str, Any], seed: int | None) -> Any:
+    def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         return head(encoder.pool(inputs))
@@ -161,9 +149,7 @@ class Regression(PooledTask):
             "offset": self.mean,
         }
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         targets, found = check_numbers(self.targets(columns), answers["score"])
         return {
             "spearman": spearman(targets, found),
@@ -180,9 +166,7 @@ class Regression(PooledTask):
         head.bias.assign(head.bias * self.std + self.mean)
         return dataclasses.replace(self, mean=0.0, std=1.0)
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the rows whose error exceeds the targets' standard deviation."""
         targets = self.targets(columns)
         errors = np.abs(answers["score"] - targets)
@@ -202,12 +186,3 @@ class Regression(PooledTask):
         targets = self.targets(columns).astype("float64")
         facts = {"least": targets.min(), "mean": targets.mean(), "most": targets.max()}
         return {"rows": len(columns), **{k: float(v) for k, v in facts.items()}}
-
-
-def _number(cell: Any) -> float:
-    """Parse a cell as a number; NaN if it is not one or too large for float32."""
-    try:
-        value = math.nan if "_" in str(cell) else float(cell)
-    except (TypeError, ValueError):
-        return math.nan
-    return value if abs(value) < 3e38 else math.nan

@@ -19,13 +19,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import STEMMERS, Rouge
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_boolean, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import of_summary
-from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tasks.base import Answers, Batch, Task, plain_values
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import (
@@ -140,16 +139,8 @@ class Summarization(Task):
 
     def __post_init__(self) -> None:
         check_whole_number("max_sentences", self.max_sentences, least=1, most=1000)
-        if not isinstance(self.trigram_blocking, bool):
-            raise ConfigError(
-                "`trigram_blocking` must be true or false; "
-                f"received {self.trigram_blocking!r}"
-            )
-        if self.stemmer not in STEMMERS:
-            raise ConfigError(
-                f"`stemmer` must be one of {', '.join(STEMMERS)}; "
-                f"received {self.stemmer!r}"
-            )
+        check_boolean("trigram_blocking", self.trigram_blocking)
+        check_choice("stemmer", self.stemmer, STEMMERS)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 1 for each target sentence, else 0, int32 [N, S] padded with -1.
@@ -180,7 +171,7 @@ class Summarization(Task):
 
     # From documents to windows of sentences, in graph.
 
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of windows, with the sentences of the documents."""
         found = some_sentences(texts)
         batch = sentence_windows(preprocessor, found.texts)
@@ -188,7 +179,7 @@ class Summarization(Task):
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         """Return the batch, targets int32 [R, P, 1] and weights [R, P], 0 at padding.
 
         Args:
@@ -218,13 +209,11 @@ class Summarization(Task):
             tf.reduce_any(sentences.with_values(cut), axis=1),
         )
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> Batch:
         positions = keras.Input((None,), dtype="int32", name="sentence_positions")
         return {**super().inputs(), "sentence_positions": positions}
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of the sentences' [CLS]s, float32 [R, P, 1]."""
         head = PooledHead.on(encoder, 1, seed=seed, name="summarizer")
         given = dict(inputs)
@@ -285,13 +274,11 @@ class Summarization(Task):
             "max_sentences": self.max_sentences,
         }
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return `summary` and `sentences`: `text`, `start`, `end`, `score` each."""
         return [of_summary(row) for row in super().rows(answers)]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return mean ROUGE F-measures, and those of two baselines in `baselines`.
 
         `lead_3` (for three sentences) is the start of each document, `oracle` the
@@ -314,9 +301,7 @@ class Summarization(Task):
             },
         }
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the summaries that lack a sentence they should have, worst first."""
         rouge, chosen = Rouge(self.stemmer), _chosen(answers)
         documents, summaries = list_sentences(columns["document"]), columns["summary"]
@@ -350,7 +335,7 @@ class Summarization(Task):
         }
 
 
-def _chosen(answers: Mapping[str, np.ndarray]) -> list[list[str]]:
+def _chosen(answers: Answers) -> list[list[str]]:
     return [
         [text for text in row if text] for row in plain_values(answers["sentences"])
     ]

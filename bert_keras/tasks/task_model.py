@@ -14,11 +14,12 @@ import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, Quantizable, complete, seed_behind
+from bert_keras.model.encoder import BatchModel, BertEncoder, seed_behind
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
@@ -27,13 +28,31 @@ from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
+    from bert_keras.tasks.base import Batch, Task
 
-    from bert_keras.tasks.base import Task
+
+class Answering:
+    """A model that answers texts, with `task`, `preprocessor` and `infer`.
+
+    Prediction and export share these functions, so they give equal answers.
+    """
+
+    def answer(
+        self: Any, texts: Any, *, preprocessor: Preprocessor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers for tf.string [B], or a tuple, one per role, in graph.
+
+        `preprocessor` overrides the model's, for another layout.
+        """
+        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+
+    def measure(self: Any, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
+        """Return the input of the task's `score` for texts, in graph."""
+        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
+class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
@@ -252,11 +271,6 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
         layers = self.task.frozen(self.backbone)
         return {id(variable) for layer in layers for variable in layer.variables}
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(inputs, dict):
-            inputs = complete(inputs, self._inputs_struct)
-        return super().__call__(inputs, *args, **kwargs)
-
     def fit(
         self,
         x: Any = None,
@@ -416,23 +430,9 @@ class TaskModel(ReplicatedFit, Quantizable, keras_hub.models.Task):
             x, y, weights = self.task.examples(preprocessor, x, y, weights)
         return keras.utils.pack_x_y_sample_weight(x, y, weights)
 
-    def answer(
-        self, texts: Any, *, preprocessor: Preprocessor | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Return the answers for tf.string [B], or a tuple, one per role, in graph.
-
-        Prediction and export share this function, so they give equal answers.
-        `preprocessor` overrides the model's, for another layout.
-        """
-        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
-
-    def infer(self, batch: dict[str, Any]) -> Any:
+    def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         return self.task.infer(self, batch)
-
-    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return the input of the task's `score` for texts, in graph."""
-        return self.task.respond(texts, preprocessor, self.infer, scored=True)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -20,6 +20,7 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     UNITS,
+    check_choice,
     check_mask_shares,
     check_share,
     check_whole_number,
@@ -170,10 +171,7 @@ class Masking:
         check_share("rate", self.rate, above_zero=True)
         check_mask_shares(self.mask_share, self.random_share)
         check_whole_number("max_predictions", self.max_predictions, least=1)
-        if self.unit not in UNITS:
-            raise ConfigError(
-                f"`unit` must be one of {', '.join(UNITS)}; received {self.unit!r}"
-            )
+        check_choice("unit", self.unit, UNITS)
 
     def __call__(self, ids: Any, draws: Any, tokenizer: WordPieceTokenizer) -> Masked:
         """Return texts with some tokens hidden, in graph.

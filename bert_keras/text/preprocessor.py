@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import LAYOUTS, TRUNCATIONS
+from bert_keras.settings import LAYOUTS, TRUNCATIONS, check_choice
 from bert_keras.text.normalization import as_strings
 from bert_keras.text.packing import (
     first_pieces,
@@ -61,16 +61,8 @@ class Preprocessor:
                     f"`{name}` must be an integer of at least {least}; "
                     f"received {shown(value)}"
                 )
-        if truncation not in TRUNCATIONS:
-            raise ConfigError(
-                f"`truncation` must be one of {', '.join(TRUNCATIONS)}; "
-                f"received {shown(truncation)}"
-            )
-        if layout not in LAYOUTS:
-            raise ConfigError(
-                f"`layout` must be one of {', '.join(LAYOUTS)}; "
-                f"received {shown(layout)}"
-            )
+        check_choice("truncation", truncation, TRUNCATIONS)
+        check_choice("layout", layout, LAYOUTS)
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.truncation = truncation

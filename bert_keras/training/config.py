@@ -56,7 +56,6 @@ class TrainConfig:
         "passes over the training rows",
         unit="n",
         least=1,
-        most=INT32,
         unset="enough for 500 updates (4 to 20 epochs), fewer if dev stops improving",
     )
     patience: int | None = option(
@@ -65,7 +64,6 @@ class TrainConfig:
         "first half of training; 0: never stop early",
         unit="epochs",
         least=0,
-        most=INT32,
         unset="half of the epochs, at least 3; 0 if the number of epochs is given",
     )
     batch_size: int | None = option(
@@ -73,7 +71,6 @@ class TrainConfig:
         "training rows per update",
         unit="rows",
         least=1,
-        most=INT32,
         unset="32, or 16 with fewer than 1,000 training rows (not for a loss that "
         "compares the rows of a batch)",
     )
@@ -109,7 +106,6 @@ class TrainConfig:
         "or read in windows",
         unit="tokens",
         least=3,
-        most=INT32,
         unset="128, for question-answering 384, for summaries 512",
     )
     truncation: str = option(
@@ -133,7 +129,6 @@ class TrainConfig:
         "memory; 0: none",
         unit="blocks",
         least=0,
-        most=INT32,
     )
     lora_rank: int = option(
         0,
@@ -141,7 +136,6 @@ class TrainConfig:
         "weights (LoRA); the model folder holds merged weights",
         unit="rank",
         least=0,
-        most=INT32,
     )
     save_every: int = SAVE_EVERY.field()
     keep: int = KEEP.field()
@@ -151,7 +145,6 @@ class TrainConfig:
         "maximum number of times that a diverged run is restarted with another seed",
         unit="times",
         least=0,
-        most=INT32,
     )
     explain_mistakes: int = option(
         5,
@@ -159,7 +152,6 @@ class TrainConfig:
         "10 seconds; 0: none",
         unit="n",
         least=0,
-        most=INT32,
     )
     card: bool = CARD.field()
     track: str | None = option(

@@ -18,7 +18,7 @@ from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.doubtful_labels import doubtful_labels
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Answers, Task
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.multi_label import MultiLabel
 
@@ -26,7 +26,6 @@ LENGTH = "length in tokens"
 ALL = "all rows"
 _INTERVAL_SECONDS = 30.0
 _MOST_DRAWN = 6  # decisions whose curves are drawn
-Answers = Mapping[str, np.ndarray]
 Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -123,17 +122,24 @@ def doubtful_rows(
         `probability_of_other` and `text`; for several labels a row for each that is
         probably missing or too many.
     """
+
+    def doubt(row: int, label: str, other: str, p: float, other_p: float) -> Any:
+        shown = task.mistake(columns, row)  # type: ignore[attr-defined]
+        return {
+            "line": shown["line"],
+            "label": label,
+            "probable_label": other,
+            "probability_of_label": float(p),
+            "probability_of_other": float(other_p),
+            "text": shown["text"],
+        }
+
     if isinstance(task, SingleLabel):
         labels, p = task.targets(columns), task.distributions(answers)
         return [
-            _doubt(
-                task,
-                columns,
-                row,
-                label=task.names[labels[row]],
-                other=task.names[p[row].argmax()],
-                p=p[row, labels[row]],
-                other_p=p[row].max(),
+            doubt(
+                *(row, task.names[labels[row]], task.names[p[row].argmax()]),
+                *(p[row, labels[row]], p[row].max()),
             )
             for row in doubtful_labels(labels, p).tolist()
         ]
@@ -146,39 +152,9 @@ def doubtful_rows(
         words = (f"not {name}", name)
         for row in doubtful_labels(true.astype("int64"), both).tolist():
             label = int(true[row])
-            rows.append(
-                _doubt(
-                    task,
-                    columns,
-                    row,
-                    label=words[label],
-                    other=words[1 - label],
-                    p=both[row, label],
-                    other_p=both[row, 1 - label],
-                )
-            )
+            p_label, p_other = both[row, label], both[row, 1 - label]
+            rows.append(doubt(row, words[label], words[1 - label], p_label, p_other))
     return sorted(rows, key=lambda row: row["probability_of_label"])
-
-
-def _doubt(
-    task: SingleLabel | MultiLabel,
-    columns: Columns,
-    row: int,
-    *,
-    label: str,
-    other: str,
-    p: float,
-    other_p: float,
-) -> dict[str, Any]:
-    shown = task.mistake(columns, row)
-    return {
-        "line": shown["line"],
-        "label": label,
-        "probable_label": other,
-        "probability_of_label": float(p),
-        "probability_of_other": float(other_p),
-        "text": shown["text"],
-    }
 
 
 class Findings:

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
@@ -45,10 +45,6 @@ from bert_keras.training.run import (
     run_path,
 )
 from bert_keras.training.tracking import check_tracking, tracked
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.base import Task
-
 
 _TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
 
@@ -252,7 +248,6 @@ def train(
     _check_process()
     # Before TensorFlow computes anything.
     devices = devices or find_strategy(config.strategy)
-    tell = say if devices.is_chief else _silent
     check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
     check_tracking(config, Path(output))
@@ -266,7 +261,7 @@ def train(
         header=header,
         task_settings=task_settings,
         slices=slices,
-        tell=tell,
+        tell=devices.say,
     )
     rows = len(data["train"])
     given, config = config, config.settled(task, rows)
@@ -278,13 +273,13 @@ def train(
     )
     _check_accumulation(task, config)
     training = _Training(
-        *(task, encoder, data, Path(output), config, command, resume, devices, tell),
+        *(task, encoder, data, Path(output), config, command, resume, devices),
         slices=tuple(slices),
     )
     if given.epochs is None:
-        tell(_chosen(config, rows))
+        devices.say(_chosen(config, rows))
     for note in task.notes(data["train"]):
-        tell(note)
+        devices.say(note)
     with devices.together():
         attempt = 0
         while (result := training.run(attempt)) is None:
@@ -307,7 +302,6 @@ class _Training:
     command: str
     resume: str
     devices: Devices
-    tell: Callable[[str], object]
     slices: tuple[str, ...]
 
     def run(self, attempt: int) -> TrainResult | None:
@@ -321,7 +315,7 @@ class _Training:
         devices, data = self.devices, self.data
         path = _run_path(self.output, attempt)
         model = new_model(
-            self.task, self.encoder, config, devices=devices, tell=self.tell
+            self.task, self.encoder, config, devices=devices, tell=devices.say
         )
         with devices.strategy.scope():
             freeze_layers(model.backbone, config.freeze_layers)
@@ -337,7 +331,7 @@ class _Training:
         width = model.backbone.config.hidden_size
         config = config.settled(self.task, len(data["train"]), width)
         if attempt == 0 and self.config.learning_rate is None:
-            self.tell(
+            devices.say(
                 f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
                 f"{width} (--learning-rate sets another)"
             )
@@ -359,20 +353,20 @@ class _Training:
             )
             if attempt == 0:
                 say(devices.line())
-            self.tell(
+            devices.say(
                 f"training {self.task.name}: {len(data['train']):,} examples, "
                 f"{len(data['dev']):,} for dev; the run is in {path}"
             )
             loop.train()
             failed = divergence(model, data["train"], loop.history)
             if failed:
-                self.tell(str(failed))
+                devices.say(str(failed))
             # Only the chief knows all losses of a resumed run.
             is_failed = failed is not None and failed.is_certain
             if devices.agree(int(is_failed and attempt < config.restarts)):
                 stop.is_due()
                 stop.leave()
-                self.tell(f"restarting with seed {seed + RESTART}")
+                devices.say(f"restarting with seed {seed + RESTART}")
                 return None
             with stop.at_once():
                 result = finish_run(
@@ -401,10 +395,6 @@ def _run_folder(
     if devices.is_chief:
         return open_run(path, settings, resume=resume)
     return SilentRun(path)
-
-
-def _silent(line: str) -> None:
-    """Print nothing: another worker prints it."""
 
 
 def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:

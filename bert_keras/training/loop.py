@@ -268,11 +268,6 @@ class TrainingLoop(abc.ABC):
             self.history.append(row)
             self.run.add_row(row)
 
-    def tell(self, line: str) -> None:
-        """Print a note, once for all workers."""
-        if self.devices.is_chief:
-            say(line)
-
     def skip_or_stop(self, step: int, loss: float) -> None:
         """Record a skipped update, or raise if it must stop the run.
 
@@ -286,7 +281,7 @@ class TrainingLoop(abc.ABC):
         place = self.place_of(step)
         where = f"{not_finite(loss)} in {place}"
         if self.config.on_nonfinite == "skip":
-            self.tell(f"{where}: update skipped")
+            self.devices.say(f"{where}: update skipped")
             self.skipped.append(where)
             return
         # First the known facts: finding the rows may require reading files.

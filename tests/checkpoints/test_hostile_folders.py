@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 import shutil
@@ -92,24 +93,27 @@ def written(values: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def folders(
+def folder_of(
     spam_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    """Return a tiny folder of each format."""
+) -> Callable[[str], Path]:
+    """Return a function that returns a tiny folder of a format, written once."""
     place = tmp_path_factory.mktemp("formats")
-    found = {"huggingface": spam_folder}
-    # Model Garden has no classifier to hold: it gets the encoder alone.
-    encoder = Path(shutil.copytree(spam_folder, place / "encoder"))
-    checkpoint = read_checkpoint(spam_folder)
-    arrays = {n: a for n, a in checkpoint.arrays.items() if n.startswith("bert/")}
-    config = {**checkpoint.config.to_dict(), "architectures": ["BertModel"]}
-    write_huggingface(encoder, arrays, config)
-    for name in ("google", "keras-hub", "model-garden", "tf-hub"):
-        found[name] = place / name
-        convert(
-            encoder if name == "model-garden" else spam_folder, place / name, to=name
-        )
-    return found
+
+    @functools.cache
+    def folder_of(kind: str) -> Path:
+        source = spam_folder
+        if kind == "huggingface":
+            return source
+        if kind == "model-garden":  # has no classifier: it gets the encoder alone
+            source = Path(shutil.copytree(spam_folder, place / "encoder"))
+            known = read_checkpoint(spam_folder)
+            arrays = {n: a for n, a in known.arrays.items() if n.startswith("bert/")}
+            config = {**known.config.to_dict(), "architectures": ["BertModel"]}
+            write_huggingface(source, arrays, config)
+        convert(source, place / kind, to=kind)
+        return place / kind
+
+    return folder_of
 
 
 FILES = [
@@ -136,10 +140,10 @@ FILES = [
     ],
 )
 def test_every_key_may_be_odd(
-    folders: dict[str, Path], tmp_path: Path, kind: str, file: str
+    folder_of: Callable[[str], Path], tmp_path: Path, kind: str, file: str
 ) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(folders[kind], folder)
+    shutil.copytree(folder_of(kind), folder)
     path = folder / file
     if not path.is_file():
         pytest.skip(f"{kind} holds no {file}")
@@ -154,7 +158,8 @@ def test_every_key_may_be_odd(
         count += 1
         try:
             either_way(lambda: describe(folder))
-            either_way(lambda: WordPieceTokenizer.from_folder(folder))
+            if "tokenizer" in file:  # another file cannot change it
+                either_way(lambda: WordPieceTokenizer.from_folder(folder))
             if kind == "huggingface" or count % 7 == 0:
                 either_way(lambda: load_model(folder))
         except Exception as error:

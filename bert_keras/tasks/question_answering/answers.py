@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.tasks.base import Batch
 from bert_keras.tasks.question_answering.spans import (
     NEVER,
     AskedWindows,
@@ -75,7 +76,7 @@ class AnswerFinder:
         self,
         asked: AskedWindows,
         preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
+        run: Callable[[Batch], Any],
     ) -> dict[str, tf.Tensor]:
         """Return the answers of windows, some computed at a time.
 

@@ -29,9 +29,9 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
-from bert_keras.settings import check_number, check_whole_number
+from bert_keras.settings import check_boolean, check_number, check_whole_number
 from bert_keras.tasks.answer_rows import of_span
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder
 from bert_keras.tasks.question_answering.spans import (
@@ -102,10 +102,7 @@ class QuestionAnswering(Confidence, Task):
         super().__post_init__()
         for name, most in _MOST.items():
             check_whole_number(name, getattr(self, name), least=1, most=most)
-        if not isinstance(self.no_answer, bool):
-            raise ConfigError(
-                f"`no_answer` must be a bool; received {shown(self.no_answer)}"
-            )
+        check_boolean("no_answer", self.no_answer)
         # A context without a token scores 1e9 for none.
         check_number("threshold", self.threshold, least=-1e10, most=1e10)
 
@@ -168,14 +165,14 @@ class QuestionAnswering(Confidence, Task):
 
     # From strings to windows, in graph.
 
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         asked = self._windows(preprocessor, texts)
         batch = preprocessor.lay(asked.windows.ids, asked.windows.segments)
         return {**batch, "asked": asked}
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         """Return windows, and each token's window and whether it is start or end."""
         if weights is not None:
             raise ConfigError("`sample_weight` must be None for question answering")
@@ -198,9 +195,7 @@ class QuestionAnswering(Confidence, Task):
 
     # The model.
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, 2, seed=seed, dropout_rate=0.0, name="qa_outputs")
         return head(encoder(inputs)["sequence_output"])
 
@@ -216,7 +211,7 @@ class QuestionAnswering(Confidence, Task):
         self,
         texts: Any,
         preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
+        run: Callable[[Batch], Any],
         *,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:
@@ -267,20 +262,16 @@ class QuestionAnswering(Confidence, Task):
     def _limit(self) -> float | None:
         return self.threshold if self.no_answer else None
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
         return [of_span(row) for row in super().rows(answers)]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of all questions, see `ScoredAnswers`."""
         scored = self._scored(columns, answers)
         return scored.scores(abstain_below=self.abstain_below)
 
-    def tune(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> QuestionAnswering:
+    def tune(self, columns: Columns, answers: Answers) -> QuestionAnswering:
         """Return the task with the settings fitted on dev rows.
 
         These are the threshold for no answer of the best F1, the temperature and the
@@ -295,15 +286,11 @@ class QuestionAnswering(Confidence, Task):
             task = task.with_temperature(FACTORS[factor])
         return task.with_threshold(found.confidence[:, factor], found.right)
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         given = self._scored(columns, answers).given
         return wrong_answers(columns, given, answers["score"])
 
-    def _scored(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> ScoredAnswers:
+    def _scored(self, columns: Columns, answers: Answers) -> ScoredAnswers:
         return ScoredAnswers(gold_texts(columns), answers, threshold=self._limit)
 
 

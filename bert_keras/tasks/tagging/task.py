@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import check_names, class_entries, class_names
 from bert_keras.data.table import Columns
@@ -25,9 +26,9 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
 from bert_keras.scoring.entities import FoundEntities, entity_scores
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import of_entities, of_words
-from bert_keras.tasks.base import Task, plain_values
+from bert_keras.tasks.base import Answers, Batch, Task, plain_values
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.words import (
@@ -39,10 +40,6 @@ from bert_keras.tasks.tagging.words import (
     wrong_sentences,
 )
 from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11
-
 
 # Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
@@ -137,7 +134,7 @@ class TaggingTask(Confidence, Task):
         listed = tf.TensorSpec([None, None], tf.string, name="words")
         return {**super().signatures(), "words": (listed,)}
 
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, string [B], or of words, string [B, W].
 
         It holds besides: `words`, see `lay_windows`; `word_mask` and, where texts were
@@ -153,7 +150,7 @@ class TaggingTask(Confidence, Task):
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[dict[str, Any], Any, Any]:
+    ) -> tuple[Batch, Any, Any]:
         batch = self.features(preprocessor, texts)
         found = words.targets_at(batch["words"], batch["word_mask"], targets)
         inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
@@ -219,7 +216,7 @@ class TaggingTask(Confidence, Task):
         self,
         texts: Any,
         preprocessor: Preprocessor,
-        run: Callable[[dict[str, Any]], Any],
+        run: Callable[[Batch], Any],
         *,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:
@@ -235,14 +232,12 @@ class TaggingTask(Confidence, Task):
             answers["probabilities"] = tf.where(batch["word_mask"][..., None], p, 0.0)
         return answers
 
-    def rows(self, answers: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
         """Return `entities` of each text, a dict each, or `tags` and `scores`."""
         form = of_entities if "entities" in answers else of_words
         return [form(row) for row in super().rows(answers)]
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return entity scores, and the calibration of all entities found."""
         labels = split_cells(columns, "label")
         found = FoundEntities(labels, self.classes, answers["probabilities"])
@@ -253,7 +248,7 @@ class TaggingTask(Confidence, Task):
             ),
         }
 
-    def tune(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> Self:
+    def tune(self, columns: Columns, answers: Answers) -> Self:
         """Return the task with temperature and threshold fitted on dev rows."""
         labels = split_cells(columns, "label")
         found = FoundEntities(labels, self.classes, answers["probabilities"])
@@ -263,16 +258,12 @@ class TaggingTask(Confidence, Task):
             task = task.with_temperature(factor)
         return task.with_threshold(found.confidence(factor), found.right)
 
-    def _predicted(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[list[str]]:
+    def _predicted(self, columns: Columns, answers: Answers) -> list[list[str]]:
         sizes = map(len, split_cells(columns, "label"))
         tags = plain_values(answers["tags"])
         return [row[:size] for row, size in zip(tags, sizes, strict=True)]
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         predictions = self._predicted(columns, answers)
         return wrong_sentences(columns, predictions, answers["scores"])
 
@@ -320,9 +311,7 @@ class TokenClassification(TaggingTask):
 
     classes: tuple[str, ...]
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [R, T, C]."""
         head = PooledHead.on(encoder, len(self.classes), seed=seed)
         return head(encoder(inputs)["sequence_output"])
@@ -360,17 +349,11 @@ class FeatureTagging(TaggingTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layers not in FEATURES:
-            raise ConfigError(
-                f"`layers` must be one of {', '.join(FEATURES)}; "
-                f"received {self.layers!r}"
-            )
+        check_choice("layers", self.layers, FEATURES)
         if self.units is not None:
             check_whole_number("units", self.units, least=1, most=4096)
 
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""
         head = RecurrentHead(
             len(self.classes),

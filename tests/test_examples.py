@@ -73,7 +73,11 @@ def test_task_example_runs(
 
 @pytest.mark.filterwarnings("ignore:Even though the .*run_functions_eagerly")
 @pytest.mark.parametrize(
-    ("name", "score"), [("headlines", "rouge1 "), ("translation", "bleu ")]
+    ("name", "score"),
+    [
+        ("headlines", "rouge1 "),
+        pytest.param("translation", "bleu ", marks=pytest.mark.thorough),
+    ],
 )
 def test_writing_example_runs(
     long_encoder: Path,

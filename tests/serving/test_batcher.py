@@ -93,6 +93,18 @@ def test_requests_are_batched_while_others_are_computed(
     assert batcher.queued == 0
 
 
+def test_a_batch_holds_half_of_what_waits(signature: Doubling) -> None:
+    batcher = Batcher(max_batch_tokens=1000, timeout_ms=0)
+    blocked(batcher, signature)
+    futures = [submitted(batcher, signature, [100]) for _ in range(8)]
+    until(lambda: batcher.queued == 8)
+    signature.go_on.set()
+    wait(futures, 20)
+    # Of 800 tokens 400; of 400 not fewer than 320.
+    assert sorted(map(len, signature.batches[2:])) == [1, 3, 4]
+    batcher.close()
+
+
 def test_a_request_that_fails_fails_alone(
     batcher: Batcher, signature: Doubling
 ) -> None:

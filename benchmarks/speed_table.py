@@ -79,7 +79,7 @@ def speeds(results: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for work, found in results.get("inference", {}).get("results", {}).items():
         for side, spent in found["seconds"].items():
             middle = statistics.median(spent)
-            speed = f"{found['texts'] / middle:.0f} texts/s"
+            speed = f"{found['texts'] / middle:.3g} texts/s"
             if found["texts"] == 1:
                 speed = f"{1e3 * middle:.2f} ms"
             yield f"prediction: {WORKS[work]}", side, speed

@@ -101,7 +101,8 @@ def test_there_and_back(kind: str, tmp_path: Path) -> None:
     arrays = arrays_of(kind)
     config = {**CONFIG.to_dict(), "architectures": [MODELS[kind][2]]}
     write_huggingface(tmp_path / "ours", arrays, config)
-    WordPieceTokenizer(VOCABULARY, lowercase=False).save(tmp_path / "ours")
+    tokenizer = WordPieceTokenizer(VOCABULARY, lowercase=False)
+    tokenizer.save(tmp_path / "ours", max_length=CONFIG.max_position_embeddings)
     notes = convert(tmp_path / "ours", tmp_path / "garden", to="model-garden")
     assert any("no pooler" in note for note in notes) is not MODELS[kind][1]
     missing = "cls/predictions/output_bias" not in arrays and len(MODELS[kind][0]) > 0

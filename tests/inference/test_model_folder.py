@@ -221,7 +221,7 @@ def test_an_interrupt_in_any_step_leaves_the_old_model(
 ) -> None:
     before = files_of(folder)
 
-    def interrupted(*args: Any) -> None:
+    def interrupted(*args: Any, **given: Any) -> None:
         raise KeyboardInterrupt
 
     if step == "tokenizer.save":

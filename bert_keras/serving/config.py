@@ -63,7 +63,7 @@ class ServeConfig:
         most=INT32,
     )
     max_connections: int = option(
-        640,
+        1024,
         "maximum open connections; more are closed at once",
         unit="connections",
         least=1,

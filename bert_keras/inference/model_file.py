@@ -202,7 +202,7 @@ def _name_openvino(path: Path, names: Sequence[str]) -> None:
 def _complete_onnx(
     path: Path, names: Sequence[str], weights: Mapping[str, np.ndarray]
 ) -> None:
-    """Name the outputs of a model.onnx, and store the weights that are inputs yet."""
+    """Name the outputs of a model.onnx, and store the weights, which are still inputs."""
     onnx = package("onnx", "the format onnx")
     read = onnx.load(os.fspath(path))
     renamed = {}

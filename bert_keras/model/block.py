@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
@@ -29,6 +28,9 @@ from bert_keras.model.layers import (
     shape_of,
 )
 from bert_keras.settings import check_choice
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since Python 3.11
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
 _MOST_DROPPED = 65_534

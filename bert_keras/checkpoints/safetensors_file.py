@@ -116,4 +116,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
             )
         if not array.flags.c_contiguous:  # the library writes the memory unchanged
             raise CheckpointError(f"`{name}` must be in C order")
+    path.touch()
+    mode = path.stat().st_mode  # with the user's umask; the library takes 0o600
     save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -169,8 +170,10 @@ class Predictor:
         """
         task = self.model.task
         return {
+            # TensorFlow counts the tracings of a function's code, but not of a partial
+            # object, and warns when a program has loaded five models.
             _ranks(signature): tf.function(
-                function, input_signature=signature, autograph=False
+                functools.partial(function), input_signature=signature, autograph=False
             )
             for signature in task.signatures().values()
         }

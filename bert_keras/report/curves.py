@@ -226,12 +226,12 @@ def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
     svg = _square(
         {
             "the model": [(b["confidence"], b["accuracy"]) for b in bins],
-            "as sure as right": [(0.0, 0.0), (1.0, 1.0)],
+            "perfect calibration": [(0.0, 0.0), (1.0, 1.0)],
         },
         title="Accuracy by confidence",
         x_label="confidence (bins of equal width)",
         y_label="accuracy",
-        faint=["as sure as right"],
+        faint=["perfect calibration"],
     )
     return markupsafe.Markup(svg)
 

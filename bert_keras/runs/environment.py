@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -36,6 +37,8 @@ def load_tensorflow() -> None:
         os.close(nowhere)
         if watched:
             print(end="\033[K", file=sys.stderr, flush=True)
+    # It warns of functions that are traced again, as those of several runs are.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 _PACKAGES = (

@@ -100,11 +100,13 @@ class IntegratedGradients:
     """The gradients between baseline and text, integrated by Gauss and Legendre's rule.
 
     Args:
-        steps: points on the path. `None`: 16, doubled up to 1,024 while the gap exceeds
-            1%.
+        steps: points on the path. `None`: 16, doubled up to `most` while the gap is
+            above 1%.
+        most: the largest number of points if `steps` is `None`.
     """
 
     steps: int | None = None
+    most: int = MOST_STEPS
 
     def __call__(self, path: Path) -> Result:
         baseline, text = path.ends()
@@ -112,7 +114,7 @@ class IntegratedGradients:
         while True:
             found = self._attributions(path, steps)
             gap = _gap(found.sum(), text - baseline)
-            if self.steps or gap <= LARGEST_GAP or 2 * steps > MOST_STEPS:
+            if self.steps or gap <= LARGEST_GAP or 2 * steps > self.most:
                 return Result(found, text, baseline, gap, steps)
             steps *= 2
 

@@ -202,7 +202,7 @@ def _name_openvino(path: Path, names: Sequence[str]) -> None:
 def _complete_onnx(
     path: Path, names: Sequence[str], weights: Mapping[str, np.ndarray]
 ) -> None:
-    """Name the outputs of a model.onnx, and store the weights, which are still inputs."""
+    """Name the outputs of a model.onnx, and store the weights, still inputs there."""
     onnx = package("onnx", "the format onnx")
     read = onnx.load(os.fspath(path))
     renamed = {}

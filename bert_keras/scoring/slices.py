@@ -21,11 +21,18 @@ from bert_keras.errors import BertKerasError
 from bert_keras.scoring.intervals import wilson_interval
 
 SHARES = ("accuracy", "exact_match")  # scores that are a share of the rows
+# Scores from 0 to 1, or to 100; the intervals of others, such as a loss, have no ends.
+_FROM_ZERO = frozenset(
+    ("f1", "best_f1", "micro_f1", "macro_f1", "mean_average_precision", "mrr", "bleu")
+    + ("rouge1", "rouge2", "rougeL", "rougeLsum")
+)
+_CORRELATIONS = frozenset(("spearman", "pearson", "matthews_correlation"))
 _GROUPS = 10
 _QUANTILE = 2.262  # of Student's t with 9 degrees of freedom, for 95%
 _MOST_SLICES = 20
 OTHERS = "others"
 _Score = Callable[[npt.NDArray[np.int64]], float]
+_Ends = tuple[float | None, float | None]
 
 
 def length_slices(lengths: Sequence[int]) -> dict[str, npt.NDArray[np.int64]]:
@@ -96,11 +103,11 @@ def slice_scores(
         start = time.perf_counter()
         value = _finite(score, rows)
         took = time.perf_counter() - start
-        ends: tuple[float | None, float | None] = (None, None)
+        ends: _Ends = (None, None)
         if value is not None and name in SHARES:
             ends = wilson_interval(value, len(rows))
         elif value is not None and took * _GROUPS <= seconds:
-            ends = jackknife_interval(score, rows, value)
+            ends = _limited(jackknife_interval(score, rows, value), name, value)
             seconds -= time.perf_counter() - start
         low, high = ends
         found.append(
@@ -111,7 +118,7 @@ def slice_scores(
 
 def jackknife_interval(
     score: _Score, rows: npt.NDArray[np.int64], value: float
-) -> tuple[float | None, float | None]:
+) -> _Ends:
     """Return the 95% interval of a score; below ten rows, or where undefined, `None`.
 
     Args:
@@ -130,6 +137,15 @@ def jackknife_interval(
     deviation = math.sqrt((_GROUPS - 1) / _GROUPS * float((changes**2).sum()))
     half = _QUANTILE * deviation
     return value - half, value + half
+
+
+def _limited(ends: _Ends, name: str, value: float) -> _Ends:
+    """Return an interval without what lies outside the range of the score."""
+    low, high = ends
+    if low is None or high is None or name not in _FROM_ZERO | _CORRELATIONS:
+        return ends
+    least = -1.0 if name in _CORRELATIONS else 0.0
+    return max(low, least), min(high, 1.0 if value <= 1 else 100.0)
 
 
 def _finite(score: _Score, rows: npt.NDArray[np.int64]) -> float | None:

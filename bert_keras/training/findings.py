@@ -202,7 +202,8 @@ def explained_mistakes(
 ) -> list[dict[str, Any]]:
     """Return the attributions of the words of the first mistakes, for a page.
 
-    Integrated gradients with 16 points. A wrong class is explained against the label.
+    Integrated gradients with 16 to 128 points. A wrong class is explained against the
+    label.
 
     Args:
         predictor: of the trained model.
@@ -232,7 +233,7 @@ def explained_mistakes(
     if not chosen:
         return []
     texts = task.texts(columns)
-    explain = Explainer(model, IntegratedGradients(steps=16))
+    explain = Explainer(model, IntegratedGradients(most=128))
     found: list[dict[str, Any]] = []
     took = 0.0
     for mistake in chosen:

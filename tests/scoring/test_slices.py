@@ -61,6 +61,28 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     assert (high - low) / (2 * 2.262) == pytest.approx(1 / math.sqrt(1000), rel=0.5)
 
 
+@pytest.mark.parametrize(
+    "name, scale, least, most",
+    [
+        ("micro_f1", 1, 0, 1),
+        ("bleu", 100, 0, 100),
+        ("spearman", 1, -1, 1),
+        ("loss", 1, -math.inf, math.inf),
+    ],
+)
+def test_intervals_end_where_the_score_ends(name, scale, least, most):
+    values = np.full(20, 0.5)
+    values[:2] = 9, -9  # two groups that change the score much
+    (found,) = slice_scores(
+        {"all": np.arange(20)}, lambda rows: scale * values[rows].mean(), name=name
+    )
+    low, high = jackknife_interval(
+        lambda rows: scale * values[rows].mean(), np.arange(20), found[name]
+    )
+    assert low < -scale and high > scale
+    assert (found["low"], found["high"]) == (max(low, least), min(high, most))
+
+
 def test_what_is_not_defined_is_none():
     def score(rows):
         if len(rows) < 10:

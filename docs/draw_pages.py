@@ -22,19 +22,20 @@ from bert_keras.cli.main import main
 FOLDER = Path(__file__).parent / "images"
 DATA = Path(__file__).parents[1] / "examples" / "data"
 WIDTH = 920
-# Picture: page, and the texts in the headings of its first and last section.
+# Picture: page, and the texts in the headings of its first and last section, or none.
 PICTURES = {
     "report": ("models/pairs/report.html", None, "Results on dev", None),
     "pretraining": ("runs/emails/report.html", None, "Curves", 2),
     "runs": ("models/seeds/report.html", "Curves of all runs", "All runs", None),
     "comparison": ("comparison.html", None, "Curves", 1),
+    "map": ("map.html", None, None, None),
 }
 # Return top and bottom of sections; the last may end after so many rows of charts.
 PART = """([first, last, rows]) => {
   const named = (name) => [...document.querySelectorAll("section")].find(
     (each) => each.querySelector("h2").innerText === name);
   const top = first ? named(first).getBoundingClientRect().top : 0;
-  const end = named(last);
+  const end = last ? named(last) : document.body;
   const bottoms = [...end.querySelectorAll("figure")].map(
     (each) => each.getBoundingClientRect().bottom).sort((a, b) => a - b);
   const levels = [...new Set(bottoms.map(Math.round))];
@@ -79,6 +80,11 @@ def train(work: Path) -> None:
     run(f"{fine_tune % emails}slower --learning-rate 5e-5", work)
     models = "{work}/models/seeds {work}/models/slower"
     run(f"compare {models} --output {{work}}/comparison.html", work)
+    run(
+        "explain {work}/models/seeds --input {data}/emails/train.csv --view map "
+        "--label label --output {work}/map.html",
+        work,
+    )
 
 
 def draw(work: Path) -> None:

@@ -86,35 +86,17 @@ def write(
         vocab_size: ids from here on, rows that pad the table, are not written.
     """
     started = decoder.start(memory, padding_mask)
-    table = started["table"]
     count = tf.shape(padding_mask)[0]
     kept = 1 if settings.sample else settings.beams
-    group = settings.beams // kept  # rows of a source
-    rows = count * group
+    group = settings.beams // kept
     limits = tf.maximum(tf.repeat(limits, group), 1)
     limits = tf.minimum(limits, decoder.config.max_position_embeddings)
     longest = tf.reduce_max(tf.concat([limits, [1]], 0))
-    draws = tf.fill([rows], "")
+    draws = tf.fill([count * group], "")
     if settings.sample:
-        numbers = tf.as_string(tf.range(rows) % settings.beams)
+        numbers = tf.as_string(tf.range(count * group) % settings.beams)
         repeated = tf.repeat(sources, settings.beams)
         draws = tf.strings.join([numbers, repeated], separator=" ")
-    width = vocab_size or decoder.config.vocab_size
-    step = _Step(settings, kept, first_id, last_id, longest, width)
-    ids = tf.fill([rows, kept, longest], last_id)
-    scores = tf.fill([rows, kept], _NEVER)
-    state = _State(
-        step=tf.constant(0),
-        last=tf.fill([rows * kept], first_id),
-        running=ids,
-        # Only the first may go on, or all of them would write the same.
-        running_scores=tf.tile(tf.constant([[0.0] + [_NEVER] * (kept - 1)]), [rows, 1]),
-        ended=ids,
-        ended_scores=scores,
-        has_ended=tf.fill([rows, kept], False),
-        is_open=tf.fill([rows], True),
-        past=[(k, v) for k, v in decoder.no_past(rows * kept)],
-    )
     searched = _Sources(
         places=tf.range(count),
         limits=limits,
@@ -122,70 +104,132 @@ def write(
         bias=started["bias"],
         memory=[(k, v) for k, v in started["memory"]],
     )
-    found = Hypotheses(
-        tf.reshape(ids, [count, settings.beams, longest]),
-        tf.reshape(scores, [count, settings.beams]),
-    )
+    width = vocab_size or decoder.config.vocab_size
+    step = _Step(settings, kept, first_id, last_id, longest, width)
+    found = _Search(decoder, started["table"], step, longest, kept, group)(searched)
+    if settings.sample:
+        scores, order = tf.math.top_k(found.scores, settings.beams)
+        found = Hypotheses(tf.gather(found.ids, order, batch_dims=1), scores)
+    return found
 
-    def is_unfinished(state: _State, *_: Any) -> Any:
-        return (state.step < longest) & tf.reduce_any(state.is_open)
 
-    def search(state: _State, searched: _Sources, found: Hypotheses) -> Any:
+class _Search:
+    """The search for the texts of B sources.
+
+    Args:
+        decoder: the decoder.
+        table: of its output, from `BertDecoder.start`.
+        step: a step of the search.
+        longest: int32 [], most tokens of a text.
+        kept: running hypotheses of a row.
+        group: rows of a source.
+    """
+
+    def __init__(
+        self,
+        decoder: BertDecoder,
+        table: Any,
+        step: _Step,
+        longest: Any,
+        kept: int,
+        group: int,
+    ) -> None:
+        self._decoder = decoder
+        self._table = table
+        self._step = step
+        self._longest = longest
+        self._kept = kept
+        self._group = group
+        self._state_shapes = _state_shapes(decoder, kept)
+
+    def __call__(self, searched: _Sources) -> Hypotheses:
+        """Return what is found for the sources."""
+        state = self._start(tf.shape(searched.limits)[0])
+        texts = self._kept * self._group
+        found = self._of_sources(state, tf.size(searched.places))
+        source_shapes = _Sources(
+            places=tf.TensorShape([None]),
+            limits=tf.TensorShape([None]),
+            draws=tf.TensorShape([None]),
+            bias=tf.TensorShape([None, 1, 1, None]),
+            memory=self._state_shapes.past,
+        )
+        found_shapes = Hypotheses(
+            tf.TensorShape([None, texts, None]), tf.TensorShape([None, texts])
+        )
+        *_, found = tf.while_loop(
+            self._is_unfinished,
+            self._search,
+            (state, searched, found),
+            shape_invariants=(self._state_shapes, source_shapes, found_shapes),
+            parallel_iterations=1,
+        )
+        return found
+
+    def _start(self, rows: Any) -> _State:
+        """Return the state of rows before their first token."""
+        kept = self._kept
+        ids = tf.fill([rows, kept, self._longest], self._step.last_id)
+        # Only the first may go on, or all of them would write the same.
+        scores = tf.constant([[0.0] + [_NEVER] * (kept - 1)])
+        return _State(
+            step=tf.constant(0),
+            last=tf.fill([rows * kept], self._step.first_id),
+            running=ids,
+            running_scores=tf.tile(scores, [rows, 1]),
+            ended=ids,
+            ended_scores=tf.fill([rows, kept], _NEVER),
+            has_ended=tf.fill([rows, kept], False),
+            is_open=tf.fill([rows], True),
+            past=[(k, v) for k, v in self._decoder.no_past(rows * kept)],
+        )
+
+    def _is_unfinished(self, state: _State, *_: Any) -> Any:
+        return (state.step < self._longest) & tf.reduce_any(state.is_open)
+
+    def _search(self, state: _State, searched: _Sources, found: Hypotheses) -> Any:
         """Search until some sources have ended, and go on without them."""
-        given = {"bias": searched.bias, "memory": searched.memory, "table": table}
+        given = {"bias": searched.bias, "memory": searched.memory, "table": self._table}
         total = tf.size(searched.places)
 
         def is_full(state: _State) -> Any:
-            is_open = _of_sources(state.is_open, group)
-            still = tf.math.count_nonzero(is_open, dtype=tf.int32)
+            still = tf.math.count_nonzero(self._is_open(state), dtype=tf.int32)
             is_most = _LEAVING * still > (_LEAVING - 1) * total
-            return (state.step < longest) & is_most
+            return (state.step < self._longest) & is_most
 
         def body(state: _State) -> Any:
-            logits, past = decoder.step(state.last, state.step, state.past, given)
-            return (step(state, searched, tf.cast(logits, tf.float32), past),)
+            now, past = state.step, state.past
+            logits, past = self._decoder.step(state.last, now, past, given)
+            return (self._step(state, searched, tf.cast(logits, tf.float32), past),)
 
         (state,) = tf.while_loop(
             is_full,
             body,
             (state,),
-            shape_invariants=(state_shapes,),
+            shape_invariants=(self._state_shapes,),
             parallel_iterations=1,
         )
         places = searched.places[:, tf.newaxis]
-        ids = tf.reshape(state.ended, [total, settings.beams, longest])
-        scores = tf.reshape(state.ended_scores, [total, settings.beams])
+        ids, scores = self._of_sources(state, total)
         found = Hypotheses(
             tf.tensor_scatter_nd_update(found.ids, places, ids),
             tf.tensor_scatter_nd_update(found.scores, places, scores),
         )
-        chosen = tf.where(_of_sources(state.is_open, group))[:, 0]
+        chosen = tf.where(self._is_open(state))[:, 0]
+        kept, group = self._kept, self._group
         return *_chosen(state, searched, chosen, group=group, kept=kept), found
 
-    state_shapes = _state_shapes(decoder, kept)
-    past_shapes = state_shapes.past
-    source_shapes = _Sources(
-        places=tf.TensorShape([None]),
-        limits=tf.TensorShape([None]),
-        draws=tf.TensorShape([None]),
-        bias=tf.TensorShape([None, 1, 1, None]),
-        memory=past_shapes,
-    )
-    found_shapes = Hypotheses(
-        tf.TensorShape([None, settings.beams, None]),
-        tf.TensorShape([None, settings.beams]),
-    )
-    *_, found = tf.while_loop(
-        is_unfinished,
-        search,
-        (state, searched, found),
-        shape_invariants=(state_shapes, source_shapes, found_shapes),
-        parallel_iterations=1,
-    )
-    if settings.sample:
-        scores, order = tf.math.top_k(found.scores, settings.beams)
-        found = Hypotheses(tf.gather(found.ids, order, batch_dims=1), scores)
-    return found
+    def _of_sources(self, state: _State, total: Any) -> Hypotheses:
+        """Return the hypotheses that have ended, by source."""
+        texts = self._kept * self._group
+        return Hypotheses(
+            tf.reshape(state.ended, [total, texts, self._longest]),
+            tf.reshape(state.ended_scores, [total, texts]),
+        )
+
+    def _is_open(self, state: _State) -> Any:
+        """Return whether the search of each source goes on, bool [B]."""
+        return tf.reduce_any(tf.reshape(state.is_open, [-1, self._group]), axis=1)
 
 
 def _state_shapes(decoder: BertDecoder, kept: int) -> _State:
@@ -208,11 +252,6 @@ def _state_shapes(decoder: BertDecoder, kept: int) -> _State:
         is_open=of_row,
         past=[past for _ in decoder.blocks],
     )
-
-
-def _of_sources(is_open: Any, group: int) -> Any:
-    """Return whether the search of each source goes on, bool [B], by rows [R]."""
-    return tf.reduce_any(tf.reshape(is_open, [-1, group]), axis=1)
 
 
 def _chosen(
@@ -268,7 +307,7 @@ class _Step:
     ) -> None:
         self._settings = settings
         self._kept = kept
-        self._first_id, self._last_id = first_id, last_id
+        self.first_id, self.last_id = first_id, last_id
         self._places = tf.range(longest)
         # Of so many candidates at least half do not end here.
         self._candidates = min(2 * kept, vocab_size) if kept > 1 else 1
@@ -296,7 +335,7 @@ class _Step:
         texts = tf.where(is_here, tokens[:, :, tf.newaxis], texts)
         length = state.step + 1
         is_last = length >= searched.limits
-        ends = (tokens == self._last_id) | is_last[:, tf.newaxis]
+        ends = (tokens == self.last_id) | is_last[:, tf.newaxis]
         # Those that go on.
         running_scores, chosen = tf.math.top_k(totals + _never(ends), kept)
         running = tf.gather(texts, chosen, batch_dims=1)
@@ -368,7 +407,7 @@ class _Step:
         """Return log-probabilities [Q, V] without those of repeated n-grams."""
         size = self._settings.no_repeat_ngram
         texts = tf.reshape(state.running, [tf.shape(values)[0], -1])
-        texts = tf.concat([tf.fill([tf.shape(texts)[0], 1], self._first_id), texts], 1)
+        texts = tf.concat([tf.fill([tf.shape(texts)[0], 1], self.first_id), texts], 1)
         written = state.step + 1  # with [CLS]
         # n-grams by the place of their first token; the last one is being written.
         firsts = tf.range(tf.maximum(written - size + 1, 0))

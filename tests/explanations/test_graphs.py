@@ -33,7 +33,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     def counted(python_function: Any, **settings: Any) -> Any:
         def traced(*args: Any) -> Any:
-            found.append(python_function.__name__)
+            found.append(getattr(python_function, "func", python_function).__name__)
             return python_function(*args)
 
         return function(traced, **settings)

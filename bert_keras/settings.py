@@ -27,7 +27,15 @@ _Config = TypeVar("_Config")
 
 # The allowed words of options.
 HEADER = ("auto", "yes", "no")
-CORPUS_FORMS = ("text", "file", "lines", "jsonl", "wikiextractor", "wikipedia")
+CORPUS_FORMS = (
+    "text",
+    "file",
+    "lines",
+    "jsonl",
+    "parquet",
+    "wikiextractor",
+    "wikipedia",
+)
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")

@@ -296,14 +296,14 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         parser,
         "form",
         "auto",
-        "format of the files; auto recognizes it from their first lines",
+        "format of the files; auto recognizes it from their start",
         ("auto", *CORPUS_FORMS),
     )
     parser.add_argument(
         "--text-field",
         default="text",
         metavar="NAME",
-        help="JSONL field that holds the text; default: text",
+        help="field of JSONL, or column of Parquet, with the text; default: text",
     )
     add_word(
         parser,

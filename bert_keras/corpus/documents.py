@@ -4,7 +4,7 @@
 part and can run in worker processes: a `RawDocument` can be pickled. The forms are
 those in which corpora for BERT are published: Google's own (one sentence a line, blank
 lines between documents; google-research/bert `create_pretraining_data.py`), plain text,
-JSONL, the output of WikiExtractor, and Wikipedia's XML dumps.
+JSONL, Parquet, the output of WikiExtractor, and Wikipedia's XML dumps.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from bert_keras.corpus.sentence_rules import paragraphs_of, sentence_splitter
 from bert_keras.corpus.wikipedia import pages_of, plain_paragraphs
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.filesystems import is_remote, matching
+from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.files.streams import (
     MOST_BYTES,
     Replaced,
@@ -40,6 +41,7 @@ _TITLE = re.compile(r' title="(.*)">')
 _NO_PARAGRAPH = re.compile(r"(?:Section::::|[A-Z]+::::)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LINES_SEEN = 1000
+_ROWS_AT_ONCE = 256  # of a Parquet file
 _SENTENCE_END = re.compile(r"[.!?…。！？؟।۔]+[\"'”’»)\]」』]*\s*$")
 _INNER_END = re.compile(r"[.!?…؟।۔]+[\"'”’»)\]]*\s+\S|[。！？]+[」』”]*\s*\w")
 
@@ -123,9 +125,10 @@ def raw_documents(
         form: the form of all files, or `auto`: decided by each file's start
             (`form_of`). `text`: documents separated by blank lines. `file`: one
             document. `lines`: like `text`, with one sentence a line. `jsonl`: a
-            document in a field of each line's object. `wikiextractor`: `<doc …>` to
+            document in a field of each line's object. `parquet`: a document in a column
+            of each row. `wikiextractor`: `<doc …>` to
             `</doc>`. `wikipedia`: the articles of an XML dump.
-        text_field: the field of `jsonl`.
+        text_field: the field of `jsonl`, and the column of `parquet`.
         errors: `strict` raises at bytes that are not UTF-8 and at NUL characters;
             `replace` replaces them by U+FFFD, which the tokenizer drops.
         report: filled in while documents are read.
@@ -170,7 +173,7 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
     report = reader.report
     if form == "auto":
         form = form_of(path)
-    else:
+    elif form != "parquet":
         head_of(path)  # rejects binary files
     report.forms[path] = form
     for document in getattr(reader, form)(path):
@@ -191,7 +194,7 @@ def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
     """Return the sentences of a document, stripped and not empty.
 
     The sentences of `lines` are its lines. Other forms are split by rule
-    (`sentence_rules`): WikiExtractor and Wikipedia by paragraph; text and JSONL after
+    (`sentence_rules`): WikiExtractor and Wikipedia by paragraph; others after
     hard-wrapped lines have been joined.
 
     Args:
@@ -308,14 +311,16 @@ def check_form(form: str) -> None:
 def form_of(path: str | os.PathLike[str]) -> str:
     """Return the form of a file by its start: one of `FORMS`, never `file`.
 
-    Text is taken for `lines` if nearly every line ends like a sentence and hardly any
-    contains the end of a sentence.
+    Parquet is recognized by the name `*.parquet`. Text is taken for `lines` if nearly
+    every line ends like a sentence and hardly any contains the end of a sentence.
 
     Raises:
         DataError: the file cannot be read, is binary, or looks like XML or JSON that is
             not a corpus.
     """
     path = os.fspath(path)
+    if is_parquet(path):
+        return "parquet"
     head = head_of(path)
     start = head.lstrip()
     if start.startswith(("<mediawiki", "<?xml")):
@@ -387,6 +392,21 @@ class CorpusReader:
                 raise DataError(message, path=path, line=number)
             text = self._value(path, number, line)
             yield RawDocument(text, "jsonl", f"{path}:{number}")
+
+    def parquet(self, path: str) -> Iterator[RawDocument]:
+        """Yield the texts of a column."""
+        number = 0
+        for table in stream_tables(path, _ROWS_AT_ONCE, column=self._field):
+            for text in table.column(0).to_pylist():
+                number += 1
+                if not isinstance(text, str):
+                    shown = json.dumps(text, default=str)[:40]
+                    message = f"{self._field!r} must be text; received {shown}"
+                    raise DataError(message, path=path, line=number)
+                if len(text) > MOST_BYTES:
+                    message = f"is a text of more than {MOST_BYTES:,} characters"
+                    raise DataError(message, path=path, line=number)
+                yield RawDocument(text, "parquet", f"{path}:{number}")
 
     def wikiextractor(self, path: str) -> Iterator[RawDocument]:
         """Yield the texts between `<doc …>` and `</doc>`, without the title."""

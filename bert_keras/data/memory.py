@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.data.parquet import is_parquet, read_table
 from bert_keras.errors import ConfigError, DataError, NoRowsError
+from bert_keras.files.parquet import is_parquet, read_table
 
 Row = tuple[int, dict[str, Any]]  # number, from 1, and cells by column
 

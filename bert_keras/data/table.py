@@ -25,7 +25,6 @@ from bert_keras.data.memory import (
     rows_of_file,
     source_of,
 )
-from bert_keras.data.parquet import is_parquet, stream_tables
 from bert_keras.data.rows import (
     bad_lines,
     csv_rows,
@@ -45,6 +44,7 @@ from bert_keras.data.rows import (
     wanted_columns,
 )
 from bert_keras.errors import ConfigError, DataError, NoRowsError, received
+from bert_keras.files.parquet import is_parquet, stream_tables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -368,3 +368,26 @@ def test_a_package_that_is_missing_is_named(monkeypatch: Any, form: str) -> None
     document = RawDocument("A b.", form, "x:1")
     refused(lambda: sentences_of(document), "pip install 'bert_keras[corpus]'")
     assert sentences_of(RawDocument("A b.", "lines", "x:1")) == ["A b."]
+
+
+def test_parquet_is_read_like_jsonl(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts = ["One sentence. Another one.", "", "A last\nsentence."] * 200
+    path, lines = tmp_path / "a.parquet", tmp_path / "a.jsonl"
+    parquet.write_table(pyarrow.table({"id": range(600), "body": texts}), path)
+    lines.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    report = CorpusReport()
+    found = list(raw_documents(str(path), text_field="body", report=report))
+    others = list(raw_documents(str(lines), text_field="body"))
+    assert [each.text for each in found] == [each.text for each in others]
+    assert list(map(sentences_of, found)) == list(map(sentences_of, others))
+    assert found[-1].source == f"{path}:600"
+    assert (report.forms, report.empty) == ({str(path): "parquet"}, 200)
+    refused(lambda: list(raw_documents(str(path))), "column 'text'; has id, body")
+    refused(
+        lambda: list(raw_documents(str(path), text_field="id")),
+        f"{path}:1: 'id' must be text; received 0",
+    )
+    refused(lambda: list(raw_documents(str(lines), form="parquet")), "cannot be read")

@@ -33,11 +33,25 @@ def read_table(path: str) -> Any:
     return table
 
 
-def stream_tables(path: str, rows_at_once: int) -> Iterator[Any]:
-    """Yield the rows of a Parquet file in parts, as Arrow tables; as `read_table`."""
+def stream_tables(
+    path: str, rows_at_once: int, *, column: str | None = None
+) -> Iterator[Any]:
+    """Yield the rows of a Parquet file in parts, as Arrow tables; as `read_table`.
+
+    Args:
+        path: the file.
+        rows_at_once: rows of a table.
+        column: the only one to read.
+    """
     arrow = None
-    with _parquet(path) as parquet, _stored(path) as file:
-        for batch in parquet.ParquetFile(file).iter_batches(rows_at_once):
+    with _parquet(path) as parquet, _stored(path) as stored:
+        file = parquet.ParquetFile(stored)
+        names = file.schema_arrow.names
+        if column is not None and column not in names:
+            have = ", ".join(names[:5]) or "none"
+            raise DataError(f"must have the column {column!r}; has {have}", path=path)
+        columns = None if column is None else [column]
+        for batch in file.iter_batches(rows_at_once, columns=columns):
             arrow = arrow or importlib.import_module("pyarrow")
             yield arrow.Table.from_batches([batch])
     if arrow is None:

@@ -126,8 +126,8 @@ def raw_documents(
             (`form_of`). `text`: documents separated by blank lines. `file`: one
             document. `lines`: like `text`, with one sentence a line. `jsonl`: a
             document in a field of each line's object. `parquet`: a document in a column
-            of each row. `wikiextractor`: `<doc …>` to
-            `</doc>`. `wikipedia`: the articles of an XML dump.
+            of each row. `wikiextractor`: `<doc …>` to `</doc>`. `wikipedia`: the
+            articles of an XML dump.
         text_field: the field of `jsonl`, and the column of `parquet`.
         errors: `strict` raises at bytes that are not UTF-8 and at NUL characters;
             `replace` replaces them by U+FFFD, which the tokenizer drops.

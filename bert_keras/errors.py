@@ -109,9 +109,11 @@ def needs(what: str, *, extra: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImportError:
+    except ImportError as error:
+        name = (error.name or "").partition(".")[0]
+        package = f"the package {name}" if name else "a package"
         install = f"pip install 'bert_keras[{extra}]'"
-        raise ConfigError(f"{what} needs a package: {install}") from None
+        raise ConfigError(f"{what} needs {package}: {install}") from None
 
 
 def one_line(value: object, *, longest: int = 300) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import BertKerasError, ConfigError, one_line, received
+from bert_keras.errors import BertKerasError, ConfigError, needs, received
 from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load
@@ -24,7 +24,6 @@ from bert_keras.report.page import write_file
 from bert_keras.settings import PROJECTIONS
 from bert_keras.tasks.classifier import SingleLabel
 
-_INSTALL = "pip install 'bert_keras[maps]'"
 _LETTERS = 300  # of a text that is shown
 _LEAST = {"pca": 2, "tsne": 2, "umap": 4}  # texts that a projection needs
 
@@ -184,12 +183,8 @@ def _projector(projection: str, seed: int) -> Any:
         "tsne": ("sklearn.manifold", "TSNE"),
         "umap": ("umap", "UMAP"),
     }[projection]
-    try:
+    with needs(f"`projection` {projection}", extra="maps"):
         kind = getattr(importlib.import_module(package), name)
-    except ImportError as error:
-        raise ConfigError(
-            f"`projection` {projection} needs a package: {_INSTALL} ({one_line(error)})"
-        ) from None
 
     def project(vectors: np.ndarray) -> Any:
         # Texts that are all the same: t-SNE would crash the process.

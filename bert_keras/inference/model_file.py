@@ -21,7 +21,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras.errors import BertKerasError, ConfigError, one_line
+from bert_keras.errors import BertKerasError, ConfigError, needs, one_line
 from bert_keras.model.encoder import is_optional
 from bert_keras.model.layers import for_engines
 from bert_keras.tasks.base import Task
@@ -37,7 +37,6 @@ _PACKAGES = {
     "onnx": ("onnx", "tf2onnx"),
     "litert": (),  # TensorFlow writes it
 }
-_INSTALL = "pip install 'bert_keras[engines]'"
 _IDENTITY = "Identity"  # TensorFlow's name of each output of a function
 
 
@@ -47,14 +46,8 @@ def package(name: str, what: str) -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        with _quiet():
-            return importlib.import_module(name)
-    except ImportError as error:
-        absent = error.name or name
-        raise ConfigError(
-            f"{what} needs the package {absent.partition('.')[0]}: {_INSTALL}"
-        ) from None
+    with needs(what, extra="engines"), _quiet():
+        return importlib.import_module(name)
 
 
 def check_convertible(task: Task) -> None:

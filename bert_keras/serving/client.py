@@ -24,7 +24,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.items import as_items
-from bert_keras.errors import ConfigError, DataError, ServerError, one_line, shown
+from bert_keras.errors import (
+    ConfigError,
+    DataError,
+    ServerError,
+    needs,
+    one_line,
+    shown,
+)
 from bert_keras.settings import check_number, check_whole_number
 from bert_keras.tasks.answer_rows import row_of
 
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
     import httpx
     from typing_extensions import Self  # of Python 3.11
 
-_INSTALL = "pip install 'bert_keras[client]'"
 _KEY = re.compile(r"[!-~]+")
 _BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
@@ -436,10 +442,8 @@ class AsyncClient:
 
 
 def _httpx() -> Any:
-    try:
+    with needs("a client", extra="client"):
         import httpx
-    except ImportError:
-        raise ConfigError(f"a client needs httpx: {_INSTALL}") from None
     return httpx
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from bert_keras.errors import ConfigError, reason_of
+from bert_keras.errors import ConfigError, one_line
 from bert_keras.runs.progress import say
 from bert_keras.training.config import TrainConfig
 
@@ -171,7 +171,8 @@ class Trackers:
             except Exception as error:  # of any library
                 self._trackers.remove(tracker)
                 name = type(tracker).__name__.removesuffix("Tracker")
-                say(f"{name} failed, and this run is no longer tracked: {_line(error)}")
+                reason = one_line(error)
+                say(f"{name} failed, and this run is no longer tracked: {reason}")
 
 
 @contextlib.contextmanager
@@ -197,7 +198,7 @@ def tracked(config: TrainConfig, output: Path, *, is_chief: bool) -> Iterator[Tr
         except Exception as error:  # of any library
             raise ConfigError(
                 f"`track` must be a tracker that can be reached; received "
-                f"{config.track}: {_line(error)}"
+                f"{config.track}: {one_line(error)}"
             ) from error
     trackers = Trackers(found)
     try:
@@ -229,12 +230,6 @@ def check_tracking(config: TrainConfig, output: Path) -> None:
             "`tensorboard` must be a folder outside the model folder; "
             f"received {curves}"
         )
-
-
-def _line(error: Exception) -> str:
-    """Return the reason of an error, cut to the length of a line."""
-    reason = reason_of(error)
-    return reason if len(reason) <= 300 else f"{reason[:300]} …"
 
 
 def _values(row: Mapping[str, float]) -> dict[str, float]:

@@ -385,5 +385,5 @@ def test_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
     refused(
         lambda: Client("http://localhost:1", model="m"),
-        "needs httpx: pip install 'bert_keras[client]'",
+        "needs the package httpx: pip install 'bert_keras[client]'",
     )

@@ -133,7 +133,8 @@ def test_a_tracker_that_fails_ends_no_training(
     follow(TrainConfig(track="mlflow"), tmp_path)
     assert [name for name, *_ in mlflow.made] == ["start_run"]
     assert capsys.readouterr().err.splitlines() == [
-        "MLflow failed, and this run is no longer tracked: connection refused"
+        "MLflow failed, and this run is no longer tracked: "
+        "connection refused by the server"
     ]
     monkeypatch.setattr(mlflow, "start_run", lost, raising=False)
     refused(

@@ -31,6 +31,7 @@ from bert_keras.checkpoints import (
     write_huggingface,
 )
 from bert_keras.checkpoints.keras_hub import write_keras_hub
+from bert_keras.checkpoints.safetensors_file import write_tensors
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 
 CONFIG: dict[str, Any] = {
@@ -108,6 +109,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 # Reading
+
+
+def test_files_have_the_mode_of_the_user(tmp_path: Path) -> None:
+    other, path = tmp_path / "other", tmp_path / "model.safetensors"
+    other.touch()
+    write_tensors(path, {"a": np.zeros(2, "float32")})
+    assert path.stat().st_mode == other.stat().st_mode
 
 
 def test_reads_every_weight(folder: Path) -> None:

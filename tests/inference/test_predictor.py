@@ -154,6 +154,17 @@ def test_inputs_that_are_not_pairs_for_a_model_of_pairs(
     refused(lambda: pair_predictor.predict([text]), "`texts`", "a pair of strings")
 
 
+def test_many_predictors_cause_no_warning(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[Any] = []
+    monkeypatch.setattr(tf.get_logger(), "warning", lambda *said: warnings.append(said))
+    monkeypatch.setattr(tf.get_logger(), "handle", warnings.append)
+    for _ in range(6):
+        Predictor(predictor.model).predict(["a text"] * 3, batch_size=2)
+    assert not warnings
+
+
 def test_a_batch_size_of_zero(predictor: Predictor) -> None:
     refused(lambda: predictor.predict(["a"], batch_size=0), "`batch_size`", "0")
 

@@ -87,8 +87,7 @@ def write(
     """
     started = decoder.start(memory, padding_mask)
     count = tf.shape(padding_mask)[0]
-    kept = 1 if settings.sample else settings.beams
-    group = settings.beams // kept
+    group = settings.beams // _kept(settings)
     limits = tf.maximum(tf.repeat(limits, group), 1)
     limits = tf.minimum(limits, decoder.config.max_position_embeddings)
     longest = tf.reduce_max(tf.concat([limits, [1]], 0))
@@ -105,12 +104,17 @@ def write(
         memory=[(k, v) for k, v in started["memory"]],
     )
     width = vocab_size or decoder.config.vocab_size
-    step = _Step(settings, kept, first_id, last_id, longest, width)
-    found = _Search(decoder, started["table"], step, longest, kept, group)(searched)
+    step = _Step(settings, first_id, last_id, longest, width)
+    found = _Search(decoder, settings, started["table"], step, longest)(searched)
     if settings.sample:
         scores, order = tf.math.top_k(found.scores, settings.beams)
         found = Hypotheses(tf.gather(found.ids, order, batch_dims=1), scores)
     return found
+
+
+def _kept(settings: Decoding) -> int:
+    """Return the running hypotheses of a row; samples do not compete."""
+    return 1 if settings.sample else settings.beams
 
 
 class _Search:
@@ -118,34 +122,32 @@ class _Search:
 
     Args:
         decoder: the decoder.
-        table: of its output, from `BertDecoder.start`.
+        settings: how to search.
+        table: of the decoder's output, from `BertDecoder.start`.
         step: a step of the search.
         longest: int32 [], most tokens of a text.
-        kept: running hypotheses of a row.
-        group: rows of a source.
     """
 
     def __init__(
         self,
         decoder: BertDecoder,
+        settings: Decoding,
         table: Any,
         step: _Step,
         longest: Any,
-        kept: int,
-        group: int,
     ) -> None:
         self._decoder = decoder
         self._table = table
         self._step = step
         self._longest = longest
-        self._kept = kept
-        self._group = group
-        self._state_shapes = _state_shapes(decoder, kept)
+        self._texts = settings.beams  # of a source
+        self._kept = _kept(settings)
+        self._group = self._texts // self._kept  # rows of a source
+        self._state_shapes = _state_shapes(decoder, self._kept)
 
     def __call__(self, searched: _Sources) -> Hypotheses:
         """Return what is found for the sources."""
         state = self._start(tf.shape(searched.limits)[0])
-        texts = self._kept * self._group
         found = self._of_sources(state, tf.size(searched.places))
         source_shapes = _Sources(
             places=tf.TensorShape([None]),
@@ -155,7 +157,8 @@ class _Search:
             memory=self._state_shapes.past,
         )
         found_shapes = Hypotheses(
-            tf.TensorShape([None, texts, None]), tf.TensorShape([None, texts])
+            tf.TensorShape([None, self._texts, None]),
+            tf.TensorShape([None, self._texts]),
         )
         *_, found = tf.while_loop(
             self._is_unfinished,
@@ -221,7 +224,7 @@ class _Search:
 
     def _of_sources(self, state: _State, total: Any) -> Hypotheses:
         """Return the hypotheses that have ended, by source."""
-        texts = self._kept * self._group
+        texts = self._texts
         return Hypotheses(
             tf.reshape(state.ended, [total, texts, self._longest]),
             tf.reshape(state.ended_scores, [total, texts]),
@@ -299,14 +302,13 @@ class _Step:
     def __init__(
         self,
         settings: Decoding,
-        kept: int,
         first_id: int,
         last_id: int,
         longest: Any,
         vocab_size: int,
     ) -> None:
         self._settings = settings
-        self._kept = kept
+        self._kept = kept = _kept(settings)
         self.first_id, self.last_id = first_id, last_id
         self._places = tf.range(longest)
         # Of so many candidates at least half do not end here.

@@ -399,10 +399,7 @@ class CorpusReader:
         for table in stream_tables(path, _ROWS_AT_ONCE, column=self._field):
             for text in table.column(0).to_pylist():
                 number += 1
-                if not isinstance(text, str):
-                    shown = json.dumps(text, default=str)[:40]
-                    message = f"{self._field!r} must be text; received {shown}"
-                    raise DataError(message, path=path, line=number)
+                self._check_text(text, path, number)
                 if len(text) > MOST_BYTES:
                     message = f"is a text of more than {MOST_BYTES:,} characters"
                     raise DataError(message, path=path, line=number)
@@ -465,9 +462,7 @@ class CorpusReader:
                 line=number,
             )
         text = row[self._field]
-        if not isinstance(text, str):
-            message = f"{self._field!r} must be text; received {json.dumps(text)[:40]}"
-            raise DataError(message, path=path, line=number)
+        self._check_text(text, path, number)
         if _SURROGATE.search(text):
             if self._errors == "strict":
                 raise DataError(
@@ -478,6 +473,12 @@ class CorpusReader:
             self.report.replaced.add(path, number)
             text = _SURROGATE.sub("\ufffd", text)
         return text
+
+    def _check_text(self, value: Any, path: str, number: int) -> None:
+        if not isinstance(value, str):
+            shown = json.dumps(value, default=str)[:40]
+            message = f"{self._field!r} must be text; received {shown}"
+            raise DataError(message, path=path, line=number)
 
     @staticmethod
     def _extracted(path: str, first: int, title: str, lines: list[str]) -> RawDocument:

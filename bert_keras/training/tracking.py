@@ -23,7 +23,7 @@ from bert_keras.training.config import TrainConfig
 
 
 class Tracker(Protocol):
-    """What a run tells."""
+    """Where a run writes its curves and scores."""
 
     has_memory: bool  # whether it still holds the curves of an interrupted run
 
@@ -136,13 +136,13 @@ class Trackers:
         self.is_finished = False
 
     def resume(self, history: Sequence[Mapping[str, float]]) -> None:
-        """Tell the curves of an interrupted run again where they were lost."""
+        """Add the curves of an interrupted run where they were lost."""
 
-        def tell(tracker: Tracker) -> None:
+        def add(tracker: Tracker) -> None:
             for row in [] if tracker.has_memory else history:
                 tracker.curves(row)
 
-        self._each(tell)
+        self._each(add)
 
     def curves(self, row: Mapping[str, float]) -> None:
         """Add a row of the curves."""
@@ -163,13 +163,16 @@ class Trackers:
         """End the run."""
         self._each(lambda to: to.close(is_finished=self.is_finished))
 
-    def _each(self, tell: Callable[[Tracker], object]) -> None:
-        """Call a function with each tracker; give up those that fail."""
+    def _each(self, call: Callable[[Tracker], object]) -> None:
+        """Call a function with each tracker; close those that fail."""
         for tracker in list(self._trackers):
             try:
-                tell(tracker)
+                call(tracker)
             except Exception as error:  # of any library
                 self._trackers.remove(tracker)
+                # Or the next run of this process could not start one.
+                with contextlib.suppress(Exception):
+                    tracker.close(is_finished=False)
                 name = type(tracker).__name__.removesuffix("Tracker")
                 reason = one_line(error)
                 say(f"{name} failed, and this run is no longer tracked: {reason}")

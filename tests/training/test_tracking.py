@@ -131,7 +131,9 @@ def test_a_tracker_that_fails_ends_no_training(
 
     monkeypatch.setattr(mlflow, "log_metrics", lost, raising=False)
     follow(TrainConfig(track="mlflow"), tmp_path)
-    assert [name for name, *_ in mlflow.made] == ["start_run"]
+    # It is closed, so that the next run of the process can start one.
+    assert [name for name, *_ in mlflow.made] == ["start_run", "end_run"]
+    assert mlflow.made[1][1] == ("FAILED",)
     assert capsys.readouterr().err.splitlines() == [
         "MLflow failed, and this run is no longer tracked: "
         "connection refused by the server"

@@ -148,7 +148,8 @@ class AttentionBias(Configured, keras.layers.Layer):
         sequence_ids: Any = None,
         query_sequence_ids: Any = None,
     ) -> Any:
-        allowed = ops.cast(padding_mask, "bool")[:, None, None, :]
+        # LiteRT has no slices that add dimensions.
+        allowed = ops.cast(ops.expand_dims(padding_mask, (1, 2)), "bool")
         if sequence_ids is not None:
             queries = sequence_ids if query_sequence_ids is None else query_sequence_ids
             same = queries[:, None, :, None] == sequence_ids[:, None, None, :]

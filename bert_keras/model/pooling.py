@@ -108,7 +108,9 @@ class TextPooling(Configured, keras.layers.Layer):
         if self.pooling == "cls":
             pooled = first_tokens(x, cls_positions)
         elif cls_positions is None:
-            pooled = self._pool_rows(x, ops.cast(padding_mask, "bool")[..., None])
+            pooled = self._pool_rows(
+                x, ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
+            )
         else:
             pooled = self._pool_segments(x, padding_mask, position_ids, cls_positions)
         return unit_vectors(pooled) if self.normalize else pooled

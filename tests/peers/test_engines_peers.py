@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROOT, ROWS, assert_near, files_of, refused
 
 from bert_keras.cli.main import main
@@ -243,10 +244,30 @@ def test_int8_that_loses_too_much_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_litert_is_written(spam_model: Any, tmp_path: Path) -> None:
-    folder = export_to_engine(spam_model, tmp_path / "lite", format="litert").folder
-    assert (folder / "model.tflite").stat().st_size > 1000
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_litert_gives_the_outputs_of_keras(asked: Any, tmp_path: Path) -> None:
+    model, *_ = asked
+    folder = export_to_engine(model, tmp_path / "lite", format="litert").folder
     refused(lambda: load(folder), "LiteRT")
+    # An interpreter as on a phone: it has no operations of TensorFlow.
+    interpreter = tf.lite.Interpreter(str(folder / "model.tflite"))
+    run = interpreter.get_signature_runner()
+    said = json.loads((folder / ANSWERS).read_text("utf-8"))
+    draw = np.random.default_rng(0)
+    for rows, length in ((1, 4), (3, 9)):
+        batch = {}
+        for each in said["inputs"]:
+            shape = [rows, *[2] * (len(each["shape"]) - 2), length]
+            low, high = (5, 20) if each["name"] == "token_ids" else (0, 2)
+            batch[each["name"]] = draw.integers(low, high, shape, each["dtype"])
+        batch["padding_mask"][..., 0] = 1
+        wanted = model(batch)
+        if not isinstance(wanted, dict):
+            wanted = {"output_0": wanted}
+        found = run(**batch)
+        assert found.keys() == wanted.keys()
+        for name, values in wanted.items():
+            np.testing.assert_allclose(found[name], values, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - set(RUN)))

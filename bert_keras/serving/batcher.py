@@ -25,7 +25,10 @@ from bert_keras.serving.signatures import Answers, Parts, Row, Signature
 _THREADS = 2  # one prepares the next batch of the other
 _BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
 _WINDOW = 1024  # waiting rows that are compared by length
-_SMALL = 320  # tokens: hardly faster per token in larger batches, but others wait less
+# Tokens. Larger batches are hardly faster per token, and others wait longer. With 160
+# the 99th percentile at half load is slightly lower, but throughput falls by 5%, and
+# memory grows twice as fast.
+_SMALL = 320
 
 Seen = Callable[[Sequence[Row], int], object]
 

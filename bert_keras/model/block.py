@@ -121,20 +121,28 @@ def _gelu(x: Any) -> Any:
 def _gelu_for_training(x: Any) -> Any:
     """Return `_gelu`, with its gradient in few passes over memory on TensorFlow.
 
-    Other backends compile, which fuses the passes.
+    Both are computed in float32: TensorFlow takes up to three times as long for the
+    same operation in bfloat16. Other backends compile, which fuses the passes.
     """
     if keras.config.backend() != "tensorflow":
         return _gelu(x)
+    widest = keras.backend.result_type(x.dtype, "float32")
 
     @ops.custom_gradient
     def gelu(x: Any) -> Any:
-        twice_cdf = 1.0 + ops.erf(x * math.sqrt(0.5))
+        wide = ops.cast(x, widest)
+        cdf = 0.5 * (1.0 + ops.erf(wide * math.sqrt(0.5)))
+        kept = ops.cast(cdf, x.dtype)
 
         def gradient(upstream: Any) -> Any:
-            density = ops.exp(-0.5 * ops.square(x)) * (1.0 / math.sqrt(2.0 * math.pi))
-            return upstream * (0.5 * twice_cdf + x * density)
+            wide = ops.cast(x, widest)
+            density = ops.exp(-0.5 * ops.square(wide)) * (
+                1.0 / math.sqrt(2.0 * math.pi)
+            )
+            slope = ops.cast(kept, widest) + wide * density
+            return ops.cast(ops.cast(upstream, widest) * slope, x.dtype)
 
-        return 0.5 * x * twice_cdf, gradient
+        return ops.cast(wide * cdf, x.dtype), gradient
 
     return gelu(x)
 

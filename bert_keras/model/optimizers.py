@@ -97,6 +97,14 @@ class _Adam(keras.optimizers.Optimizer):
             grads = [_sum_repeated_rows(gradient) for gradient in grads]
         return super().apply(grads, trainable_variables)
 
+    def _clip_gradients(self, grads: Any) -> Any:
+        if keras.config.backend() != "tensorflow" or not self.global_clipnorm:
+            return super()._clip_gradients(grads)
+        import tensorflow as tf
+
+        # Keras would turn the rows of an embedding table into a whole table, twice.
+        return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+
     def _adam_update(self, gradient: Any, variable: Any, largest: Any = None) -> Any:
         """Return the update for a rate of 1, and update the moments of a weight.
 

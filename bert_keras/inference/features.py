@@ -232,7 +232,6 @@ class TokenVectors(Embedding):
     """
 
     name = "token-vectors"
-    summary = "a vector for each token of a text"
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict with `starts` and `ends` of the tokens, in characters.

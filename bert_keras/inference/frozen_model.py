@@ -50,10 +50,14 @@ class FrozenModel(Answering):
         self._model = model
         # These share memory with the weights until the weights change.
         self._values = {id(v): v.value.read_value() for v in model.variables}
-        self._places = [
-            (v.value.handle, v.value.dtype, _address(self._values[id(v)]))
-            for v in model.variables
-        ]
+        self._addresses = [_address(value) for value in self._values.values()]
+        variables = [v.value for v in model.variables]
+
+        def read() -> list[tf.Tensor]:
+            return [variable.read_value() for variable in variables]
+
+        # One call takes a third of the time of a call for each weight.
+        self._read = tf.function(read, autograph=False)
         self._constants: dict[tuple[int, str], Any] = {}
 
     @property
@@ -76,12 +80,7 @@ class FrozenModel(Answering):
     def is_current(self) -> bool:
         """Return whether the constants equal the model's current weights."""
         # TensorFlow writes a new value to other memory while the old one is referenced.
-        # A raw op takes a third of the time of `variable.value.read_value()`.
-        read = tf.raw_ops.ReadVariableOp
-        return all(
-            _address(read(resource=handle, dtype=dtype)) == address
-            for handle, dtype, address in self._places
-        )
+        return [_address(value) for value in self._read()] == self._addresses
 
 
 class _Constants(keras.StatelessScope):

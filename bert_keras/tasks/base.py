@@ -374,14 +374,12 @@ class Task(TaskModelling):
     """A use of BERT; a subclass is a frozen dataclass of its plain settings.
 
     Attributes, besides those of `TaskData` and `TaskModelling`:
-        summary: one line for `bert-keras tasks`.
         architecture: Hugging Face's class name of the same model; `BertModel` if
             Transformers has no such head.
         free_settings: settings that may change after training: no weight and no label
             depends on them.
     """
 
-    summary: ClassVar[str]
     architecture: ClassVar[str] = "BertModel"
     free_settings: ClassVar[tuple[str, ...]] = ()
 

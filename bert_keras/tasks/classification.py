@@ -52,7 +52,6 @@ class Classification(SingleLabel):
     """
 
     name = "classification"
-    summary = "one class for a text or a pair of texts (spam, sentiment, paraphrase …)"
     problem_type = "single_label_classification"
     free_settings = (*Confidence.free_settings, "positive_class")
 

@@ -153,7 +153,6 @@ class Embedding(Task):
     """
 
     name = "embedding"
-    summary = "a vector for a text, trained on pairs (search, similarity, features …)"
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
     optional_roles = ("label",)
     pooler = False

@@ -461,7 +461,6 @@ class Translation(Generation):
     """
 
     name = "translation"
-    summary = "a text in another language, or in another form of the same"
     best_score = "bleu"
 
     def score(
@@ -486,7 +485,6 @@ class AbstractiveSummarization(Generation):
     """
 
     name = "abstractive-summarization"
-    summary = "a summary or headline in words of its own"
     best_score = "rougeL"
     max_length = 512
     columns = {"source": "document", "target": "summary"}

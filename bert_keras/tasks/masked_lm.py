@@ -59,7 +59,6 @@ class MaskedLM(Task):
     """
 
     name = "masked-lm"
-    summary = "the words that fit at each [MASK]; adapts BERT to your own plain text"
     architecture = "BertForMaskedLM"
     columns = {"text": "text"}
     best_score = "log_likelihood"

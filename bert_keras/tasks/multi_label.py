@@ -64,7 +64,6 @@ class MultiLabel(Calibrated, PooledTask):
     """
 
     name = "multi-label"
-    summary = "any number of classes for a text or a pair of texts (topics, emotions …)"
     problem_type = "multi_label_classification"
     free_settings = ("temperature", "thresholds")
     empty_roles = ("label",)

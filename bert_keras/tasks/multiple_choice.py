@@ -157,7 +157,6 @@ class MultipleChoice(Confidence, Task):
     """
 
     name = "multiple-choice"
-    summary = "the choice that fits a context best (SWAG, COPA, exam questions …)"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
     columns = LAYOUTS[0]

@@ -48,7 +48,6 @@ class NextSentence(SingleLabel):
     """
 
     name = "next-sentence"
-    summary = "whether a text follows another, as BERT learned it in pretraining"
     architecture = "BertForNextSentencePrediction"
     optional_roles = ()
     pretrained_scopes = ("cls/seq_relationship/",)

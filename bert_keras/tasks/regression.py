@@ -73,7 +73,6 @@ class Regression(PooledTask):
     """
 
     name = "regression"
-    summary = "one number for a text or a pair of texts (similarity, rating …)"
     problem_type = "regression"
     best_score = "spearman"
 

@@ -124,7 +124,6 @@ class Summarization(Task):
     """
 
     name = "summarization"
-    summary = "the sentences of a document that make its summary"
     roles = ("document",)
     columns = {"document": "document", "summary": "summary"}
     best_score = "rougeLsum"

@@ -52,6 +52,8 @@ def run(
         "target-file": folder / "a.en",
         "dev": folder / "a.de",
         "dev-target-file": folder / "a.en",
+        "test": f"again={folder / 'a.de'}",
+        "test-target-file": folder / "a.en",
         "target-vocab": folder / "words",
         "output": folder / "model",
     }
@@ -66,6 +68,25 @@ def test_train_tells_of_pairs_left_out_and_shows_outputs(run: Any) -> None:
     assert "left out 1 of 9 pairs with an empty source or target: line 1" in said
     assert f"  {PAIRS['source'][0]} -> " in said
     assert "the decoder is initialized randomly" in said
+
+
+def test_parallel_test_files_are_scored(run: Any) -> None:
+    scores = json.loads((run[0] / "model" / "scores.json").read_text("utf-8"))
+    assert scores["again"]["num_examples"] == 8
+    assert scores["again"]["bleu"] == scores["dev"]["bleu"]
+
+
+def test_each_test_set_needs_its_targets(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run[0]
+    places = f"--encoder {folder} --train {folder / 'a.de'} --output {folder / 'none'}"
+    words = f"train translation {places} --test {folder / 'a.de'}"
+    for count in 2, 3:
+        more = f" --test-target-file {folder / 'a.en'}" * count
+        assert main(f"{words}{more}".split()) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "`--test-target-file`" in line and f"received {count} for 1" in line
 
 
 def test_a_model_folder_is_one_of_transformers(run: Any) -> None:

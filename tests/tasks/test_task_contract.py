@@ -160,8 +160,7 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_list_of_tasks_matches_the_classes(name: str) -> None:
-    task = find_task(name)
-    assert (task.name, task.summary) == (name, TASKS[name][1])
+    assert find_task(name).name == name
 
 
 @pytest.mark.parametrize("name", TASKS)

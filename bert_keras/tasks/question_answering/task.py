@@ -78,7 +78,6 @@ class QuestionAnswering(Confidence, Task):
     """
 
     name = "question-answering"
-    summary = "the span of a text that answers a question (SQuAD 1.1 and 2.0)"
     architecture = "BertForQuestionAnswering"
     roles = ("question", "context")
     columns = {role: role for role in ("question", "context", "answers", "id")}

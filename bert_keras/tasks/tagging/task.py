@@ -306,7 +306,6 @@ class TokenClassification(TaggingTask):
     """
 
     name = "token-classification"
-    summary = "a tag for each word: names of persons, places, products … in a text"
     architecture = "BertForTokenClassification"
 
     classes: tuple[str, ...]
@@ -337,7 +336,6 @@ class FeatureTagging(TaggingTask):
     """
 
     name = "feature-tagging"
-    summary = "a tag for each word, by a BiLSTM on features of the frozen encoder"
     architecture = "BertModel"  # Hugging Face has the encoder, but no such head
     encoder_outputs = ("hidden_states",)
     not_for_engines = "no exporter of Keras writes its BiLSTM"

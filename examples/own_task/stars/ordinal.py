@@ -19,7 +19,6 @@ class Stars(PooledTask):
     """The number of stars of a review, from 1 to `most`."""
 
     name = "stars"
-    summary = "the number of stars of a review"
     columns = {"text": "review", "label": "stars"}
     best_score = "within_one"
 

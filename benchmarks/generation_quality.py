@@ -3,7 +3,7 @@
     python benchmarks/generation_quality.py translation --data FOLDER
     python benchmarks/generation_quality.py summaries --data FOLDER
         [--epochs N] [--seeds 3] [--minutes 60] [--output scores.json]
-        [--rows N] [--dev-rows N] [--sides NAME …]
+        [--rows N] [--dev-rows N] [--sides NAME …] [--keep FOLDER]
 
 translation: Multi30k, English to German; FOLDER holds `train.en.gz`, `train.de.gz`,
 `val.en.gz` and `val.de.gz`. Encoder: all-MiniLM-L6-v2, or one of its size at random
@@ -19,8 +19,9 @@ Both sides start from the same weights and make the same updates: the same rows 
 same order, the same learning rates, schedule and smoothing. Dropout differs, and
 transformers pads. Both search with 4 beams. A run that would start after `--minutes` is
 left out and reported; with `--output`, scores are kept in a file, and the same command
-continues. Needs `.venv-peers`, sacrebleu and rouge-score. On two otherwise idle cores
-an epoch of all rows of Multi30k takes about ten minutes for ours.
+continues. `--keep` saves the last model of ours. Needs `.venv-peers`, sacrebleu and
+rouge-score. On two otherwise idle cores an epoch of all rows of Multi30k takes about
+ten minutes for ours.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class Comparison:
         self.setting = SETTINGS[self.name]
         self.epochs = options.epochs or self.setting.epochs
         self.folder = folder
+        self.keep = options.keep
         self.minilm = seeded_runs.encoder_path()
         read = multi30k if self.name == "translation" else scitldr
         self.train = first(read(options.data, "train"), options.rows)
@@ -140,11 +142,11 @@ class Comparison:
         seconds = round(time.perf_counter() - started)
         return {**scores, "rows": len(self.train), "seconds": seconds}
 
-    def _config(self, seed: int, rate: float) -> TrainConfig:
+    def _config(self, seed: int) -> TrainConfig:
         return TrainConfig(
             epochs=self.epochs,
             batch_size=self.setting.batch_size,
-            learning_rate=rate,
+            learning_rate=self.setting.rate,
             new_learning_rate=self.setting.new_rate,
             max_length=self.setting.max_length,
             seed=seed,
@@ -159,8 +161,7 @@ class Comparison:
         else:
             repeats = self.setting.repeats
             task = AbstractiveSummarization(no_repeat_ngram=repeats, **decoding)
-        setting = self.setting
-        config = self._config(seed, setting.new_rate if is_random else setting.rate)
+        config = self._config(seed)
         model = new_model(task, self.minilm, config, tell=lambda line: None)
         if is_random:
             fresh = BertEncoder(model.backbone.config, pooler=False, seed=seed)
@@ -176,7 +177,7 @@ class Comparison:
             for rows in (self.train, self.dev)
         )
         task = Summarization(max_sentences=1)
-        config = self._config(seed, self.setting.rate)
+        config = self._config(seed)
         model = new_model(task, self.minilm, config, tell=lambda line: None)
         if side == EXTRACTIVE:
             fit(model, train, config)
@@ -187,6 +188,8 @@ class Comparison:
         started = time.perf_counter()
         fit(model, columns_of(self.train), config)
         trained = time.perf_counter()
+        if self.keep:
+            save_model(model, self.keep)
         scores = evaluate(Predictor(model), columns_of(self.dev))
         return {**scores, "training_seconds": round(trained - started)}
 
@@ -390,6 +393,7 @@ def main() -> None:
         help="do not start runs after this many minutes",
     )
     parser.add_argument("--output", type=Path, help="JSON file of scores")
+    parser.add_argument("--keep", type=Path, help="new folder for the last model")
     options = parser.parse_args()
     unknown = set(options.sides or ()) - set(SETTINGS[options.task].sides)
     if unknown:

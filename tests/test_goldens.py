@@ -26,7 +26,7 @@ from bert_keras.text.packing import pack_rows
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 OURS = REPOSITORY / "tests/goldens/encoder.npz"
 AXLEARN = REPOSITORY.parent / "shared/data/axlearn_golden/axlearn.common.bert_test.npz"
-TOLERANCE = 2e-6  # float32 sums in another order
+TOLERANCE = 5e-6  # float32 sums in another order; 2.7e-6 on a processor with AVX2
 
 CASES = ("gelu", "gelu_new", "relu", "silu", "one_segment", "causal", "classifier")
 SEQUENCE_CLASSIFICATION = (

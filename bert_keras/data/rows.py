@@ -37,6 +37,7 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
+ColumnNames = Mapping[str, str | int | None]  # role to the name or number of its column
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read by line
 
 
@@ -253,7 +254,7 @@ _HEADER_WORDS = frozenset(
 
 
 def wanted_columns(
-    columns: Mapping[str, str | int | None], optional: Sequence[str], header: str
+    columns: ColumnNames, optional: Sequence[str], header: str
 ) -> dict[str, str | int]:
     """Return the selected roles, each with the name or number of its column.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_keras.data.memory import MemoryRows, source_of
-from bert_keras.data.rows import read_text
+from bert_keras.data.rows import ColumnNames, read_text
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 
@@ -33,7 +33,7 @@ def is_squad(path: str | os.PathLike[str]) -> bool:
 def read_squad(
     path: Any,
     *,
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     with_answers: bool = True,
 ) -> Columns:
     """Return the questions of a SQuAD file, one per row, in their order.
@@ -155,7 +155,7 @@ def _questions(
 
 
 def _questions_of_rows(
-    table: MemoryRows, columns: Mapping[str, str | int | None]
+    table: MemoryRows, columns: ColumnNames
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Yield the same as `_questions`, from the rows of a table; `id` may be missing."""
     keys = {role: str(columns.get(role) or role) for role in _ROLES}

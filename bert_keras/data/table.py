@@ -26,6 +26,7 @@ from bert_keras.data.memory import (
     source_of,
 )
 from bert_keras.data.rows import (
+    ColumnNames,
     bad_lines,
     csv_rows,
     ending_of,
@@ -294,7 +295,7 @@ def read_lines(path: str | os.PathLike[str]) -> Columns:
 
 def read_columns(
     path: Any,
-    columns: Mapping[str, str | int | None],
+    columns: ColumnNames,
     *,
     optional: Sequence[str] = (),
     empty: Sequence[str] = (),
@@ -346,7 +347,7 @@ def read_columns(
 
 def stream_columns(
     path: str | os.PathLike[str],
-    columns: Mapping[str, str | int | None],
+    columns: ColumnNames,
     *,
     header: str = "auto",
     rows_at_once: int = 1024,

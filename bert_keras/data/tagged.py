@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import (
+    ColumnNames,
     bad_lines,
     ending_of,
     existing,
@@ -53,7 +54,7 @@ _MOST_COLUMNS = 4
 def read_tagged(
     path: Any,
     *,
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     header: str = "auto",
 ) -> Columns:
     """Return the words and the BIO tags of each sentence, a list each.
@@ -86,7 +87,7 @@ def read_tagged(
 def read_words(
     path: str | os.PathLike[str],
     *,
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     header: str = "auto",
 ) -> Columns | None:
     """Return the words of each sentence of a CoNLL file, or `None` for other files.
@@ -145,9 +146,7 @@ def tag_problem(tag: str) -> str:
     return f"the tag must be O, or a type after one of {prefixes}; {received(tag)}"
 
 
-def _read_conll(
-    path: str, text: str, chosen: Mapping[str, str | int | None], header: str
-) -> Columns:
+def _read_conll(path: str, text: str, chosen: ColumnNames, header: str) -> Columns:
     lines = text.split("\n")
     first = 1 if header == "yes" else 0
     sentences: list[list[tuple[int, list[str]]]] = [[]]
@@ -198,9 +197,7 @@ def _tell_of_strays(
         say(f"{path}: {len(lines):,} tags I-x start entities, like B-x: lines {shown}")
 
 
-def _conll_places(
-    path: str, chosen: Mapping[str, str | int | None], width: int
-) -> dict[str, int]:
+def _conll_places(path: str, chosen: ColumnNames, width: int) -> dict[str, int]:
     """Return the columns of word and, if requested, tag."""
     places = {"text": 0, "label": width - 1}
     for role, column in chosen.items():
@@ -240,9 +237,7 @@ def _are_spans(cells: list[Any]) -> bool:
     return bool(items) and all(isinstance(item, dict) for item in items)
 
 
-def _read_word_lists(
-    table: MemoryRows, chosen: Mapping[str, str | int | None]
-) -> Columns:
+def _read_word_lists(table: MemoryRows, chosen: ColumnNames) -> Columns:
     """Return columns of words and tags in memory, a list of strings a row."""
     found: dict[str, list[Any]] = {}
     problems: list[tuple[int, str]] = []
@@ -266,7 +261,7 @@ def _read_word_lists(
 def _read_spans(
     path: str,
     rows: list[tuple[int, dict[str, Any]]],
-    chosen: Mapping[str, str | int | None],
+    chosen: ColumnNames,
 ) -> Columns:
     keys = {key for _, row in rows for key in row}
     default = next((key for key in SPAN_KEYS if key in keys), SPAN_KEYS[0])

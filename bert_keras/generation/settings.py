@@ -5,29 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.errors import ConfigError
-from bert_keras.settings import INT32, check_number, check_whole_number
+from bert_keras.settings import INT32, check_boolean, check_number, check_whole_number
 
 MOST_BEAMS = 64
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
     """The settings of decoding.
 
-    Args:
-        beams: hypotheses that beam search keeps for each source; 1 is greedy search.
-            With `sample` they are independent samples.
-        length_penalty: exponent p of the length by which the log-probability of a
-            hypothesis is divided; above 0 prefers long ones.
-        no_repeat_ngram: no n-gram of this length is written twice; 0 allows all.
-        max_target_length: longest text in tokens, `[SEP]` included.
-        length_ratio: longest text in tokens relative to the source, plus 10.
-        sample: whether tokens are drawn at random rather than searched for.
-        temperature: divides the logits before drawing.
-        sample_top_k: draws from so many of the likeliest tokens; 0: from all.
-        sample_top_p: draws from the likeliest tokens with together this probability.
-        seed: of the draws. They depend on it, on the source and on the step, so a
-            source is answered alike in any batch.
+    With `sample`, `beams` are independent samples. Draws depend on the seed, on the
+    source and on the step, so a source is answered alike in any batch.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -37,15 +25,15 @@ class Decoding:
         128
     """
 
-    beams: int = 4
-    length_penalty: float = 1.0
-    no_repeat_ngram: int = 0
-    max_target_length: int = 128
-    length_ratio: float = 2.0
-    sample: bool = False
-    temperature: float = 1.0
-    sample_top_k: int = 0
-    sample_top_p: float = 1.0
+    beams: int = 4  # hypotheses of each source; 1 is greedy search
+    length_penalty: float = 1.0  # power of the length that divides log-probabilities
+    no_repeat_ngram: int = 0  # no n-gram of this length is written twice; 0 allows all
+    max_target_length: int = 128  # tokens, `[SEP]` included
+    length_ratio: float = 2.0  # longest text in tokens relative to the source, plus 10
+    sample: bool = False  # whether tokens are drawn rather than searched for
+    temperature: float = 1.0  # divides the logits before drawing
+    sample_top_k: int = 0  # draws from so many of the likeliest tokens; 0: from all
+    sample_top_p: float = 1.0  # draws from the likeliest with this probability together
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -59,10 +47,7 @@ class Decoding:
             check_whole_number(name, getattr(self, name), least=least, most=most)
         check_number("length_penalty", self.length_penalty, least=-10, most=10)
         check_number("length_ratio", self.length_ratio, least=0, most=1000)
-        if not isinstance(self.sample, bool):
-            raise ConfigError(
-                f"`sample` must be true or false; received {self.sample!r}"
-            )
+        check_boolean("sample", self.sample)
         for name, highest in (("temperature", 100.0), ("sample_top_p", 1.0)):
             value = getattr(self, name)
             check_number(name, value, least=0, most=highest)

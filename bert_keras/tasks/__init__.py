@@ -1,13 +1,10 @@
-"""The tasks: one file each, with one contract (`tasks.base.Task`).
-
-`find_task` returns one of ours by its short name, or a user's own as
-`my_package.my_task:MyTask`. Only the module of that task is imported.
-"""
+"""The tasks: one file each, with one contract (`tasks.base.Task`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +80,9 @@ def check_task_name(name: str) -> None:
 
 
 def find_task(name: str) -> type[Task]:
-    """Return the class of a task.
+    """Return the class of a name of `TASKS`, or of a user's `module:Class`.
 
-    Args:
-        name: a name of `TASKS`, or `module:Class` of a custom task.
+    Only the module of that task is imported.
 
     Raises:
         ConfigError: there is no such task.
@@ -116,15 +112,11 @@ def name_of(task_class: type[Task]) -> str:
 
 
 def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str, Any]:
-    """Return a task's settings from the command line, `name=value` each.
-
-    Values are read as JSON, otherwise as words.
+    """Return a task's settings from `name=value` words; values may be JSON.
 
     Raises:
         ConfigError: the task has no such setting.
     """
-    import json  # `--help` does not need it
-
     known = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
     found = {}
     for setting in settings:

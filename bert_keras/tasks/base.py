@@ -3,8 +3,8 @@
 `TaskData` reads rows and scores answers. `TaskModelling` defines features, outputs,
 loss and answers. `Task` adds the settings, which are saved with the model.
 
-A simple task declares a few attributes and defines five methods: `targets`, `outputs`,
-`loss`, `answer` and `score`; see `examples/own_task`.
+A simple task defines `targets`, `outputs`, `loss`, `answer` and `score`; see
+`examples/own_task`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.tasks.catalog import TASK_HELP, with_settings
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -56,23 +58,35 @@ class TaskData(abc.ABC):
     empty_roles: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return the rows of a file of the task's own format; `None`: it is a table.
+
+        `labelled` is whether labels are read; the others are as in `read`.
+        """
+        return None
+
+    @classmethod
     def read(
         cls,
         source: Any,
         *,
-        columns: Mapping[str, str | int | None] | None = None,
+        columns: ColumnNames | None = None,
         header: str = "auto",
         roles: Sequence[str] | None = None,
     ) -> Columns:
         """Return the rows of a file, or of a table in memory.
 
         Args:
-            source: path or table, as in `read_columns`.
+            source, header: as in `read_columns`.
             columns: role to column, overriding the default name.
-            header: as in `read_columns`.
             roles: the only roles to read, for rows without labels; `None`: all.
         """
         chosen = dict(columns or {})
+        own = cls.read_own(source, chosen, header=header, labelled=roles is None)
+        if own is not None:
+            return own
         if roles is not None:
             wanted = {role: chosen.get(role, cls.columns[role]) for role in roles}
             return read_columns(source, wanted, header=header)
@@ -85,12 +99,7 @@ class TaskData(abc.ABC):
 
     @classmethod
     def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
-        """Return the classes in each row; a validation split leaves one of each.
-
-        Args:
-            columns: N rows.
-            **settings: of the task.
-        """
+        """Return the classes in each row; a validation split leaves one of each."""
         return [()] * len(columns)
 
     @classmethod
@@ -101,10 +110,8 @@ class TaskData(abc.ABC):
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
         """Return the texts of each role: N strings, or N lists of strings, each.
 
-        Args:
-            columns: N rows.
-            use: `answer`, `train` (for `examples`) or `score` (for scored
-                answers); most tasks use the same texts.
+        `use` is `answer`, `train` (for `examples`) or `score` (for scored answers);
+        most tasks use the same texts.
         """
         missing = [role for role in self.roles if role not in columns]
         if missing:
@@ -257,9 +264,7 @@ class TaskModelling(TaskData):
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows (texts, targets, …) with fresh randomness, in graph.
 
-        Args:
-            rows: tensors, each [B, …].
-            draws: int64 [B], random numbers of each row and epoch.
+        `draws`, int64 [B], are random numbers of each row and epoch.
         """
         return rows
 
@@ -276,16 +281,12 @@ class TaskModelling(TaskData):
         """Return the Keras tensor or tensors for the loss and `answer`."""
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set weights of a new model from the encoder's checkpoint; return notes.
-
-        Those of `pretrained_scopes` are set already.
-        """
+        """Set weights of a new model outside of `pretrained_scopes`; return notes."""
         return []
 
     def is_new(self, path: str) -> bool:
-        """Return whether a weight is initialized randomly: those of the head are.
-
-        `new_learning_rate` of a training is for these.
+        """Return whether `new_learning_rate` applies to a weight, as to those of the
+        head.
         """
         return not path.startswith("bert/")
 
@@ -317,13 +318,9 @@ class TaskModelling(TaskData):
         return []
 
     def infer(self, model: Any, batch: Batch) -> Any:
-        """Return what `answer` reads of a model, in graph: its outputs.
+        """Return what `answer` reads of a `TaskModel`, in graph: its outputs.
 
         A task whose answers take many steps of its layers overrides it.
-
-        Args:
-            model: the `TaskModel`.
-            batch: as `features` returns it.
         """
         return model(batch, training=False)
 
@@ -335,7 +332,7 @@ class TaskModelling(TaskData):
         """Return how `answer` turns outputs into answers, as values of JSON.
 
         For `answers.json` of an export to an engine, whose readers have only the ids
-        and the outputs. By default it names the settings.
+        and the outputs.
         """
         return {"meaning": "see the settings of the task"}
 
@@ -349,8 +346,8 @@ class TaskModelling(TaskData):
     ) -> dict[str, tf.Tensor]:
         """Return the answers to texts, in graph.
 
-        Override it if several batches have to be run, or if `score` needs more
-        than the answers.
+        Override it if several batches have to be run, or if `score` needs more than the
+        answers.
 
         Args:
             texts: tf.string [B], or a tuple, one per role.
@@ -364,8 +361,8 @@ class TaskModelling(TaskData):
     def settle(self, model: keras.Model) -> Self:
         """Return the final task after training, with `model` at its best epoch.
 
-        It may fold a setting into the weights of the head, so that other tools get the
-        same answers from the model folder.
+        It may fold a setting into the weights, so that other tools give the same
+        answers.
         """
         return self
 
@@ -382,6 +379,12 @@ class Task(TaskModelling):
 
     architecture: ClassVar[str] = "BertModel"
     free_settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        help = TASK_HELP.get(cls.__dict__.get("name", ""))
+        if help is not None and cls.__module__.startswith("bert_keras."):
+            cls.__doc__ = with_settings(cls.__doc__, help.settings)
 
     def changed(self, **settings: Any) -> Self:
         """Return the task of a trained model with other settings.
@@ -429,12 +432,7 @@ class Task(TaskModelling):
     def folder_config(
         self, config: BertConfig, preprocessor: Preprocessor
     ) -> dict[str, Any]:
-        """Return what other tools read from the `config.json` of a model folder.
-
-        Args:
-            config: sizes of the encoder.
-            preprocessor: has the tokenizer.
-        """
+        """Return what other tools read from the `config.json` of a model folder."""
         return {
             "model_type": "bert",
             "architectures": [self.architecture],

@@ -1,7 +1,8 @@
 """What each task reads, answers and can be set to, as text; imports nothing heavy.
 
-`bert-keras tasks NAME`, `bert-keras train NAME --help` and the tables of the
-documentation are generated from it. A test compares it with the fields of the classes.
+`bert-keras tasks NAME`, `bert-keras train NAME --help`, the docstrings of the tasks and
+the tables of the documentation are generated from it. A test compares it with the
+fields of the classes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import textwrap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,24 @@ def _settings(*texts: str) -> tuple[Setting, ...]:
             help = f"{found[-1].help} {line.strip()}".lstrip()
             found[-1] = dataclasses.replace(found[-1], help=help)
     return tuple(found)
+
+
+def with_settings(docstring: str | None, settings: tuple[Setting, ...]) -> str | None:
+    """Return the docstring of a task's class with its settings as arguments."""
+    if docstring is None:  # `python -OO`
+        return None
+    said, example, rest = docstring.partition("    Example:")
+    lines = [said.rstrip(), "", "    Args:"]
+    for each in settings:
+        lines += textwrap.wrap(
+            f"{each.name}: {each.values}; default: {each.default}. {each.help}.",
+            width=88,
+            initial_indent=" " * 8,
+            subsequent_indent=" " * 12,
+            break_on_hyphens=False,
+        )
+    raises = "        ConfigError: a setting is out of its range."
+    return "\n".join([*lines, "", "    Raises:", raises, "", f"{example}{rest}"])
 
 
 # Settings of several tasks, see docs/tasks.
@@ -148,10 +168,7 @@ TASK_HELP = {
         '"summary": "A storm stopped trains."}',
         scores="ROUGE-1, ROUGE-2 and ROUGE-L; perplexity and token accuracy",
         answers="text; texts and scores, those of all hypotheses",
-        settings=_settings(
-            _of_generation("3", "1.0"),
-            _STEMMER,
-        ),
+        settings=_settings(_of_generation("3", "1.0"), _STEMMER),
     ),
     "classification": TaskHelp(
         data="the columns text and label; for pairs also text_pair",
@@ -380,10 +397,7 @@ TASK_HELP = {
         "calibration error",
         answers="for text: entities, types, starts, ends, scores; for words: tags, "
         "scores",
-        settings=_settings(
-            _TAGS,
-            _CALIBRATION,
-        ),
+        settings=_settings(_TAGS, _CALIBRATION),
     ),
     "translation": TaskHelp(
         data="the columns source and target; or two files of one text per line, see "

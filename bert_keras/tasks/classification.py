@@ -1,7 +1,6 @@
 """Classification of a text, or of a pair of texts, into one of C classes.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T).
-`bert_keras.scoring.calibration` calibrates its probabilities.
 """
 
 from __future__ import annotations
@@ -37,18 +36,9 @@ CLASS_WEIGHTS = ("none", "balanced")
 class Classification(SingleLabel):
     """One class for each text or pair.
 
-    Args:
-        classes: names of the classes, in the order of the outputs; at least two.
-        class_weights: `none`, or `balanced`: the training loss weights an example by
-            N / (C * N of its class), so that each class has equal weight.
-        pairs: whether a row is a pair of texts.
-        positive_class: the class whose F1 is among the scores; by default the second
-            of two classes.
-        **confidence: those of `Confidence`. If the score is below
-            `abstain_below`, the label is "" and `abstained` is true.
-
-    Raises:
-        ConfigError: a setting is out of its range.
+    `class_weights="balanced"` weights an example by N / (C * N of its class) in the
+    training loss. A label whose score is below `abstain_below` is "" and `abstained`
+    true.
     """
 
     name = "classification"
@@ -90,10 +80,7 @@ class Classification(SingleLabel):
         return cls(class_names(config))
 
     def model_config(self) -> dict[str, Any]:
-        return {
-            **class_entries(self.classes),
-            "problem_type": self.problem_type,
-        }
+        return {**class_entries(self.classes), "problem_type": self.problem_type}
 
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         if self.class_weights == "none":
@@ -108,9 +95,9 @@ class Classification(SingleLabel):
         return self.classes
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `label` string [B], `score` float32 [B] (its probability),
-        `probabilities` float32 [B, C] and `classes` string [B, C], their names; if the
-        task may abstain also `abstained` bool [B].
+        """Return `label` string [B], its probability `score` float32 [B],
+        `probabilities` float32 [B, C] and their `classes` string [B, C]; if the task
+        may abstain also `abstained` bool [B].
         """
         probabilities = tf.nn.softmax(self.scaled_logits(outputs))
         names = tf.constant(self.classes)

@@ -1,10 +1,8 @@
 """Shared parts of classifiers: pooled head, confidence, one label per text, labels.
 
-`PooledTask` is a linear layer on the pooled output. `Calibrated` and `Confidence` hold
-the settings of answers that have a probability; `bert_keras.scoring.calibration` fits
-them and names the sources. `SingleLabel` is a task with one class for each text.
-`class_numbers` and `numbers` convert labels given to `fit` into numbers, in graph. Only
-TensorFlow can raise errors there; `label_errors` turns them into a
+`bert_keras.scoring.calibration` fits temperatures and thresholds, and names the
+sources. `class_numbers` and `numbers` convert labels given to `fit` into numbers, in
+graph. Only TensorFlow can raise errors there; `label_errors` turns them into a
 `DataError`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: C W^T.
@@ -51,12 +49,9 @@ _SINGLE_LABEL = "single_label_classification"
 class PooledTask(Task):
     """A task with one linear layer on the pooled output of a text, or of a pair.
 
-    A subclass defines its number of outputs in `units`; one that also reads pairs has
-    a setting `pairs`.
-
-    Attributes:
-        problem_type: Hugging Face's name of the meaning of the outputs, which
-            distinguishes the tasks of one architecture; empty if there is one.
+    A subclass defines its number of outputs in `units`; one that also reads pairs has a
+    setting `pairs`. `problem_type` is Hugging Face's name of the meaning of the
+    outputs, which distinguishes the tasks of one architecture; empty if there is one.
     """
 
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
@@ -99,16 +94,7 @@ class PooledTask(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """A temperature that divides the logits, in the graph of the answers.
-
-    Args:
-        calibration: `temperature` fits `temperature` on dev rows; `none` keeps it.
-        temperature: divides the logits, 0.001 to 1000; above 1 the model is less
-            confident.
-
-    Raises:
-        ConfigError: a setting is out of its range.
-    """
+    """A temperature that divides the logits, in the graph of the answers."""
 
     calibration: str = "none"
     temperature: float = 1.0
@@ -129,18 +115,7 @@ class Calibrated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confidence(Calibrated):
-    """A calibrated task that may abstain; see its `answer` for the output then.
-
-    Args:
-        calibration: see `Calibrated`.
-        temperature: see `Calibrated`.
-        abstain_below: answers with a lower score are not given.
-        answered_accuracy: above 0, `abstain_below` becomes the lowest threshold at
-            which the answers to dev rows reach this accuracy; 0 keeps it.
-
-    Raises:
-        ConfigError: a setting is out of its range.
-    """
+    """A calibrated task that may abstain; see its `answer` for the output then."""
 
     free_settings: ClassVar[tuple[str, ...]] = ("temperature", "abstain_below")
 
@@ -160,9 +135,8 @@ class Confidence(Calibrated):
     def with_threshold(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """Return the task with the threshold fitted on dev answers, if requested.
 
-        Args:
-            confidence: float [N], the scores of the answers.
-            correct: bool [N], which answers are right.
+        `confidence` float [N] holds the scores, `correct` bool [N] which answers are
+        right.
         """
         if not self.answered_accuracy:
             return self
@@ -195,11 +169,8 @@ class Confidence(Calibrated):
 class SingleLabel(Confidence, PooledTask):
     """A task whose answer is one of C classes, with its probability.
 
-    A subclass lists the names of the outputs in `names`, in their order.
-
-    Attributes:
-        positive_class: the class whose F1 is among the scores; empty: the second of
-            two classes.
+    `positive_class` is the class whose F1 is among the scores; empty: the second of
+    two.
     """
 
     best_score = "accuracy"
@@ -208,7 +179,7 @@ class SingleLabel(Confidence, PooledTask):
     @property
     @abc.abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Return the names of the classes."""
+        """Return the names of the classes, in the order of the outputs."""
 
     def distributions(self, answers: Answers) -> np.ndarray:
         """Return the probabilities of the classes in answers, float [N, C]."""
@@ -287,9 +258,7 @@ class SingleLabel(Confidence, PooledTask):
 def wrong_rows(targets: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return the rows whose most probable class is wrong, most confident first.
 
-    Args:
-        targets: int [N].
-        probabilities: float [N, C].
+    `targets` int [N], `probabilities` float [N, C].
     """
     wrong = np.flatnonzero(probabilities.argmax(axis=1) != targets)
     return wrong[np.argsort(-probabilities.max(axis=1)[wrong], kind="stable")]
@@ -303,12 +272,7 @@ _MOST_SHOWN = 80  # characters
 
 
 def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
-    """Return the numbers of classes, in graph.
-
-    Args:
-        labels: names, tf.string [B], or numbers, which pass unchanged.
-        classes: the names in their order.
-    """
+    """Return the numbers of class names, tf.string [B]; numbers pass unchanged."""
     if getattr(labels, "dtype", None) == tf.string:
         same = tf.expand_dims(labels, -1) == tf.constant(classes)
         found = tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
@@ -361,10 +325,7 @@ def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:
         values: a tensor computed from the labels.
         labels: strings or whole numbers, of any shape.
         known: bool of that shape.
-        rule: what a label must be.
-
-    Raises:
-        DataError: a label is unknown; in a graph, inside `label_errors`.
+        rule: what a label must be, for the DataError; in a graph see `label_errors`.
     """
     unknown = tf.boolean_mask(labels, tf.logical_not(known))
     if labels.dtype != tf.string:

@@ -48,11 +48,7 @@ _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a m
 
 
 def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
-    """Return the first and the second text of each row.
-
-    Raises:
-        DataError: rows have only one text.
-    """
+    """Return the first and the second text of each row; a DataError if there is one."""
     if "text_pair" not in columns:
         raise DataError(
             "training reads pairs of texts; the column of `text_pair` is missing: "
@@ -134,22 +130,9 @@ _LAST = (-1,)
 class Embedding(Task):
     """One vector for each text.
 
-    Args:
-        pooling: `mean` or `max` over a text's tokens, or `cls`, the vector of `[CLS]`.
-        normalize: whether vectors are scaled to length 1.
-        layers: hidden states that vectors are built from: 0 is the embedding layer, -1
-            the last block; or a name of `settings.NAMED_LAYERS`, or `all`. Blocks above
-            the highest are not trained.
-        combine: how several layers are combined: `sum`, by `concat`, or `weighted`: the
-            sum with learned weights.
-        objective: `ranking`: the rows are matching pairs, and the other
-            texts of the batch are negatives, in both directions; `similarity`: the rows
-            have a label, higher for more similar texts, and the cosines learn its
-            order.
-        scale: factor of the cosines in the loss.
-
-    Raises:
-        ConfigError: a setting is out of its range.
+    With the objective `ranking` the rows are matching pairs, and the other texts of the
+    batch are negatives, in both directions; with `similarity` they have a label, higher
+    for more similar texts, and the cosines learn its order.
     """
 
     name = "embedding"
@@ -302,9 +285,8 @@ class Embedding(Task):
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Embedding:
-        """Return the task of a folder of sentence-transformers, or of a plain encoder.
-
-        Vectors of a plain encoder are not normalized.
+        """Return the task of a folder of sentence-transformers, or of a plain encoder,
+        whose vectors are not normalized.
         """
         said = config.get("sentence_transformers") or {}
         return cls(

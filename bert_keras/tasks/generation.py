@@ -39,8 +39,8 @@ from bert_keras.model.heads import (
 )
 from bert_keras.scoring.rouge import STEMMERS, Rouge
 from bert_keras.scoring.translation import translation_scores
-from bert_keras.settings import check_choice, check_share
-from bert_keras.tasks.base import Task, plain_values
+from bert_keras.settings import check_boolean, check_choice, check_share
+from bert_keras.tasks.base import Answers, Task, plain_values
 from bert_keras.tasks.task_model import as_tensors
 from bert_keras.text.detokenizer import detokenized
 from bert_keras.text.packing import first_pieces, pack_pairs, pad_rows, unpack
@@ -55,22 +55,15 @@ _DECODING = tuple(field.name for field in dataclasses.fields(Decoding))
 
 
 @dataclasses.dataclass(frozen=True)
-class Generation(Task):
-    """What the tasks that write share.
+class Generation(Decoding, Task):
+    """What the tasks that write share; the settings of decoding are those of
+    `Decoding`.
 
-    Args:
-        decoder: what the decoder starts from: `encoder` (a copy of its weights),
-            `shared` (the encoder's own weights), layers/hidden/heads such as 3/384/6 (a
-            new one), or the path or hub name of another BERT. Cross-attention is always
-            new.
-        target_vocab: the vocabulary of the targets: a folder with `vocab.txt`, or the
-            config of a `WordPieceTokenizer`; `None`: that of the sources.
-        sizes: keys of `BertConfig` in which the decoder differs from the encoder;
-            they follow from `decoder` and `target_vocab`.
-        tied: whether the output's table is that of the decoder's token embeddings.
-        label_smoothing: share of the probability that the loss spreads over all tokens.
-        beams, length_penalty, no_repeat_ngram, max_target_length, length_ratio, sample,
-            temperature, sample_top_k, sample_top_p, seed: see `Decoding`.
+    `decoder` is what the decoder starts from: `encoder` (a copy of its weights),
+    `shared` (the encoder's own weights), layers/hidden/heads such as 3/384/6 (a new
+    one), or the path or hub name of another BERT. Cross-attention is always new.
+    `target_vocab` is a folder with `vocab.txt`, or the config of a
+    `WordPieceTokenizer`; `None`: that of the sources.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -91,22 +84,11 @@ class Generation(Task):
     sizes: dict[str, Any] | None = None
     tied: bool = True
     label_smoothing: float = 0.1
-    beams: int = 4
-    length_penalty: float = 1.0
-    no_repeat_ngram: int = 0
-    max_target_length: int = 128
-    length_ratio: float = 2.0
-    sample: bool = False
-    temperature: float = 1.0
-    sample_top_k: int = 0
-    sample_top_p: float = 1.0
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        self.decoding()
+        super().__post_init__()
         check_share("label_smoothing", self.label_smoothing)
-        if not isinstance(self.tied, bool):
-            raise ConfigError(f"`tied` must be true or false; received {self.tied!r}")
+        check_boolean("tied", self.tied)
         vocabulary, sizes = self.target_vocab, self.sizes
         if sizes is None:
             sizes, own = _sizes_of(self.decoder)
@@ -133,7 +115,7 @@ class Generation(Task):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Return the task of stored settings, which name no path.
+        """Return the task of stored settings.
 
         Raises:
             ConfigError: they name a path: a folder must not make us read another one.
@@ -145,24 +127,13 @@ class Generation(Task):
             )
         return super().from_config(config)
 
-    def decoding(self) -> Decoding:
-        """Return how the decoder writes."""
-        return Decoding(**{name: getattr(self, name) for name in _DECODING})
-
     # Data.
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
-    ) -> Columns:
+    def read(cls, source: Any, **options: Any) -> Columns:
         """Return the pairs of a table; those with an empty side are left out."""
-        found = super().read(source, columns=columns, header=header, roles=roles)
-        return without_empty(found) if roles is None else found
+        found = super().read(source, **options)
+        return found if options.get("roles") else without_empty(found)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""
@@ -324,7 +295,7 @@ class Generation(Task):
                 memory.to_tensor(0, shape=shape), [None, None, states.shape[2]]
             ),
             mask,
-            self.decoding(),
+            self,
             first_id=batch["frame"][0],
             last_id=batch["frame"][1],
             limits=batch["limits"],
@@ -343,9 +314,7 @@ class Generation(Task):
         texts = tf.where(batch["is_blank"][:, tf.newaxis], "", texts)
         return {"text": texts[:, 0], "texts": texts, "scores": outputs["scores"]}
 
-    def mistakes(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the texts that differ from their targets, the least likely first."""
         spelled = _spelled(columns["target"])
         texts = plain_values(answers["text"])
@@ -362,7 +331,7 @@ class Generation(Task):
         ]
         return sorted(wrong, key=lambda row: row["score"])
 
-    def shown(self, columns: Columns, answers: Mapping[str, np.ndarray]) -> list[str]:
+    def shown(self, columns: Columns, answers: Answers) -> list[str]:
         texts = plain_values(answers["text"][:_SHOWN])
         return [
             f"  {source[:200]} -> {text[:200]}"
@@ -373,7 +342,8 @@ class Generation(Task):
         self, model: Any, columns: Columns, batch_size: int
     ) -> dict[str, Any]:
         """Return perplexity and accuracy of the targets' tokens, each predicted from
-        those before it in the target."""
+        those before it in the target.
+        """
         preprocessor = model.preprocessor.replace(layout="padded")
         string = tf.TensorSpec([None], tf.string)
 
@@ -454,18 +424,12 @@ class Generation(Task):
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class Translation(Generation):
-    """A text in another language; `Generation` describes the settings.
-
-    Raises:
-        ConfigError: a setting is out of its range.
-    """
+    """A text in another language."""
 
     name = "translation"
     best_score = "bleu"
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return BLEU and chrF, from 0 to 100, with the signatures of sacrebleu."""
         texts = plain_values(answers["text"])
         scores = translation_scores(columns["target"], texts)
@@ -475,14 +439,7 @@ class Translation(Generation):
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class AbstractiveSummarization(Generation):
-    """A short text in words of its own; `Generation` describes the other settings.
-
-    Args:
-        stemmer: of the ROUGE scores, `porter` for English or `none`.
-
-    Raises:
-        ConfigError: a setting is out of its range.
-    """
+    """A short text in words of its own."""
 
     name = "abstractive-summarization"
     best_score = "rougeL"
@@ -498,9 +455,7 @@ class AbstractiveSummarization(Generation):
         super().__post_init__()
         check_choice("stemmer", self.stemmer, STEMMERS)
 
-    def score(
-        self, columns: Columns, answers: Mapping[str, np.ndarray]
-    ) -> dict[str, Any]:
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return mean ROUGE F-measures, from 0 to 1."""
         texts = plain_values(answers["text"])
         scores = Rouge(self.stemmer).score(columns["target"], texts)
@@ -508,11 +463,7 @@ class AbstractiveSummarization(Generation):
 
 
 def _sizes_of(decoder: Any) -> tuple[dict[str, Any], Any]:
-    """Return what `decoder` says of sizes, and the folder of a vocabulary of its own.
-
-    Raises:
-        ConfigError: it is not a string.
-    """
+    """Return the sizes that `decoder` determines, and the folder of its vocabulary."""
     if not isinstance(decoder, str) or not decoder:
         raise ConfigError(
             f"`decoder` must be {ENCODER}, {SHARED}, layers/hidden/heads or a path; "

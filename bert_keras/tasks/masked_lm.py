@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import ending_of
+from bert_keras.data.rows import ColumnNames, ending_of
 from bert_keras.data.table import Columns, read_lines
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -46,16 +46,6 @@ class MaskedLM(Task):
 
     In prediction `[MASK]` is read as the special token; in training and scoring it is
     plain text. Other special tokens are always plain text.
-
-    Args:
-        top_k: answers for each mask, at most 1000.
-        mask_rate, mask_share, random_share, max_predictions, mask_unit: how tokens are
-            masked in training and scoring, see `masking.Masking`.
-        pseudo_perplexity_texts: number of texts for which `evaluate` also computes the
-            pseudo-perplexity, at one forward pass per token.
-
-    Raises:
-        ConfigError: a setting is out of its range.
     """
 
     name = "masked-lm"
@@ -104,23 +94,12 @@ class MaskedLM(Task):
     # Data.
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
-    ) -> Columns:
-        """Return the texts of a file: its lines, or a column of a table.
-
-        The lines of a `.txt` file are texts, blank ones skipped, if no column is named.
-        """
-        if not columns and is_path(source):
-            place = os.fspath(source)
-            if ending_of(place) == ".txt":
-                return read_lines(place)
-        return super().read(source, columns=columns, header=header)
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return the lines of a `.txt` file as texts, blank ones skipped."""
+        is_text = is_path(source) and ending_of(os.fspath(source)) == ".txt"
+        return read_lines(source) if is_text and not columns else None
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
@@ -296,9 +275,8 @@ def pieces_with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:
 def filled(between: Any, words: Any) -> Any:
     """Return texts with their masks filled in, string [B, k].
 
-    Args:
-        between: RaggedTensor string [B, None], one part more than the text's masks.
-        words: RaggedTensor string [B, None, k]; a truncated mask is unchanged.
+    `between` ragged string [B, None] has one part more than the text has masks; a
+    truncated mask has no word in `words`, ragged string [B, None, k], and is unchanged.
     """
     count = words.flat_values.shape[-1]
     text = between.value_rowids()
@@ -327,18 +305,12 @@ def filled(between: Any, words: Any) -> Any:
 def hidden_batch(
     preprocessor: Preprocessor, texts: Any, draws: Any, masking: Masking
 ) -> dict[str, Any]:
-    """Return the batch of texts with some tokens masked, in graph.
+    """Return the batch of texts, string [B], with some tokens masked, in graph.
 
-    Args:
-        preprocessor: lays out the texts.
-        texts: string [B].
-        draws: int64 [B], the masking seed of each text.
-        masking: how tokens are masked.
-
-    Returns:
-        The batch dict, with `masked_positions` int32 [R, P], the columns to predict, -1
-        if a row has fewer; `labels` int32 [R, P], the original tokens there, else -1;
-        `slots`, ragged int32 [B, None], the index in the R*P of each hidden token.
+    `draws` int64 [B] are the masking seeds. The batch dict has `masked_positions` int32
+    [R, P], the columns to predict, -1 if a row has fewer; `labels` int32 [R, P], the
+    original tokens there, else -1; `slots`, ragged int32 [B, None], the index in the
+    R*P of each hidden token.
     """
     ids, segments = preprocessor.join(texts)
     masked = masking(ids, draws, preprocessor.tokenizer)
@@ -356,24 +328,16 @@ def hidden_batch(
 def logits_at(outputs: Any, slots: Any) -> Any:
     """Return the logits of hidden tokens, float32 [N, V], text by text.
 
-    Args:
-        outputs: float [R, P, V], the logits of all positions.
-        slots: RaggedTensor int32 [B, None], the index in the R*P of each hidden token.
+    `outputs` float [R, P, V] are those of all positions; `slots` as in `hidden_batch`.
     """
     flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
     return tf.cast(tf.gather(flat, slots.flat_values), tf.float32)
 
 
 def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Return loss, number of masked tokens and correct predictions of each text.
+    """Return the losses of the outputs, float [R, P, V], of a `hidden_batch`.
 
-    Args:
-        outputs: float [R, P, V], the logits of the positions of a `hidden_batch`.
-        batch: that batch.
-
-    Returns:
-        `loss` float32 [B], the sum of a text's losses (nats); `predictions` and
-        `correct` int32 [B].
+    By text: `loss` float32 [B], the sum in nats; `predictions` and `correct` int32 [B].
     """
     slots = batch["slots"]
     logits = logits_at(outputs, slots)
@@ -446,10 +410,7 @@ def pseudo_log_likelihoods(
 ) -> list[tuple[float, int]]:
     """Return the pseudo-log-likelihood (nats) and the token count of each text.
 
-    Args:
-        model: a `TaskModel` of a masked-LM task.
-        texts: the texts.
-        batch_size: passes computed at once, grouped by length.
+    `batch_size` passes are computed at once, grouped by length.
     """
     if batch_size < 1:
         raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")

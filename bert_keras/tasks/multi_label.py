@@ -48,19 +48,6 @@ class MultiLabel(Calibrated, PooledTask):
 
     A cell of the file holds class names separated by `separator`, or nothing; in JSONL
     it may be a list.
-
-    Args:
-        classes: names of the classes, in the order of the outputs.
-        separator: between names in a cell; spaces around names are stripped.
-        thresholds: minimum probability of a predicted class, one for each class or
-            one for all; empty: 0.5, or the result of `threshold_tuning`.
-        threshold_tuning: `f1`: choose the threshold of each class by its F1 on dev
-            rows, if none are given; `none`: keep 0.5.
-        pairs: whether a row is a pair of texts.
-        **calibrated: those of `Calibrated`; one temperature for all classes.
-
-    Raises:
-        ConfigError: a setting is out of its range.
     """
 
     name = "multi-label"
@@ -121,10 +108,7 @@ class MultiLabel(Calibrated, PooledTask):
         return cls(class_names(config))
 
     def model_config(self) -> dict[str, Any]:
-        return {
-            **class_entries(self.classes),
-            "problem_type": self.problem_type,
-        }
+        return {**class_entries(self.classes), "problem_type": self.problem_type}
 
     def names(self, cell: Any) -> list[str]:
         """Return the names in a cell: text with separators, or a list, also as JSON."""

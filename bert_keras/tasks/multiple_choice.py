@@ -16,7 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import MemoryRows, Row, source_of
-from bert_keras.data.rows import bad_lines, format_of, json_cell, json_rows, read_text
+from bert_keras.data.rows import (
+    ColumnNames,
+    bad_lines,
+    format_of,
+    json_cell,
+    json_rows,
+    read_text,
+)
 from bert_keras.data.table import Columns, column_names, read_columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -32,56 +39,41 @@ from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
-# Columns with one choice each are separated by commas.
-LAYOUTS: tuple[dict[str, str], ...] = (
-    {
-        "context": "context",
-        "question": "question",
-        "choices": "choices",
-        "label": "label",
-    },
-    {
-        "context": "sent1",
-        "question": "sent2",
-        "choices": "ending0,ending1,ending2,ending3",
-        "label": "label",
-    },
-    {
-        "context": "premise",
-        "question": "question",
-        "choices": "choice1,choice2",
-        "label": "label",
-    },
+# The columns of context, question, choices and label; those with one choice each are
+# separated by commas. First our own, then SWAG's and COPA's.
+_ROLES = ("context", "question", "choices", "label")
+LAYOUTS: tuple[dict[str, str], ...] = tuple(
+    dict(zip(_ROLES, names, strict=True))
+    for names in (
+        _ROLES,
+        ("sent1", "sent2", "ending0,ending1,ending2,ending3", "label"),
+        ("premise", "question", "choice1,choice2", "label"),
+    )
 )
 
 
-def read_choices(
-    path: Any,
-    columns: Mapping[str, str | int | None],
-    *,
-    header: str = "auto",
-) -> Columns:
+def read_choices(path: Any, columns: ColumnNames, *, header: str = "auto") -> Columns:
     """Return the rows of a file: `context`, `choices` (lists) and `label`.
 
     The layout is the first of `LAYOUTS` whose context column the file has. If a row has
-    a question (SWAG's second sentence, COPA's `cause` or `effect`), each of its
-    choices starts with it.
+    a question (SWAG's second sentence, COPA's `cause` or `effect`), each of its choices
+    starts with it.
 
     Args:
         path: TSV, CSV or JSONL; or a table in memory, as in `as_columns`.
-        columns: overrides columns by role: `context`, `question`, `choices`, `label`.
-            `choices` is the name of a list in JSONL, or the names or numbers of several
-            columns, separated by commas; a role of `None` is left out.
+        columns: overrides columns by role. `choices` is the name of a list in JSONL,
+            or the names or numbers of several columns, separated by commas; a role of
+            `None` is left out.
         header: as in `read_columns`.
 
     Raises:
         ConfigError: an argument is wrong.
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
-    unknown = sorted(set(columns) - set(LAYOUTS[0]))
+    unknown = sorted(set(columns) - set(_ROLES))
     if unknown:
         raise ConfigError(
-            f"`columns` must be of {', '.join(LAYOUTS[0])}; received {unknown[0]}"
+            f"`columns` must be of {', '.join(_ROLES)}; received {unknown[0]}"
         )
     objects: list[Row] | None = None
     source = source_of(path)
@@ -148,12 +140,9 @@ _LEAST = 1e-37  # probability of a choice; 0 means padding
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
-    Files: see `read_choices`. In memory: `context`, `choices` (a list of
-    strings a row) and `label`, the number of the right choice from 0, as a string.
-
-    Args:
-        **confidence: those of `Confidence`. If the score is below `abstain_below`,
-            the choice is "", the index -1 and `abstained` true.
+    Files: see `read_choices`. In memory: `context`, `choices` (a list of strings a row)
+    and `label`, the number of the right choice from 0, as a string. If the score is
+    below `abstain_below`, the choice is "", the index -1 and `abstained` true.
     """
 
     name = "multiple-choice"
@@ -166,17 +155,10 @@ class MultipleChoice(Confidence, Task):
     # Data.
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
     ) -> Columns:
-        chosen = dict(columns or {})
-        if roles is not None:
-            chosen["label"] = None
+        chosen = dict(columns) if labelled else {**columns, "label": None}
         return read_choices(source, chosen, header=header)
 
     @classmethod
@@ -282,8 +264,8 @@ class MultipleChoice(Confidence, Task):
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `choice` string [B], its `index` int32 [B] and its `score`, and
-        `probabilities` float32 [B, C], 0 if a row has no such choice; if the
-        task may abstain, also `abstained` bool [B].
+        `probabilities` float32 [B, C], 0 if a row has no such choice; if the task may
+        abstain, also `abstained` bool [B].
         """
         choices = batch["choices"]
         probabilities = tf.nn.softmax(self.scaled_logits(outputs))

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import ending_of, read_text
+from bert_keras.data.rows import ColumnNames, ending_of, read_text
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder
@@ -36,15 +36,8 @@ class NextSentence(SingleLabel):
     """Whether the second text of a pair follows the first.
 
     Output 0 means that it does, as in Google's code and Hugging Face's
-    `BertForNextSentencePrediction`.
-
-    Args:
-        labels: the file's labels for "follows" and "does not follow".
-        **confidence: those of `Confidence`. A pair is `abstained` if the
-            probability of its answer is below `abstain_below`.
-
-    Raises:
-        ConfigError: a setting is out of its range.
+    `BertForNextSentencePrediction`. A pair is `abstained` if the probability of its
+    answer is below `abstain_below`.
     """
 
     name = "next-sentence"
@@ -66,25 +59,19 @@ class NextSentence(SingleLabel):
             )
 
     @classmethod
-    def read(
-        cls,
-        source: str | os.PathLike[str],
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
-    ) -> Columns:
-        """Return the labelled pairs of a file, or pairs built from a file of documents.
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return pairs built from a `.txt` file of documents, see `pairs_of_documents`.
 
-        A `.txt` file without tabs holds documents: one sentence per line, blank lines
-        between documents; see `pairs_of_documents`.
+        It has one sentence per line, blank lines between documents, and no tabs.
         """
         place = os.fspath(source) if is_path(source) else ""
-        if roles is None and not columns and ending_of(place) == ".txt":
+        if labelled and not columns and ending_of(place) == ".txt":
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)
-        return super().read(source, columns=columns, header=header, roles=roles)
+        return None
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
@@ -146,7 +133,7 @@ def pairs_of_documents(
     Args:
         documents: the sentences of each, or (line, sentence) pairs.
         path: the file, for errors.
-        seed: determines which pairs are random, and which sentences are drawn.
+        seed: of the draws.
 
     Raises:
         DataError: there are fewer than two documents, or none has two sentences.

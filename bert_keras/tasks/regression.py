@@ -29,13 +29,8 @@ SCALINGS = ("standard", "none")
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class ScaledSquaredError(keras.losses.Loss):
-    """Mean of ((target - mean) / std - output)^2, in float32.
-
-    Args:
-        mean: subtracted from the targets.
-        std: divides the differences, above 0.
-
-    Call: targets [B], outputs [B, 1].
+    """Mean of ((target - mean) / std - output)^2, in float32; targets [B], outputs [B,
+    1].
     """
 
     def __init__(self, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> None:
@@ -60,16 +55,6 @@ class Regression(PooledTask):
     matter; the answer is output * std + mean. At the end of training, `mean` and `std`
     are folded into the head and become 0 and 1: the output of a saved model is the
     answer, as in Hugging Face's regression models.
-
-    Args:
-        scaling: `standard`: `mean` and `std` come from the training targets, unless
-            they are given; `none`: 0 and 1.
-        mean: subtracted from the targets.
-        std: divides the differences; above 0.
-        pairs: whether a row is a pair of texts.
-
-    Raises:
-        ConfigError: a setting is out of its range.
     """
 
     name = "regression"
@@ -111,10 +96,7 @@ class Regression(PooledTask):
         return cls()
 
     def model_config(self) -> dict[str, Any]:
-        return {
-            **class_entries(["score"]),
-            "problem_type": self.problem_type,
-        }
+        return {**class_entries(["score"]), "problem_type": self.problem_type}
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of each row, float32 [N]; bad ones are named by line."""

@@ -56,14 +56,10 @@ def some_sentences(texts: Any) -> Sentences:
 def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, Any]:
     """Return documents as windows of whole sentences, at most `max_length` tokens.
 
-    Args:
-        preprocessor: lays out the windows; a sentence too long for one is truncated.
-        sentences: ragged string [B, None], at least one in each document.
-
-    Returns:
-        The batch dict, with `sentence_positions` int32 [R, P], the columns of the
-        [CLS]s of each row, -1 if it has fewer; and `numbers` int32 [R, P], the index
-        of each one's sentence in the whole batch, else -1.
+    `sentences` is ragged string [B, None], at least one in each document; one too long
+    for a window is truncated. The batch dict has `sentence_positions` int32 [R, P], the
+    columns of the [CLS]s of each row, -1 if it has fewer; and `numbers` int32 [R, P],
+    the index of each one's sentence in the whole batch, else -1.
     """
     ids, _ = preprocessor.join(sentences.flat_values)
     sizes = sizes_of(ids)
@@ -85,9 +81,8 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
 def _window_of_each(sizes: Any, most: int) -> Any:
     """Return the window of each sentence, int32 [N], counted through the batch.
 
-    Args:
-        sizes: ragged int32 [B, None], tokens of each sentence.
-        most: maximum tokens of a window.
+    `sizes` ragged int32 [B, None] are their tokens, of which a window has at most
+    `most`.
     """
 
     def add(state: tuple[Any, Any], size: Any) -> tuple[Any, Any]:
@@ -112,15 +107,6 @@ class Summarization(Task):
 
     Learns from documents with a reference summary: the targets are the sentences that
     together raise ROUGE-1 and ROUGE-2 against the reference, chosen greedily.
-
-    Args:
-        max_sentences: maximum sentences of a summary, from 1 to 1000.
-        trigram_blocking: whether to skip a sentence that shares three consecutive words
-            with one chosen before.
-        stemmer: of the ROUGE scores, `porter` for English or `none`.
-
-    Raises:
-        ConfigError: a setting is out of its range.
     """
 
     name = "summarization"
@@ -181,11 +167,8 @@ class Summarization(Task):
     ) -> tuple[Batch, Any, Any]:
         """Return the batch, targets int32 [R, P, 1] and weights [R, P], 0 at padding.
 
-        Args:
-            preprocessor: lays out the windows.
-            texts: documents, tf.string [B].
-            targets: int32 [B, S], as returned by `targets`.
-            weights: of the documents, float32 [B], or `None`.
+        `targets` int32 [B, S] are as returned by `targets`; `weights` float32 [B], or
+        `None`.
         """
         sentences = some_sentences(texts).texts
         batch = sentence_windows(preprocessor, sentences)
@@ -229,9 +212,9 @@ class Summarization(Task):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `summary` string [B] and its sentences.
 
-        `sentences` string, `starts` and `ends` int32 (positions in characters)
-        and `scores` float32 (probability of each) are [B, max_sentences], in the order
-        of the document, padded with empty strings, -1 and 0.
+        `sentences` string, `starts` and `ends` int32 (positions in characters) and
+        `scores` float32 (probability of each) are [B, max_sentences], in the order of
+        the document, padded with empty strings, -1 and 0.
         """
         texts, numbers = batch["texts"], batch["numbers"]
         # Windows may be in a different order from their documents.

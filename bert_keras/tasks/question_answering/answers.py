@@ -34,6 +34,16 @@ _NO_LETTER = r"[^\p{L}\p{M}\p{N}_]"
 class AnswerFinder:
     """Finds the answers to questions from the logits of their windows.
 
+    Its methods return `answer` string [B], an exact part of the context, empty for
+    none; `start` and `end` int32 [B], its offsets in a Python string, -1 for none;
+    `score` float32 [B], its probability among all spans; `null_score` float32 [B], by
+    how much no answer scores above the best span, in logits. `n_best_answers`,
+    `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best distinct spans,
+    best first; where there are fewer: "", -1, -1 and 0. If it may abstain also
+    `abstained` bool [B], with empty answers. For scoring `span_probabilities` and
+    `null_probabilities`, float32 [B, K], are those of the best span and of no answer at
+    each temperature.
+
     Args:
         max_tokens: longest answer.
         n_best: how many distinct answers are listed, see `distinct_spans`.
@@ -43,16 +53,6 @@ class AnswerFinder:
             the middle one.
         abstain_below: answers with a lower score are withheld; `None`: none are.
         for_scoring: whether to return the probabilities of both cases as well.
-
-    Its methods return `answer` string [B], an exact part of the context, empty for
-    none; `start` and `end` int32 [B], its offsets in a Python string, -1 for
-    none; `score` float32 [B], its probability among all spans; `null_score` float32
-    [B], by how much no answer scores above the best span, in logits. `n_best_answers`,
-    `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best distinct spans,
-    best first; where there are fewer: "", -1, -1 and 0. If it may abstain also
-    `abstained` bool [B], with empty answers. For scoring
-    `span_probabilities` and `null_probabilities`, float32 [B, K], are those of the best
-    span and of no answer at each temperature.
     """
 
     max_tokens: int
@@ -65,9 +65,8 @@ class AnswerFinder:
     def at_once(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers of windows that were computed together.
 
-        Args:
-            outputs: float32 [R, T, 2], logits of start and end.
-            batch: the batch dict with `asked`, the `AskedWindows`.
+        `outputs` float32 [R, T, 2] are the logits of start and end; `batch` is the
+        batch dict with `asked`, the `AskedWindows`.
         """
         asked = batch["asked"]
         return self._answers(self._spans(outputs, batch, asked.windows), asked)
@@ -78,13 +77,7 @@ class AnswerFinder:
         preprocessor: Preprocessor,
         run: Callable[[Batch], Any],
     ) -> dict[str, tf.Tensor]:
-        """Return the answers of windows, some computed at a time.
-
-        Args:
-            asked: the windows.
-            preprocessor: lays them.
-            run: computes the outputs of a batch.
-        """
+        """Return the answers of windows, some computed at a time by `run`."""
 
         def find(part: Windows) -> Spans:
             batch = preprocessor.lay(part.ids, part.segments)
@@ -153,14 +146,10 @@ class AnswerFinder:
 
 
 def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """Return spans of tokens as substrings of their texts.
+    """Return spans of tokens as substrings of their texts, string [B].
 
     Combining marks after the last character, which uncased models drop, are included.
-
-    Args:
-        spans: those of B texts.
-        texts: string [B].
-        starts, ends: RaggedTensor int32 [B, None], the characters of the tokens.
+    `starts` and `ends` are the characters of the tokens, ragged int32 [B, None].
 
     Returns:
         The parts, string [B, n], their first characters and their ends, int32 [B, n];
@@ -187,7 +176,7 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
 def distinct_spans(
     spans: Spans, texts: Any, starts: Any, ends: Any, *, n_best: int
 ) -> Spans:
-    """Return the best distinct answers of each text, best first.
+    """Return the best distinct answers of each text, [B, n_best], best first.
 
     Two spans count as one answer, the one with the higher score, if
 
@@ -195,16 +184,8 @@ def distinct_spans(
     - or they overlap: the characters in both are more than half of the characters in
       either, as of "SoC" and "SoCal".
 
-    The first is the best span. Fewer than `n_best` are found only if there are no more
-    distinct ones.
-
-    Args:
-        spans: M of each of B texts, best first.
-        texts, starts, ends: as of `cut_out`.
-        n_best: how many to return, n.
-
-    Returns:
-        The spans, [B, n]; those missing have the score `NEVER`.
+    If there are fewer distinct ones, those missing have the score `NEVER`. `spans` are
+    M of each of B texts, best first; the other arguments are those of `cut_out`.
     """
     with tf.device("CPU:0"):  # as strings are
         there = spans.scores > NEVER / 2

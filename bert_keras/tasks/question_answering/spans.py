@@ -1,8 +1,5 @@
 """Spans of tokens: the loss of their starts and ends, and the best ones of a text.
 
-`asked_windows` tokenizes questions and contexts, and `text.windows` cuts them;
-`spans_by_parts` puts the spans of the windows of a text together.
-
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.2: the score of a span is the
 logit of its start plus that of its end; a text without an answer has its start and its
 end at `[CLS]`.
@@ -82,21 +79,13 @@ def _mean_of_marks(targets: Any, values: Any) -> Any:
 
 
 class Spans(NamedTuple):
-    """The best spans of N windows or texts, best first, padded with score `NEVER`.
+    """The best spans of N windows or texts, best first, padded with score `NEVER`."""
 
-    Args:
-        scores: float32 [N, n], logit of the start plus logit of the end.
-        starts, ends: int32 [N, n], first and last context token.
-        null: float32 [N], the score of no answer.
-        totals: float32 [N, K], the logarithm of the sum of exp(score / temperature) of
-            all spans, at each of K temperatures.
-    """
-
-    scores: Any
-    starts: Any
-    ends: Any
-    null: Any
-    totals: Any
+    scores: Any  # float32 [N, n], logit of the start plus logit of the end
+    starts: Any  # int32 [N, n], first context token
+    ends: Any  # int32 [N, n], last context token
+    null: Any  # float32 [N], the score of no answer
+    totals: Any  # float32 [N, K], logsumexp of all scores at each of K temperatures
 
     @classmethod
     def none(cls, n_best: int, temperatures: int) -> Spans:
@@ -128,7 +117,7 @@ def window_spans(
     n_best: int,
     temperatures: Sequence[float] = (1.0,),
 ) -> Spans:
-    """Return the best spans of each window.
+    """Return the `n_best` best spans of each of S windows.
 
     The first token of a span belongs to the window in which it has most context, so
     that overlapping windows share no span; the span ends in the same window.
@@ -171,12 +160,8 @@ def window_spans(
 def text_spans(spans: Spans, text: Any, *, texts: Any) -> Spans:
     """Return the best spans of each text from those of its windows.
 
-    The null score is that of the window most certain of an answer.
-
-    Args:
-        spans: those of S windows.
-        text: int32 [S], the text of each window, in order; each text has one.
-        texts: the number of texts, int32.
+    The null score is that of the window most certain of an answer. `text` int32 [S] is
+    the text of each window, in order; each of the `texts` has one.
     """
     n_best = spans.scores.shape[1]
 
@@ -204,19 +189,12 @@ _AT_ONCE = 32  # windows computed together, however long the texts are
 
 
 class AskedWindows(NamedTuple):
-    """The windows of B questions and contexts.
-
-    Args:
-        windows: S of them.
-        contexts: string [B].
-        starts, ends: RaggedTensor int32 [B, None], first character and end of each
-            context token.
-    """
+    """The windows of B questions and contexts."""
 
     windows: Windows
-    contexts: Any
-    starts: Any
-    ends: Any
+    contexts: Any  # string [B]
+    starts: Any  # ragged int32 [B, None], first character of each context token
+    ends: Any  # ragged int32 [B, None], and its end
 
 
 def asked_windows(
@@ -226,13 +204,7 @@ def asked_windows(
     stride: int,
     max_question_tokens: int,
 ) -> AskedWindows:
-    """Return the windows of questions and contexts, string [B] each.
-
-    Args:
-        preprocessor: its tokenizer reads them, its `max_length` is that of a window.
-        texts: the questions, and the contexts.
-        stride, max_question_tokens: as of `windows.cut_windows`.
-    """
+    """Return the windows, see `cut_windows`, of questions and contexts, string [B]."""
     question, context = texts
     tokenizer = preprocessor.tokenizer
     pieces, starts, ends = tokenizer.tokenize_with_offsets(context, unit="characters")
@@ -251,13 +223,9 @@ def asked_windows(
 def question_lengths(
     preprocessor: Preprocessor, texts: Any, *, max_question_tokens: int
 ) -> tuple[Any, Any]:
-    """Return tokens of question and context, and if the question is truncated.
+    """Return the tokens of question and context, and if the question is truncated.
 
-    Args:
-        preprocessor, texts, max_question_tokens: as of `asked_windows`.
-
-    Returns:
-        int32 [B], special tokens included, as if one row could hold all; bool [B].
+    int32 [B], special tokens included, as if one row could hold all; bool [B].
     """
     sizes = [preprocessor.tokenizer(text).row_lengths() for text in texts]
     asked, size = (tf.cast(each, tf.int32) for each in sizes)
@@ -268,12 +236,9 @@ def question_lengths(
 def marked_batch(
     preprocessor: Preprocessor, asked: AskedWindows, targets: Any
 ) -> tuple[dict[str, Any], Any]:
-    """Return windows as a batch, and the targets of `spans.SpanLoss`, int32 [R, T, 3].
+    """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3].
 
-    Args:
-        preprocessor: lays the windows.
-        asked: the windows.
-        targets: int32 [B, 2], where answers stand, as of `windows.mark_windows`.
+    `targets` int32 [B, 2] are where answers stand, as of `windows.mark_windows`.
     """
     windows, _, starts, ends = asked
     start, end = mark_windows(windows, starts, ends, targets)
@@ -286,12 +251,9 @@ def marked_batch(
 def spans_by_parts(
     windows: Windows, find: Callable[[Windows], Spans], none: Spans
 ) -> Spans:
-    """Return the best spans of windows, in batches of similar length.
+    """Return the best spans of windows, found in batches of similar length.
 
-    Args:
-        windows: S of them.
-        find: returns the best spans of some windows.
-        none: those of no window.
+    `find` returns the spans of some windows; `none` are those of no window.
     """
     order = tf.argsort(windows.ids.row_lengths(), stable=True)
 

@@ -1,7 +1,5 @@
 """Question answering: the span of a text that answers a question, or that none does.
 
-Below the task stand the positions of a data set's answers and the wrong predictions.
-
 Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 2.0).
 """
 
@@ -15,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.squad import (
     UNKNOWN,
     is_answers,
@@ -60,21 +59,7 @@ class QuestionAnswering(Confidence, Task):
     """The answer to a question, a span of a context of any length.
 
     Contexts too long for one row with the question are read in overlapping windows.
-
-    Args:
-        no_answer: whether a question may have no answer in its context (SQuAD 2.0).
-        threshold: the answer is "no answer" where its score exceeds that of the best
-            span by more than this, in logits; `train` tunes it on dev.
-        stride: context tokens between the starts of two windows; half of a window at
-            most.
-        max_answer_tokens: longest answer, 512 at most.
-        max_question_tokens: longer questions are truncated.
-        n_best: how many distinct answers are listed, 100 at most.
-        **confidence: those of `Confidence`. Where the score is below
-            `abstain_below`, the answer is "" and `abstained` true.
-
-    Raises:
-        ConfigError: a setting is out of its range.
+    Where the score is below `abstain_below`, the answer is "" and `abstained` true.
     """
 
     name = "question-answering"
@@ -112,20 +97,15 @@ class QuestionAnswering(Confidence, Task):
     # Data.
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
-    ) -> Columns:
-        """Return the questions of a SQuAD file, or without answers also of a table."""
-        if roles is None:
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return the questions of a SQuAD file; without answers it may be a table."""
+        if labelled:
             return read_squad(source, columns=columns)
         if not columns and is_squad(source):
             return read_squad(source, with_answers=False)
-        return super().read(source, columns=columns, header=header, roles=roles)
+        return None
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:
@@ -271,10 +251,8 @@ class QuestionAnswering(Confidence, Task):
         return scored.scores(abstain_below=self.abstain_below)
 
     def tune(self, columns: Columns, answers: Answers) -> QuestionAnswering:
-        """Return the task with the settings fitted on dev rows.
-
-        These are the threshold for no answer of the best F1, the temperature and the
-        score to abstain below.
+        """Return the task with threshold, temperature and confidence fitted on dev
+        rows.
         """
         task, found, factor = self, self._scored(columns, answers), 0
         if self.no_answer:
@@ -381,10 +359,7 @@ def wrong_answers(
 ) -> list[dict[str, Any]]:
     """Return the questions that were answered wrong, most confident first.
 
-    Args:
-        columns: the questions.
-        given: the answer to each, "" for none.
-        probabilities: float [N], those of the answers.
+    `given` are the answers, "" for none; `probabilities` float [N] are theirs.
     """
     golds, names = gold_texts(columns), names_of(columns)
     scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]

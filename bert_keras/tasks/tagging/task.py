@@ -19,6 +19,7 @@ import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import check_names, class_entries, class_names
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
@@ -51,11 +52,8 @@ class TaggingTask(Confidence, Task):
     A row holds a list of words, or a text that is split at spaces, and as many tags. A
     plain text is split by the tokenizer, at spaces and punctuation. A word is labelled
     at its first piece; its other pieces have no loss. Sentences longer than
-    `max_length` are read in windows (`words.lay_windows`).
-
-    Settings of each task are `classes`, the tags in the order of the outputs, and those
-    of `Confidence`, fitted to the predicted entities; an entity whose score is below
-    `abstain_below` is omitted.
+    `max_length` are read in windows (`words.lay_windows`). An entity whose score is
+    below `abstain_below` is omitted.
     """
 
     columns = {"text": "text", "label": "label"}
@@ -77,24 +75,13 @@ class TaggingTask(Confidence, Task):
     # Data.
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        *,
-        columns: Mapping[str, str | int | None] | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
-    ) -> Columns:
-        """Return words and tags, see `tagged`, or the sentences alone.
-
-        Sentences of a CoNLL file are lists of words, those of a table are texts.
-        """
-        if roles is None:
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return words and tags, see `tagged`, or the words of a CoNLL file alone."""
+        if labelled:
             return read_tagged(source, columns=columns, header=header)
-        found = read_words(source, columns=columns, header=header)
-        if found is None:
-            return super().read(source, columns=columns, header=header, roles=roles)
-        return found
+        return read_words(source, columns=columns, header=header)
 
     @classmethod
     def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
@@ -171,10 +158,11 @@ class TaggingTask(Confidence, Task):
         )
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return entities of texts, or the tags of words.
+        """Return the entities of texts, see `words.find_entities`, or the tags of
+        words.
 
-        For texts see `words.find_entities`. For words: `tags` string [B, W] and
-        `scores` float32 [B, W], their probabilities; empty and 0 where no word is.
+        For words: `tags` string [B, W] and their probabilities `scores` float32 [B, W];
+        empty and 0 where no word is.
         """
         return self._answers(self._probabilities(outputs, batch), batch)
 
@@ -220,9 +208,8 @@ class TaggingTask(Confidence, Task):
         *,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers; to be scored, with `probabilities` float32 [B, W, C].
-
-        These are 0 where there is no word.
+        """Return the answers; to be scored, with `probabilities` float32 [B, W, C], 0
+        where there is no word.
         """
         batch = self.features(preprocessor, texts)
         outputs = run(batch)
@@ -239,24 +226,24 @@ class TaggingTask(Confidence, Task):
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return entity scores, and the calibration of all entities found."""
+        scores = self._found(columns, answers).scores(
+            temperature=self.temperature, abstain_below=self.abstain_below
+        )
         labels = split_cells(columns, "label")
-        found = FoundEntities(labels, self.classes, answers["probabilities"])
-        return {
-            **entity_scores(labels, self._predicted(columns, answers)),
-            **found.scores(
-                temperature=self.temperature, abstain_below=self.abstain_below
-            ),
-        }
+        return {**entity_scores(labels, self._predicted(columns, answers)), **scores}
 
     def tune(self, columns: Columns, answers: Answers) -> Self:
         """Return the task with temperature and threshold fitted on dev rows."""
-        labels = split_cells(columns, "label")
-        found = FoundEntities(labels, self.classes, answers["probabilities"])
+        found = self._found(columns, answers)
         task, factor = self, 1.0
         if self.calibration == "temperature":
             factor = found.best_factor()
             task = task.with_temperature(factor)
         return task.with_threshold(found.confidence(factor), found.right)
+
+    def _found(self, columns: Columns, answers: Answers) -> FoundEntities:
+        labels = split_cells(columns, "label")
+        return FoundEntities(labels, self.classes, answers["probabilities"])
 
     def _predicted(self, columns: Columns, answers: Answers) -> list[list[str]]:
         sizes = map(len, split_cells(columns, "label"))
@@ -292,13 +279,6 @@ def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:
 class TokenClassification(TaggingTask):
     """Tags of words, the encoder fine-tuned; answers are the entities of a text.
 
-    Args:
-        classes: the tags in the order of the outputs, such as `O`, `B-person`,
-            `I-person`.
-
-    Raises:
-        ConfigError: there are fewer than two classes, or one twice.
-
     Example:
         >>> rows = as_columns(text=["Ann met Bo"], label=["B-person O B-person"])
         >>> TokenClassification.from_columns(rows).classes
@@ -323,16 +303,6 @@ class FeatureTagging(TaggingTask):
 
     Only the head is trained, from scratch, at a much higher learning rate than in
     fine-tuning.
-
-    Args:
-        classes: the tags in the order of the outputs, such as `O`, `B-person`,
-            `I-person`.
-        layers: which hidden layers the BiLSTM reads, see `recurrent_head.FEATURES`.
-        units: width of each direction of each of its two layers, 4096 at most; `None`:
-            that of the encoder, as the 768 of the paper are that of BERT-base.
-
-    Raises:
-        ConfigError: a setting is out of its range.
     """
 
     name = "feature-tagging"

@@ -152,10 +152,7 @@ def wrong_sentences(
 ) -> list[dict[str, Any]]:
     """Return the sentences with wrong entities, most confident first.
 
-    Args:
-        columns: N labelled sentences.
-        predictions: the tags given to each.
-        scores: float [N, W], the probability of each of these.
+    `scores` float [N, W] are the probabilities of the predicted tags.
     """
     found = []
     sentences, labels = split_cells(columns, "text"), split_cells(columns, "label")
@@ -185,21 +182,14 @@ def entities_told(sentence: list[str], tags: list[str]) -> str:
 
 
 class Pieces(NamedTuple):
-    """The pieces of B sentences, and which ones begin a word.
+    """The pieces of B sentences, and which ones begin a word."""
 
-    Args:
-        ids: int32 ragged [B, None], the pieces.
-        words: int32 ragged [B, None], at the first piece of a word its number in the
-            batch, from 0; -1 at others.
-        mask: bool [B, W], where words are; they are numbered through it, row by row.
-        starts: int32 [B, W], the first character of each word in its text; -1 where
-            none is, or `None` for words that came without a text.
-        ends: int32 [B, W], the character after its last.
-    """
-
-    ids: Any
+    ids: Any  # ragged int32 [B, None]
+    # ragged int32 [B, None]: the number of a word at its first piece, -1 at others
     words: Any
-    mask: Any
+    mask: Any  # bool [B, W], where words are; they are numbered through it, row by row
+    # int32 [B, W], first character and end of each word in its text, -1 where none is;
+    # `None` for words that came without a text
     starts: Any = None
     ends: Any = None
 
@@ -239,11 +229,9 @@ def _numbered(first: Any) -> Any:
 def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     """Return the batch dict of sentences, long ones in several windows.
 
-    Windows overlap by half; words are divided at the middle of the overlap.
-
-    Returns:
-        The rows of the preprocessor's layout, and `words` int32 [R, T]: the number of
-        the word that is read at a token, -1 at others. Each number is there once.
+    Windows overlap by half; words are divided at the middle of the overlap. Besides the
+    rows of the preprocessor's layout there is `words` int32 [R, T]: the number of the
+    word that is read at a token, -1 at others. Each number is there once.
     """
     room = preprocessor.max_length - 2
     step = room - room // 2
@@ -279,10 +267,8 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:
     """Return the target of each token, int32 [R, T]: -1 where no word is read.
 
-    Args:
-        words: int32 [R, T], of `lay_windows`.
-        mask: bool [B, W], of `Pieces`.
-        targets: int [B, W], one a word.
+    `words` int32 [R, T] are of `lay_windows`, `mask` bool [B, W] of `Pieces`; `targets`
+    int [B, W], one a word.
     """
     flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
     flat = tf.concat([flat, [-1]], 0)  # value of tokens outside words
@@ -290,12 +276,9 @@ def targets_at(words: Any, mask: Any, targets: Any) -> Any:
 
 
 def values_of_words(values: Any, words: Any, mask: Any) -> Any:
-    """Gather the values at the tokens of words, [B, W, …], 0 elsewhere.
+    """Gather the values, [R, T, …], at the tokens of words, [B, W, …], 0 elsewhere.
 
-    Args:
-        values: [R, T, …], such as the logits of each token.
-        words: int32 [R, T], of `lay_windows`.
-        mask: bool [B, W], of `Pieces`.
+    `words` int32 [R, T] are of `lay_windows`, `mask` bool [B, W] of `Pieces`.
     """
     at = tf.where(words >= 0)
     places = tf.gather(tf.where(mask), tf.gather_nd(words, at))
@@ -306,7 +289,7 @@ def values_of_words(values: Any, words: Any, mask: Any) -> Any:
 def find_entities(
     classes: Sequence[str], tags: Any, scores: Any, pieces: Pieces, texts: Any
 ) -> dict[str, tf.Tensor]:
-    """Return the entities of texts; `entity_metrics.entities_of` finds the same.
+    """Return the entities of texts; `scoring.entities.entities_of` finds the same.
 
     Args:
         classes: the tags by their numbers.
@@ -316,9 +299,9 @@ def find_entities(
         texts: string [B].
 
     Returns:
-        `entities` string [B, E], as in the text, `types` string [B, E],
-        `starts` and `ends` int32 [B, E], in characters, and `scores` float32 [B, E],
-        the mean over the words; filled with empty strings, -1 and 0.
+        `entities` string [B, E], as in the text, `types` string [B, E], `starts` and
+        `ends` int32 [B, E], in characters, and `scores` float32 [B, E], the mean over
+        the words; filled with empty strings, -1 and 0.
     """
     found = _runs(classes, tags, pieces.mask)
     begin, end = tf.where(found.first), tf.where(found.last)
@@ -346,13 +329,10 @@ def find_entities(
 def sure_tags(
     classes: Sequence[str], tags: Any, scores: Any, mask: Any, *, below: float
 ) -> Any:
-    """Replace the tags of entities with too low a score by `O`, int [B, W].
+    """Replace the tags of entities whose mean score is lower than `below` by `O`, int
+    [B, W].
 
-    Args:
-        classes: the tags by their numbers; `O` is one of them.
-        tags, scores: as for `find_entities`.
-        mask: bool [B, W], of `Pieces`.
-        below: least mean score of an entity to keep.
+    The other arguments are as for `find_entities`; `O` is one of the classes.
     """
     found = _runs(classes, tags, mask)
     means = tf.concat([[0.0], found.means(scores)], 0)  # the first: of no entity
@@ -362,21 +342,14 @@ def sure_tags(
 
 
 class _Runs(NamedTuple):
-    """Groups the words of B sentences into entities.
+    """Groups the words of B sentences into entities."""
 
-    Args:
-        kinds: the types of the classes, sorted.
-        kind: int32 [B, W], the type of each word's tag.
-        inside, first, last: bool [B, W], words of an entity, and its ends.
-        number: int32 [B, W], at the words of an entity its number in the batch.
-    """
-
-    kinds: list[str]
-    kind: Any
-    inside: Any
-    first: Any
-    last: Any
-    number: Any
+    kinds: list[str]  # the types of the classes, sorted
+    kind: Any  # int32 [B, W], the type of each word's tag
+    inside: Any  # bool [B, W], words of an entity
+    first: Any  # bool [B, W]
+    last: Any  # bool [B, W]
+    number: Any  # int32 [B, W], at the words of an entity its number in the batch
 
     def means(self, scores: Any) -> Any:
         """Return the mean score of each entity, float32 [E]."""
@@ -409,10 +382,8 @@ def _is_one_of(prefix: Any, letters: str) -> Any:
 def over_marks(decoded: Any, rows: Any, ends: Any) -> Any:
     """Extend ends over combining accents, which the tokenizer drops.
 
-    Args:
-        decoded: int32 ragged [B, None], the code points of the texts.
-        rows: int64 [E], the text of each end.
-        ends: int32 [E], in characters of that text.
+    `decoded`, ragged int32 [B, None], are the code points of the texts; `rows` int64
+    [E] is the text of each end, `ends` int32 [E] in its characters.
     """
     # A code point is a mark if it is in one of the ranges [first, last].
     edges = [edge for first, last in characters.MARKS for edge in (first, last + 1)]

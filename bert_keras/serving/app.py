@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from bert_keras.serving.errors import RequestError
@@ -60,14 +60,17 @@ class App:
                 HTTPException: _not_routed,  # type: ignore[dict-item]
             },
         )
+        self._routes.router.redirect_slashes = False
 
     def _all_routes(self) -> list[BaseRoute]:
+        # Not a Mount: it would match every path, and hide that a method is wrong.
+        static = StaticFiles(directory=STATIC, html=True)
         return [
             *Rest(self._service).routes(),
             *OpenInference(self._service).routes(),
             Route("/monitoring/prometheus/metrics", self._metrics),
             Route("/openapi.json", self._openapi),
-            Mount("/", StaticFiles(directory=STATIC, html=True)),
+            *(Route(path, static) for path in ("/", "/{file}")),
         ]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

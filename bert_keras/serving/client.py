@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import httpx
     from typing_extensions import Self  # of Python 3.11
 
+_URL = re.compile("https?://")
 _KEY = re.compile(r"[!-~]+")
 _BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
@@ -97,62 +98,64 @@ class _Signature:
         return [row_of(dict(zip(outputs, row, strict=True))) for row in columns]
 
 
-class _Protocol:
-    """The requests and replies of both clients, without the transport."""
+@dataclasses.dataclass(eq=False)
+class _Client:
+    """The settings, requests and replies of both clients, without the transport."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model: str,
-        version: int | None,
-        label: str | None,
-        api_key: str | None,
-        batch_size: int,
-        timeout: float,
-        retries: int,
-    ) -> None:
-        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+    url: str
+    _: dataclasses.KW_ONLY
+    model: str
+    version: int | None = None
+    label: str | None = None
+    api_key: str | None = dataclasses.field(default=None, repr=False)
+    batch_size: int = 32
+    timeout: float = 30.0
+    retries: int = 5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str) or not _URL.match(self.url):
+            raise _wrong_url(self.url)
+        if not isinstance(self.model, str) or not self.model:
             raise ConfigError(
-                f"`url` must be http(s)://host:port; received {shown(url)}"
+                f"`model` must be a model's name; received {shown(self.model)}"
             )
-        if not isinstance(model, str) or not model:
+        if self.version is not None and self.label is not None:
             raise ConfigError(
-                f"`model` must be a model's name; received {shown(model)}"
+                "`version` or `label` must be left out; received "
+                f"{shown(self.version)} and {shown(self.label)}"
             )
-        if version is not None and label is not None:
-            raise ConfigError(
-                f"`version` or `label` must be left out; received {shown(version)} and "
-                f"{shown(label)}"
-            )
-        check_whole_number("batch_size", batch_size, least=1)
-        check_whole_number("retries", retries, least=0)
-        check_number("timeout", timeout, least=0.001)
-        place = f"/v1/models/{urllib.parse.quote(model, safe='')}"
-        if version is not None:
-            check_whole_number("version", version, least=1)
-            place += f"/versions/{version}"
-        elif label is not None:
-            place += f"/labels/{urllib.parse.quote(label, safe='')}"
-        self.place = url.rstrip("/") + place
+        check_whole_number("batch_size", self.batch_size, least=1)
+        check_whole_number("retries", self.retries, least=0)
+        check_number("timeout", self.timeout, least=0.001)
+        self._place = self.url.rstrip("/") + self._path()
+        self._signatures: list[_Signature] = []
         httpx = _httpx()
         try:
-            httpx.URL(self.place)
+            httpx.URL(self._place)
         except httpx.InvalidURL as error:
-            raise ConfigError(
-                f"`url` must be http(s)://host:port; received {shown(url)}: {error}"
-            ) from None
-        self.batch_size, self.timeout, self.retries = batch_size, timeout, retries
-        self.headers = {"content-type": "application/json"}
-        if api_key is not None:
-            if not isinstance(api_key, str) or not _KEY.fullmatch(api_key):
+            raise _wrong_url(self.url, f": {error}") from None
+
+    def _path(self) -> str:
+        path = f"/v1/models/{urllib.parse.quote(self.model, safe='')}"
+        if self.version is not None:
+            check_whole_number("version", self.version, least=1)
+            path += f"/versions/{self.version}"
+        elif self.label is not None:
+            path += f"/labels/{urllib.parse.quote(self.label, safe='')}"
+        return path
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json"}
+        if self.api_key is not None:
+            if not isinstance(self.api_key, str) or not _KEY.fullmatch(self.api_key):
                 raise ConfigError(  # the key itself is not shown
                     "`api_key` must be a string of ASCII characters without spaces"
                 )
-            self.headers["authorization"] = f"Bearer {api_key}"
+            headers["authorization"] = f"Bearer {self.api_key}"
+        return headers
 
-    def signatures(self, reply: Any) -> list[_Signature]:
-        """Return the signatures of a model that take strings, the default one first.
+    def _read_signatures(self, reply: Any) -> None:
+        """Keep the signatures of a model that take strings, the default one first.
 
         Raises:
             ServerError: there is no such signature.
@@ -161,20 +164,20 @@ class _Protocol:
             listed = reply["metadata"]["signature_def"]["signature_def"]
             found = [_signature(name, listed[name]) for name in sorted(listed)]
         except (KeyError, TypeError, AttributeError):
-            raise ServerError(f"{self.place}/metadata: lists no signatures") from None
+            raise ServerError(f"{self._place}/metadata: lists no signatures") from None
         texts = [signature for signature in found if signature is not None]
         if not texts:
-            raise ServerError(f"{self.place}: has no signature that takes strings")
-        return sorted(texts, key=lambda each: each.name != "serving_default")
+            raise ServerError(f"{self._place}: has no signature that takes strings")
+        texts.sort(key=lambda each: each.name != "serving_default")
+        self._signatures = texts
 
-    def batches(
-        self, texts: Any, signatures: list[_Signature]
-    ) -> tuple[_Signature, list[list[Any]]]:
+    def _batches(self, texts: Any) -> tuple[_Signature, list[list[Any]]]:
         """Return the signature that takes these texts, and its batches of rows.
 
         Raises:
             DataError: no signature takes a text of this form.
         """
+        signatures = self._signatures
         items = as_items(texts, [list(each.inputs) for each in signatures])
         chosen = next((s for s in signatures if items and s.fits(items[0])), None)
         chosen = chosen or signatures[0]
@@ -191,7 +194,7 @@ class _Protocol:
         size = self.batch_size
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]
 
-    def answered(
+    def _rows(
         self, signature: _Signature, items: list[Any], reply: Any
     ) -> list[dict[str, Any]]:
         """Return the rows of a reply.
@@ -203,11 +206,11 @@ class _Protocol:
             return signature.rows(reply["outputs"], len(items))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ServerError(
-                f"{self.place}: the answer does not match `{signature.name}`: "
+                f"{self._place}: the answer does not match `{signature.name}`: "
                 f"{type(error).__name__}: {one_line(error)}"
             ) from None
 
-    def wait(self, attempt: int, result: Any) -> float | None:
+    def _wait(self, attempt: int, result: Any) -> float | None:
         """Return the seconds to wait before a retry; `None` if the request succeeded.
 
         Args:
@@ -235,10 +238,10 @@ class _Protocol:
             wait = wait if asked is None else asked
         if not again or attempt >= self.retries or wait > _LONGEST_WAIT:
             tries = f" (after {attempt + 1} tries)" if attempt else ""
-            raise ServerError(f"{self.place}: {reason}{tries}")
+            raise ServerError(f"{self._place}: {reason}{tries}")
         return wait
 
-    def parsed(self, response: Any) -> Any:
+    def _parsed(self, response: Any) -> Any:
         """Return the JSON of a response.
 
         Raises:
@@ -248,11 +251,11 @@ class _Protocol:
             return json.loads(response.content, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise ServerError(
-                f"{self.place}: the answer cannot be read: {one_line(error)}"
+                f"{self._place}: the answer cannot be read: {one_line(error)}"
             ) from None
 
 
-class Client:
+class Client(_Client):
     """Queries a served model, with the answers of `Predictor.predict`.
 
     If the server is busy (429, 502, 503) or unreachable, a request is retried after
@@ -278,30 +281,9 @@ class Client:
         'spam'
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model: str,
-        version: int | None = None,
-        label: str | None = None,
-        api_key: str | None = None,
-        batch_size: int = 32,
-        timeout: float = 30.0,
-        retries: int = 5,
-    ) -> None:
-        self._protocol = _Protocol(
-            url,
-            model=model,
-            version=version,
-            label=label,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout=timeout,
-            retries=retries,
-        )
-        self._http = _httpx().Client(headers=self._protocol.headers, timeout=timeout)
-        self._signatures: list[_Signature] = []
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._http = _httpx().Client(headers=self._headers(), timeout=self.timeout)
 
     def predict(self, texts: Any) -> list[dict[str, Any]]:
         """Return one dict per text, as `Predictor.predict` does.
@@ -317,27 +299,25 @@ class Client:
             ServerError: the server is unreachable, rejects a request, or its answer has
                 an unexpected form.
         """
-        protocol = self._protocol
         if not self._signatures:
-            reply = self._send("GET", "/metadata")
-            self._signatures = protocol.signatures(reply)
-        signature, batches = protocol.batches(texts, self._signatures)
+            self._read_signatures(self._send("GET", "/metadata"))
+        signature, batches = self._batches(texts)
         rows: list[dict[str, Any]] = []
         for batch in batches:
             reply = self._send("POST", ":predict", signature.body(batch))
-            rows.extend(protocol.answered(signature, batch, reply))
+            rows.extend(self._rows(signature, batch, reply))
         return rows
 
     def _send(self, method: str, place: str, body: bytes | None = None) -> Any:
-        url = self._protocol.place + place
+        url = self._place + place
         for attempt in itertools.count():
             try:
                 result: Any = self._http.request(method, url, content=body)
             except _httpx().TransportError as error:
                 result = error
-            wait = self._protocol.wait(attempt, result)
+            wait = self._wait(attempt, result)
             if wait is None:
-                return self._protocol.parsed(result)
+                return self._parsed(result)
             time.sleep(wait)
 
     def close(self) -> None:
@@ -351,7 +331,8 @@ class Client:
         self.close()
 
 
-class AsyncClient:
+@dataclasses.dataclass(eq=False, kw_only=True)
+class AsyncClient(_Client):
     """Queries a served model like `Client`, with several requests at once.
 
     Args:
@@ -366,49 +347,25 @@ class AsyncClient:
         ...     rows = await client.predict(texts)
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model: str,
-        version: int | None = None,
-        label: str | None = None,
-        api_key: str | None = None,
-        batch_size: int = 32,
-        timeout: float = 30.0,
-        retries: int = 5,
-        concurrency: int = 4,
-    ) -> None:
-        check_whole_number("concurrency", concurrency, least=1)
-        self._protocol = _Protocol(
-            url,
-            model=model,
-            version=version,
-            label=label,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout=timeout,
-            retries=retries,
-        )
-        self._concurrency = concurrency
-        self._http = _httpx().AsyncClient(
-            headers=self._protocol.headers, timeout=timeout
-        )
-        self._signatures: list[_Signature] = []
+    concurrency: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole_number("concurrency", self.concurrency, least=1)
+        httpx = _httpx()
+        self._http = httpx.AsyncClient(headers=self._headers(), timeout=self.timeout)
 
     async def predict(self, texts: Any) -> list[dict[str, Any]]:
         """Return one dict per text, see `Client.predict`."""
-        protocol = self._protocol
         if not self._signatures:
-            reply = await self._send("GET", "/metadata")
-            self._signatures = protocol.signatures(reply)
-        signature, batches = protocol.batches(texts, self._signatures)
-        free = asyncio.Semaphore(self._concurrency)
+            self._read_signatures(await self._send("GET", "/metadata"))
+        signature, batches = self._batches(texts)
+        free = asyncio.Semaphore(self.concurrency)
 
         async def answer(batch: list[Any]) -> list[dict[str, Any]]:
             async with free:
                 reply = await self._send("POST", ":predict", signature.body(batch))
-            return protocol.answered(signature, batch, reply)
+            return self._rows(signature, batch, reply)
 
         tasks = [asyncio.ensure_future(answer(batch)) for batch in batches]
         try:
@@ -419,15 +376,15 @@ class AsyncClient:
         return [row for part in parts for row in part]
 
     async def _send(self, method: str, place: str, body: bytes | None = None) -> Any:
-        url = self._protocol.place + place
+        url = self._place + place
         for attempt in itertools.count():
             try:
                 result: Any = await self._http.request(method, url, content=body)
             except _httpx().TransportError as error:
                 result = error
-            wait = self._protocol.wait(attempt, result)
+            wait = self._wait(attempt, result)
             if wait is None:
-                return self._protocol.parsed(result)
+                return self._parsed(result)
             await asyncio.sleep(wait)
 
     async def close(self) -> None:
@@ -503,6 +460,12 @@ def _retry_after(value: str | None) -> float | None:
         then = then.replace(tzinfo=datetime.timezone.utc)
     now = datetime.datetime.now(datetime.timezone.utc)
     return max(0.0, (then - now).total_seconds())
+
+
+def _wrong_url(url: Any, reason: str = "") -> ConfigError:
+    return ConfigError(
+        f"`url` must be http(s)://host:port; received {shown(url)}{reason}"
+    )
 
 
 def _refuse(constant: str) -> None:

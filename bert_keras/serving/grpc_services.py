@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import tensorflow as tf
+from tensorflow.core.protobuf import error_codes_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -115,7 +116,7 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
                 record.model, record.version = spec.name, leased.number
                 signatures = get_model_metadata_pb2.SignatureDefMap()
                 for each in leased.signatures.values():
-                    _describe(signatures.signature_def[each.name], each)
+                    signatures.signature_def[each.name].CopyFrom(each.definition())
             response = get_model_metadata_pb2.GetModelMetadataResponse()
             _fill(response.model_spec, spec.name, leased.number)
             response.metadata["signature_def"].Pack(signatures)
@@ -140,11 +141,9 @@ class _Model(model_service_pb2_grpc.ModelServiceServicer):
             record.model = spec.name
             response = get_model_status_pb2.GetModelStatusResponse()
             for number, state in found:
-                status = response.model_version_status.add()
-                status.version = number
-                status.state = get_model_status_pb2.ModelVersionStatus.State.Value(
-                    state
-                )
+                status = response.model_version_status.add(version=number)
+                status.state = status.State.Value(state)
+                status.status.error_code = error_codes_pb2.OK
             return response
 
 
@@ -182,20 +181,3 @@ def _values(info: TensorInfo, proto: Any, service: Service) -> list[Any]:
         raise RequestError(
             f"`{name}` must have values for the shape {sizes[:9]}"
         ) from None
-
-
-def _describe(found: Any, signature: Signature) -> None:
-    """Fill a SignatureDef."""
-    found.method_name = "tensorflow/serving/predict"
-    for infos, described in (
-        (signature.inputs, found.inputs),
-        (signature.outputs, found.outputs),
-    ):
-        for place, info in enumerate(infos):
-            entry = described[info.name]
-            entry.name = f"{signature.name}_{info.name}:0"
-            if described is found.outputs:
-                entry.name = f"StatefulPartitionedCall:{place}"
-            entry.dtype = _ENUM[info.dtype]
-            for size in info.shape:
-                entry.tensor_shape.dim.add().size = -1 if size is None else size

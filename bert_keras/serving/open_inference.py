@@ -36,13 +36,13 @@ class OpenInference:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        one = "/v2/models/{name}"
+        one = "/v2/models/{name:name}"
         found: list[BaseRoute] = [
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
             Route("/v2/health/ready", self.live),
         ]
-        for place in (f"{one}/versions/{{version}}", one):
+        for place in (f"{one}/versions/{{version:name}}", one):
             found += [
                 Route(f"{place}/infer", self.infer, methods=["POST"]),
                 Route(f"{place}/ready", self.ready),
@@ -89,6 +89,11 @@ class OpenInference:
         service = self._service
         name, version = _asked(request)
         body = await read_body(request, service.config.max_body_bytes)
+        if "inference-header-content-length" in request.headers:
+            raise RequestError(
+                "the tensors must be in the JSON, not binary: send them with "
+                "`binary_data=False`"
+            )
         given = await service.work(len(body), lambda: parse_json(body))
         identity = given.get("id")
         if identity is not None and not isinstance(identity, str):

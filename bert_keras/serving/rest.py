@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+from google.protobuf.json_format import MessageToDict
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -15,12 +17,21 @@ from starlette.routing import BaseRoute, Route
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.service import RequestRecord, Service
-from bert_keras.serving.signatures import DTYPES, Signature, TensorInfo
+from bert_keras.serving.signatures import TensorInfo
 from bert_keras.serving.tensors import column_form, dump_json, parse_json, row_form
 from bert_keras.serving.version import DEFAULT, Version
 
 _DISCARDED = 8  # times the largest body is read, so that the client reads our answer
 _BODY_SECONDS = 10.0  # for the whole body
+
+
+class _Name(StringConvertor):
+    """The name or version of a model: GET of `NAME:predict` is a wrong method."""
+
+    regex = "[^/:]+"
+
+
+register_url_convertor("name", _Name())
 
 
 class Rest:
@@ -35,8 +46,8 @@ class Rest:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes; `/v1/models`, the list of all, is ours."""
-        one = "/v1/models/{name}"
-        version = one + "/versions/{version}"
+        one = "/v1/models/{name:name}"
+        version = one + "/versions/{version:name}"
         found: list[BaseRoute] = [Route("/v1/models", self.listing)]
         for place in (version, one):  # the longer path first
             found += [
@@ -112,7 +123,12 @@ class Rest:
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signatures = {
-                each.name: _signature_def(each) for each in leased.signatures.values()
+                each.name: MessageToDict(
+                    each.definition(),
+                    preserving_proto_field_name=True,
+                    always_print_fields_with_no_presence=True,
+                )
+                for each in leased.signatures.values()
             }
             number = str(leased.number)
         return json_response(
@@ -152,34 +168,6 @@ def _described(version: Version) -> dict[str, Any]:
             }
             for each in version.signatures.values()
         },
-    }
-
-
-def _signature_def(signature: Signature) -> dict[str, Any]:
-    """Return a SignatureDef as TF Serving writes it in JSON."""
-
-    def described(info: TensorInfo, tensor: str) -> dict[str, Any]:
-        sizes = [str(-1 if size is None else size) for size in info.shape]
-        return {
-            "dtype": DTYPES[info.dtype][0],
-            "tensor_shape": {
-                "dim": [{"size": size, "name": ""} for size in sizes],
-                "unknown_rank": False,
-            },
-            "name": tensor,
-        }
-
-    return {
-        "inputs": {
-            info.name: described(info, f"{signature.name}_{info.name}:0")
-            for info in signature.inputs
-        },
-        "outputs": {
-            info.name: described(info, f"StatefulPartitionedCall:{place}")
-            for place, info in enumerate(signature.outputs)
-        },
-        "method_name": "tensorflow/serving/predict",
-        "defaults": {},
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from bert_keras.inference.export import signature_functions
 from bert_keras.inference.served_model import ServedModel
@@ -56,6 +57,14 @@ class TensorInfo:
     def of(cls, name: str, spec: Any) -> TensorInfo:
         """Return the facts of a `tf.TensorSpec`."""
         return cls(name, spec.dtype.name, tuple(spec.shape))
+
+    def proto(self, name: str) -> meta_graph_pb2.TensorInfo:
+        """Return them as a message; `name` is that of the tensor in the graph."""
+        return meta_graph_pb2.TensorInfo(
+            name=name,
+            dtype=tf.dtypes.as_dtype(self.dtype).as_datatype_enum,
+            tensor_shape=tf.TensorShape(self.shape).as_proto(),
+        )
 
 
 @dataclasses.dataclass
@@ -118,6 +127,17 @@ class Signature:
         Other requests in the same batch may have been wider.
         """
         return answers
+
+    def definition(self) -> meta_graph_pb2.SignatureDef:
+        """Return the signature as TF Serving describes it."""
+        found = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
+        for info in self.inputs:
+            name = f"{self.name}_{info.name}:0"
+            found.inputs[info.name].CopyFrom(info.proto(name))
+        for place, info in enumerate(self.outputs):
+            name = f"StatefulPartitionedCall:{place}"
+            found.outputs[info.name].CopyFrom(info.proto(name))
+        return found
 
     def _call(self, tensors: Sequence[Any]) -> Answers:
         names = [each.name for each in self.inputs]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.json_format import ParseDict
+from tensorflow.core.protobuf import error_codes_pb2
 
 from bert_keras.serving import Server
 from serving.conftest import Client
@@ -115,7 +117,7 @@ def test_a_wrong_request_is_rejected(prediction: Any, kind: str) -> None:
     assert "\n" not in caught.value.details()
 
 
-def test_metadata_and_status(prediction: Any, channel: Any) -> None:
+def test_metadata_and_status(prediction: Any, channel: Any, client: Client) -> None:
     request = get_model_metadata_pb2.GetModelMetadataRequest()
     request.model_spec.name = "pairs"
     request.metadata_field.append("signature_def")
@@ -127,12 +129,16 @@ def test_metadata_and_status(prediction: Any, channel: Any) -> None:
         "text_a": tf.string.as_datatype_enum,
         "text_b": tf.string.as_datatype_enum,
     }
+    rest = client.get("/v1/models/pairs/metadata")[1]["metadata"]["signature_def"]
+    assert ParseDict(rest, get_model_metadata_pb2.SignatureDefMap()) == signatures
     models = model_service_pb2_grpc.ModelServiceStub(channel)
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "pairs"
     (status,) = models.GetModelStatus(request, timeout=30).model_version_status
     states = get_model_status_pb2.ModelVersionStatus.State
     assert (status.version, status.state) == (1, states.AVAILABLE)
+    assert status.HasField("status")
+    assert status.status.error_code == error_codes_pb2.OK
     request.model_spec.name = "no"
     with pytest.raises(grpc.RpcError) as caught:
         models.GetModelStatus(request, timeout=30)

@@ -60,6 +60,20 @@ def test_outputs_can_be_chosen(client: Client) -> None:
     assert "probabilities" in found["error"]
 
 
+def test_binary_tensors_are_rejected_with_the_remedy(client: Client) -> None:
+    """KServe's client sends JSON, whose length a header tells, and then the values."""
+    head = b'{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", '
+    head += b'"parameters": {"binary_data_size": 7}}]}'
+    status, _, body = client.send(
+        "POST",
+        "/v2/models/spam/infer",
+        head + b"\x03\x00\x00\x00win",
+        {"Inference-Header-Content-Length": str(len(head))},
+    )
+    assert status == 400
+    assert b"binary_data=False" in body
+
+
 @pytest.mark.parametrize("data", [["a", "b", "c", "d"], [["a", "b"], ["c", "d"]]])
 def test_lists_are_flat_or_nested(client: Client, data: list[Any]) -> None:
     words = {"name": "words", "shape": [2, 2], "datatype": "BYTES", "data": data}

@@ -218,21 +218,28 @@ def test_too_much_is_rejected(client: Client, value: Any) -> None:
     [
         ("GET", "/v1/models/spam:predict", 405),
         ("POST", "/v1/models/spam", 405),
-        ("POST", "/v1/models/spam:classify", 405),
+        ("GET", "/v1/models/spam/versions/1:predict", 405),
+        ("PUT", "/v1/models/spam:predict", 405),
+        ("GET", "/v2/models/spam/infer", 405),
+        ("POST", "/v1/models/spam:classify", 404),
+        ("GET", "/v1/models/spam/", 404),
         ("GET", "/nothing", 404),
         ("GET", "/../../etc/passwd", 404),
         ("GET", "/%2e%2e/%2e%2e/server.py", 404),
         ("GET", "/..%2fserver.py", 404),
         ("POST", "/", 405),
-        ("POST", "/v1/models/spam/versions/1/versions/1:predict", 405),
+        ("POST", "/v1/models/spam/versions/1/versions/1:predict", 404),
     ],
 )
 def test_a_wrong_path_or_method_is_rejected(
     client: Client, method: str, path: str, status: int
 ) -> None:
-    found, _, answer = client.send(method, path, b"{}" if method == "POST" else None)
-    assert found in {status, 404, 405}
+    body = None if method == "GET" else b"{}"
+    found, headers, answer = client.send(method, path, body)
+    assert found == status
     assert answer.startswith(b'{"error":')
+    if path.endswith((":predict", "/infer")) and status == 405:
+        assert headers["allow"] == "POST"
 
 
 def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:

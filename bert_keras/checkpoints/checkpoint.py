@@ -1,7 +1,7 @@
 """What every reader returns: `Checkpoint`, whose arrays are read on demand.
 
-Also `StoredTensor`, a tensor that is still in its file, the entry of this package in a
-`config.json`, and what readers and writers share.
+Also `StoredTensor`, a tensor that is still in its file, our entry in a `config.json`,
+and what readers and writers share.
 """
 
 from __future__ import annotations
@@ -25,36 +25,48 @@ from bert_keras.errors import CheckpointError, ConfigError, first_of, one_line, 
 
 _BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
 
+_BLOCK_BYTES = 4 << 20  # read at a time
+
 Shape = tuple[int, ...]
+Block = tuple[slice | EllipsisType, np.ndarray]  # rows of a tensor, and their values
 FLOATS = ("F32", "F16", "BF16", "F64")  # all become float32
 
 
 class StoredTensor(abc.ABC):
     """A tensor in a file: the file, its name there, shape and data type."""
 
+    transposed = False  # whether `read` swaps the two axes
+
     def __init__(self, file: Path, name: str, shape: Shape, dtype: str) -> None:
         self.file, self.name, self.shape, self.dtype = file, name, shape, dtype
 
     def check(self) -> None:
         """Raise a CheckpointError unless the tensor holds floating-point values."""
+        place = f"{self.file}: {one_line(self.name)}"
         if self.dtype not in FLOATS:
             raise CheckpointError(
-                f"{self.file}: {one_line(self.name)} must be one of "
-                f"{', '.join(FLOATS)}; is {self.dtype}"
+                f"{place} must be one of {', '.join(FLOATS)}; is {self.dtype}"
             )
         if 0 in self.shape:
-            raise CheckpointError(
-                f"{self.file}: {one_line(self.name)} is empty: {list(self.shape)}"
-            )
+            raise CheckpointError(f"{place} is empty: {list(self.shape)}")
 
     @abc.abstractmethod
-    def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
-        """Yield the rows of the first axis in blocks of a few MB, as stored."""
+    def blocks(self) -> Iterator[Block]:
+        """Yield the values in `row_blocks`, as stored."""
 
-    def read(self, *, transpose: bool = False) -> np.ndarray:
+    def row_blocks(self) -> Iterator[slice | EllipsisType]:
+        """Yield slices of the first axis, a few MB each; `...` of a single number."""
+        if not self.shape:
+            yield ...
+            return
+        step = max(1, _BLOCK_BYTES // (8 * math.prod(self.shape[1:])))
+        for start in range(0, self.shape[0], step):
+            yield slice(start, min(start + step, self.shape[0]))
+
+    def read(self) -> np.ndarray:
         """Return the values as float32 in C order; copies one block at a time."""
-        array = _empty(self.shape[::-1] if transpose else self.shape)
-        view = array.T if transpose else array
+        array = _empty(self.shape[::-1] if self.transposed else self.shape)
+        view = array.T if self.transposed else array
         # LazyArrays finds values that are not finite, also those that overflow here.
         with np.errstate(all="ignore"):
             for rows, block in self.blocks():
@@ -69,6 +81,24 @@ class StoredTensor(abc.ABC):
         return all(np.array_equal(a, b) for (_, a), (_, b) in pairs)
 
 
+def choose(
+    chosen: dict[str, Any], name: str, tensor: StoredTensor, *, transpose: bool = False
+) -> None:
+    """Enter a stored tensor under its canonical name.
+
+    Raises:
+        CheckpointError: the name is taken, or the tensor cannot be a weight.
+    """
+    place = f"{tensor.file}: {one_line(tensor.name)}"
+    if name in chosen:
+        raise CheckpointError(f"{place} and {chosen[name].name} are both `{name}`")
+    if transpose and len(tensor.shape) != 2:
+        raise CheckpointError(f"{place} must have 2 axes; has {list(tensor.shape)}")
+    tensor.check()
+    tensor.transposed = transpose
+    chosen[name] = tensor
+
+
 class LazyArrays(Mapping[str, np.ndarray]):
     """Canonical names to float32 arrays, each read from its file on demand.
 
@@ -78,7 +108,7 @@ class LazyArrays(Mapping[str, np.ndarray]):
     Args:
         shapes: canonical name to canonical shape.
         read: returns the array of a name.
-        place: the file or folder, for messages.
+        place: the file or folder, for error messages.
     """
 
     def __init__(
@@ -94,19 +124,18 @@ class LazyArrays(Mapping[str, np.ndarray]):
 
     @classmethod
     def of(
-        cls, chosen: Mapping[str, tuple[StoredTensor, bool]], *, place: str
+        cls,
+        chosen: Mapping[str, StoredTensor],
+        *,
+        place: str,
+        shapes: Mapping[str, Shape] | None = None,
     ) -> LazyArrays:
-        """Return the arrays of stored tensors, some of which are transposed."""
-        shapes = {
-            name: tensor.shape[::-1] if transpose else tensor.shape
-            for name, (tensor, transpose) in chosen.items()
+        """Return the arrays of stored tensors, reshaped if `shapes` are given."""
+        found = shapes or {
+            name: tensor.shape[::-1] if tensor.transposed else tensor.shape
+            for name, tensor in chosen.items()
         }
-
-        def read(name: str) -> np.ndarray:
-            tensor, transpose = chosen[name]
-            return tensor.read(transpose=transpose)
-
-        return cls(shapes, read, place=place)
+        return cls(found, lambda n: chosen[n].read().reshape(found[n]), place=place)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one array: float32, C order, its own memory.
@@ -227,10 +256,7 @@ def written(
 ) -> Path:
     """Return a new file in `folder`, safe on disk, to be moved where it belongs.
 
-    Args:
-        folder: the folder it will stay in: `os.replace` needs the same disk.
-        undo: deletes the file, if it is still there, when it closes.
-        write: writes a file at the path that it receives.
+    `undo` deletes the file, if it is still there, when it closes.
     """
     path = folder / f".writing-{secrets.token_hex(8)}"
     undo.callback(path.unlink, missing_ok=True)
@@ -245,38 +271,26 @@ def listed(names: list[str], *, most: int = 4) -> str:
     return first_of([one_line(name, longest=120) for name in names], most=most)
 
 
-def joined_heads(name: str, shape: Shape, heads: int, place: str) -> Shape:
-    """Return the canonical shape of a weight that is stored with a head axis.
-
-    Args:
-        name: its canonical name.
-        shape: the stored shape.
-        heads: attention heads of the model.
-        place: file and name there, for messages.
+def joined_heads(name: str, tensor: StoredTensor, heads: int) -> Shape:
+    """Return the canonical shape of a weight that may be stored with a head axis.
 
     Raises:
         CheckpointError: the number of axes or of heads is wrong.
     """
-    axis = head_axis(name)
+    axis, shape = head_axis(name), tensor.shape
     if axis is None:
         return shape
     axes = 3 if name.endswith("/kernel") else 2
     if len(shape) != axes or shape[axis] != heads:
         raise CheckpointError(
-            f"{place} must have {axes} axes, {heads} heads in axis {axis}; has "
-            f"{list(shape)}"
+            f"{tensor.file}: {tensor.name} must have {axes} axes, {heads} heads in "
+            f"axis {axis}; has {list(shape)}"
         )
     return (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
 
 
 def split_heads(name: str, array: np.ndarray, heads: int) -> np.ndarray:
-    """Split the head axis of a weight, as some formats store it.
-
-    Args:
-        name: its canonical name.
-        array: canonical shape.
-        heads: attention heads of the model.
-    """
+    """Split the head axis of a weight in canonical shape, as some formats store it."""
     axis = head_axis(name)
     if axis is None:
         return array
@@ -299,10 +313,7 @@ _PREPROCESSING = {
 def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str, Any]:
     """Return our entry in a parsed config, empty if absent.
 
-    Args:
-        raw: the config.
-        positions: `max_position_embeddings` of the encoder; no row is longer.
-        place: the file or folder, for error messages.
+    No row may be longer than `positions`, the encoder's `max_position_embeddings`.
 
     Raises:
         CheckpointError: it has another format, or a value has the wrong type.

@@ -1,13 +1,8 @@
 """Locate a checkpoint, find its format, and describe what that format's code computes.
 
-`resolve` returns the local folder of a path or of a Hugging Face Hub name; inside
-`one_revision` each name is resolved once. `read_checkpoint` uses the first format that
-recognizes the folder. The module of a format is imported only if the format's files
-are present.
-
-A `Dialect` holds the activations, LayerNorm and heads of a format's own code. A model
-is written in a format only if that code can compute it; a note reports small
-differences in the outputs and heads that are left out. Weight names are in `names`.
+`read_checkpoint` uses the first format that recognizes the folder, and imports only the
+module of that format. A model is written in a format only if that format's own code can
+compute it (`Dialect`).
 """
 
 from __future__ import annotations
@@ -37,8 +32,8 @@ class Format(NamedTuple):
     """How one format is recognized and read.
 
     `find(place)` returns the path to read in a folder, or for a TensorFlow checkpoint's
-    prefix; `None` if it has another format. `reader` is the name of the function
-    in `bert_keras.checkpoints.<module>` that reads it.
+    prefix; `None` if it has another format. `bert_keras.checkpoints.<module>.<reader>`
+    reads it.
     """
 
     find: Callable[[Path], Path | None]
@@ -140,13 +135,6 @@ def _hint(folder: Path) -> str:
     return f"; a folder in it may: {listed(found)}" if found else ""
 
 
-MASKED_LM = "cls/predictions/"
-NEXT_SENTENCE = "cls/seq_relationship/"
-CLASSIFIER = "classifier/"
-ANSWERS = "qa_outputs/"
-_HEADS = {NEXT_SENTENCE: "next-sentence", ANSWERS: "question-answering"}
-
-
 @dataclasses.dataclass(frozen=True)
 class Dialect:
     """What one format's own code computes.
@@ -156,16 +144,14 @@ class Dialect:
         activations: our name of each activation to the format's name. Every format
             computes gelu by the tanh form, our `gelu_new`; the erf form, our `gelu`, is
             written with a note.
-        heads: scopes of the heads that the format has.
-        left_out: scopes of heads that are dropped with a note; `names` rejects other
-            weights that the format lacks.
+        left_out: scope and name of the heads that are dropped with a note; `names`
+            rejects other weights that the format lacks.
         epsilon: LayerNorm's, which no config of these formats can change.
     """
 
     code: str
     activations: Mapping[str, str]
-    heads: frozenset[str]
-    left_out: frozenset[str] = frozenset()
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     epsilon: float = 1e-12
 
     def check(self, sizes: BertConfig) -> list[str]:
@@ -199,27 +185,21 @@ class Dialect:
         weights = list(weights)
         lost = [s for s in self.left_out if any(n.startswith(s) for n in weights)]
         notes = [
-            f"left out: the {_HEADS[scope]} head, which {self.code} does not have"
-            for scope in sorted(lost)
+            f"left out: the {self.left_out[s]} head, which {self.code} does not have"
+            for s in lost
         ]
         return [n for n in weights if not n.startswith(tuple(lost))], notes
 
 
 GOOGLE = Dialect(
-    code="Google's code",
-    activations={"gelu": "gelu", "gelu_new": "gelu", "relu": "relu", "tanh": "tanh"},
-    heads=frozenset((MASKED_LM, NEXT_SENTENCE, CLASSIFIER, ANSWERS)),
+    "Google's code",
+    {"gelu": "gelu", "gelu_new": "gelu", "relu": "relu", "tanh": "tanh"},
 )
-MODEL_GARDEN = Dialect(
-    code="TF Model Garden",
-    activations={**GOOGLE.activations, "silu": "swish"},
-    heads=frozenset((MASKED_LM, NEXT_SENTENCE)),
-)
+MODEL_GARDEN = Dialect("TF Model Garden", {**GOOGLE.activations, "silu": "swish"})
 KERAS_HUB = Dialect(
-    code="KerasHub",
-    activations={"gelu": "gelu", "gelu_new": "gelu"},
-    heads=frozenset((MASKED_LM, CLASSIFIER)),
-    left_out=frozenset((NEXT_SENTENCE,)),
+    "KerasHub",
+    {"gelu": "gelu", "gelu_new": "gelu"},
+    left_out={"cls/seq_relationship/": "next-sentence"},
 )
 
 
@@ -279,7 +259,12 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     """
     text = os.fspath(path)
     if text.startswith(_HUB):
-        return _fetch(text)
+        known = _RESOLVED.get()
+        if known is None:
+            return _fetched(text)
+        if text not in known:
+            known[text] = _fetched(text)
+        return known[text]
     if os.path.isdir(text):
         return Path(text)
     if given_prefix(text) is not None:
@@ -310,17 +295,8 @@ def one_revision() -> Iterator[None]:
         _RESOLVED.reset(token)
 
 
-def _fetch(name: str) -> Path:
-    """Return the local snapshot of a hub repository: config, weights and tokenizer."""
-    known = _RESOLVED.get()
-    if known is None:
-        return _fetched(name)
-    if name not in known:
-        known[name] = _fetched(name)
-    return known[name]
-
-
 def _fetched(name: str) -> Path:
+    """Return the local snapshot of a hub repository: config, weights and tokenizer."""
     named = _HUB_NAME.fullmatch(name.removeprefix(_HUB))
     if named is None or ".." in name:
         raise CheckpointError(
@@ -329,7 +305,7 @@ def _fetched(name: str) -> Path:
         )
     repository, revision = named.groups()
     folder = _snapshot(name, repository, revision, HUB_FILES)
-    if _holds_weights(folder):
+    if _holds(folder, *_WEIGHTS):
         return folder
     from bert_keras.checkpoints.pickled_file import check_torch
 
@@ -343,7 +319,6 @@ def _fetched(name: str) -> Path:
 def _snapshot(
     name: str, repository: str, revision: str | None, files: tuple[str, ...]
 ) -> Path:
-    """Return the local snapshot of a hub repository with these of its files."""
     from huggingface_hub import snapshot_download  # only for hub names: it is slow
 
     try:
@@ -356,8 +331,3 @@ def _snapshot(
             f"{type(error).__name__}: {one_line(error)}"
         ) from None
     return Path(folder)
-
-
-def _holds_weights(folder: Path) -> bool:
-    """Return whether a folder holds weights that are not pickled."""
-    return any(os.path.isfile(folder / name) for name in _WEIGHTS)

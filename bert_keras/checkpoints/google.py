@@ -2,7 +2,6 @@
 
 Source: https://github.com/google-research/bert (`modeling.py`, whose "gelu" is the tanh
 form; the releases hold `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`).
-TensorFlow is imported only for writing.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from bert_keras.checkpoints.checkpoint import (
     StoredTensor,
     bert_config,
     check_finite,
+    choose,
     listed,
     one_line,
 )
@@ -51,12 +51,7 @@ _EXACT_ACTIVATION = "huggingface_hidden_act"
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], BertConfig, list[str]]:
-    """Return the content of a `bert_config.json`, its sizes, and notes.
-
-    Raises:
-        CheckpointError: the file is missing or broken.
-        ConfigError: a size is out of its range.
-    """
+    """Return the content of a `bert_config.json`, its sizes, and notes."""
     raw = read_json(path)
     notes = []
     values = dict(raw)
@@ -75,13 +70,10 @@ def config_values(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the content of `bert_config.json`, and notes on what it cannot express.
 
-    Args:
-        config: the whole of a `config.json`.
-        dialect: of the code that will read it.
-
     Raises:
-        CheckpointError: that code cannot compute this model.
-        ConfigError: a size in `config` is out of range.
+        CheckpointError: the code of `dialect`, which will read it, cannot compute this
+            model.
+        ConfigError: a size in `config`, the whole of a `config.json`, is out of range.
     """
     sizes = bert_config(config, path=Path(CONFIG))
     notes = dialect.check(sizes)
@@ -116,10 +108,8 @@ FILES = frozenset(
 def find_prefix(folder: Path) -> Path | None:
     """Return the prefix of the only checkpoint in a folder, or `None` if it has none.
 
-    `bert_model.ckpt` takes precedence.
-
-    Raises:
-        CheckpointError: there are several, such as `model.ckpt-20` and `ckpt-40`.
+    `bert_model.ckpt` takes precedence over others; several others raise a
+    CheckpointError.
     """
     found = sorted(path.with_suffix("") for path in folder.glob("*ckpt*.index"))
     if folder / PREFIX in found:
@@ -153,9 +143,7 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
             f"{prefix}: an object-based TensorFlow 2 checkpoint (TF Model Garden), not "
             "one of TensorFlow 1"
         )
-    chosen, unrecognized, skipped = _sorted_out(variables, prefix=prefix)
-    for variable, _ in chosen.values():
-        variable.check()
+    chosen, unrecognized, skipped = _sorted_out(variables)
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
 
@@ -224,20 +212,16 @@ def write_google(
 
 
 def _sorted_out(
-    variables: Mapping[str, Variable], *, prefix: Path
-) -> tuple[dict[str, tuple[StoredTensor, bool]], list[str], int]:
-    """Return canonical name to (variable, transpose); unrecognized; number skipped."""
-    chosen: dict[str, tuple[StoredTensor, bool]] = {}
+    variables: Mapping[str, Variable],
+) -> tuple[dict[str, StoredTensor], list[str], int]:
+    """Return canonical name to variable; unrecognized names; the number skipped."""
+    chosen: dict[str, StoredTensor] = {}
     unrecognized = []
     skipped = 0
     for name, variable in variables.items():
         renamed = names.from_google(name)
         if renamed is not None:
-            if renamed.transpose and len(variable.shape) != 2:
-                raise CheckpointError(
-                    f"{prefix}: {name} must have 2 axes; has {list(variable.shape)}"
-                )
-            chosen[renamed.name] = (variable, renamed.transpose)
+            choose(chosen, renamed.name, variable, transpose=renamed.transpose)
         elif names.is_optimizer_state(name):
             skipped += 1
         else:

@@ -1,9 +1,8 @@
 """One HDF5 weights file as Keras writes it: its arrays by path, and a writer.
 
-A file is untrusted data, so only part of HDF5 is accepted: groups, and arrays that are
-contiguous in the file itself. No links, no other files, no compression (a small file
-could claim any amount of memory). Source: Keras `saving_lib.py`, which writes nothing
-else. Imports h5py, which Keras requires, when used.
+A file is untrusted data, so only what Keras's `saving_lib.py` writes is accepted:
+groups, and arrays that are contiguous in the file itself. No links, no other files, no
+compression (a small file could claim any amount of memory).
 """
 
 from __future__ import annotations
@@ -17,21 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import Shape, one_line
+from bert_keras.checkpoints.checkpoint import (
+    FLOATS,
+    Block,
+    Shape,
+    StoredTensor,
+    one_line,
+)
 from bert_keras.errors import CheckpointError
 
 _MOST_GROUPS = 100_000  # BERT-large has about 1,000
 _DEEPEST = 12
-_BLOCK_BYTES = 4 << 20
 # What h5py and the HDF5 library raise for broken files.
 _BROKEN = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError)
 
 
-class StoredArray:
-    """One array in a file: file, path, shape, and whether it is bfloat16."""
-
-    def __init__(self, file: Path, path: str, shape: Shape) -> None:
-        self.file, self.path, self.shape = file, path, shape
+class StoredArray(StoredTensor):
+    """One array in a file; its name is its path there."""
 
     def check(self) -> None:
         """Raise a CheckpointError unless it holds contiguous floating-point values.
@@ -39,14 +40,12 @@ class StoredArray:
         The position of the values is checked against the file size, so a false shape
         costs no memory.
         """
+        place = f"{self.file}: {self.name}"
+        if self.dtype not in FLOATS:
+            raise CheckpointError(f"{place} must be floating-point; is {self.dtype}")
         with self._dataset() as dataset:
-            kind = dataset.dtype
-            if kind.kind != "f" and not _is_bfloat16(dataset):
-                raise CheckpointError(
-                    f"{self.file}: {self.path} must be floating-point; is {kind}"
-                )
-            wanted = math.prod(self.shape) * kind.itemsize
-            place = dataset.id.get_offset()
+            wanted = math.prod(self.shape) * dataset.dtype.itemsize
+            start = dataset.id.get_offset()
             whole = (
                 dataset.chunks is None
                 and not dataset.external
@@ -54,39 +53,38 @@ class StoredArray:
                 and dataset.id.get_storage_size() == wanted
             )
             size = os.stat(self.file).st_size
-            if not whole or not wanted or place is None or place + wanted > size:
+            if not whole or not wanted or start is None or start + wanted > size:
                 raise CheckpointError(
-                    f"{self.file}: {self.path} of shape {list(self.shape)} must lie in "
-                    "one piece in the file itself; it does not, or is truncated"
+                    f"{place} of shape {list(self.shape)} must lie in one piece in the "
+                    "file itself; it does not, or is truncated"
                 )
 
-    def read(self) -> np.ndarray:
-        """Return the values as float32 in C order; copies one block at a time."""
+    def blocks(self) -> Iterator[Block]:
         self.check()
-        array = np.empty(self.shape, np.float32)
-        with self._dataset() as dataset, np.errstate(all="ignore"):
-            if not self.shape:
-                array[...] = _values(dataset, ())
-                return array
-            step = max(1, _BLOCK_BYTES // (8 * math.prod(self.shape[1:])))
-            for start in range(0, self.shape[0], step):
-                rows = slice(start, min(start + step, self.shape[0]))
-                array[rows] = _values(dataset, rows)
-        return array
+        with self._dataset() as dataset:
+            for rows in self.row_blocks():
+                yield rows, _values(dataset, rows)
 
     @contextlib.contextmanager
     def _dataset(self) -> Iterator[Any]:
         """Open the file and its array, which must be unchanged."""
         with _opened(self.file) as file:
-            found = file[self.path]
-            if tuple(getattr(found, "shape", None) or ()) != self.shape:
+            found = file[self.name]
+            if (_shape_of(found), _dtype_of(found)) != (self.shape, self.dtype):
                 raise CheckpointError(f"{self.file}: changed while it was read")
             yield found
 
 
-def _is_bfloat16(dataset: Any) -> bool:
-    """Return whether two opaque bytes are bfloat16, by Keras's attribute."""
-    return dataset.dtype.str == "|V2" and dataset.attrs.get("dtype") == "bfloat16"
+def _shape_of(found: Any) -> Shape:
+    return tuple(getattr(found, "shape", None) or ())
+
+
+def _dtype_of(dataset: Any) -> str:
+    """Return safetensors' name of a float type; bfloat16 by Keras's attribute."""
+    kind = dataset.dtype
+    if kind.str == "|V2" and dataset.attrs.get("dtype") == "bfloat16":
+        return "BF16"
+    return f"F{8 * kind.itemsize}" if kind.kind == "f" else str(kind)
 
 
 def _values(dataset: Any, rows: Any) -> np.ndarray:
@@ -141,8 +139,9 @@ def stored_arrays(path: Path) -> dict[str, StoredArray]:
                 if found is h5py.Group:
                     waiting.append((inner, depth + 1))
                 elif found is h5py.Dataset:
-                    shape = tuple(group[key].shape or ())
-                    arrays[inner] = StoredArray(path, inner, shape)
+                    array = group[key]
+                    shape, dtype = _shape_of(array), _dtype_of(array)
+                    arrays[inner] = StoredArray(path, inner, shape, dtype)
     return arrays
 
 
@@ -152,7 +151,7 @@ def write_arrays(
     values: Callable[[str], np.ndarray],
     extra: Mapping[str, np.ndarray],
 ) -> None:
-    """Write a whole file of arrays; each is read once and released.
+    """Write a new file of arrays; each is read once and released.
 
     Args:
         path: the file, which must not exist.

@@ -23,6 +23,7 @@ from bert_keras.checkpoints.checkpoint import (
     StoredTensor,
     bert_config,
     check_finite,
+    choose,
     listed,
     one_line,
     written,
@@ -61,8 +62,8 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     check_is_bert(raw, place=str(folder / CONFIG))
     sizes = raw["encoder"] if is_encoder_decoder(raw) else raw
     config = bert_config(sizes, path=folder / CONFIG)
-    chosen, unrecognized, notes = _sorted_out(_tensors(folder), raw, folder=folder)
-    types = sorted({tensor.dtype for tensor, _ in chosen.values()} - {"F32"})
+    chosen, unrecognized, notes = _sorted_out(_tensors(folder), raw)
+    types = sorted({tensor.dtype for tensor in chosen.values()} - {"F32"})
     if types:
         notes.append(f"weights stored as {', '.join(types)} are read as float32")
     return Checkpoint(
@@ -115,19 +116,16 @@ def encoder_decoder_config(
         shared: whether the decoder has the encoder's embeddings and blocks.
         tied: whether the output's table is that of the decoder's token embeddings.
     """
+    bert = {"model_type": "bert"}
     return {
         "model_type": ENCODER_DECODER,
         "architectures": ["EncoderDecoderModel"],
         "is_encoder_decoder": True,
         "tie_word_embeddings": tied,
         _SHARED: shared,
-        "encoder": {
-            "model_type": "bert",
-            "architectures": ["BertModel"],
-            **encoder,
-        },
+        "encoder": {**bert, "architectures": ["BertModel"], **encoder},
         "decoder": {
-            "model_type": "bert",
+            **bert,
             "architectures": ["BertLMHeadModel"],
             **decoder,
             "is_decoder": True,
@@ -156,9 +154,7 @@ def check_is_bert(raw: Mapping[str, Any], *, place: str) -> None:
 def _check_is_bert(
     raw: Mapping[str, Any], refused: tuple[str, ...], *, place: str
 ) -> None:
-    architectures = raw.get("architectures")
-    if architectures is None:
-        architectures = []
+    architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(
         isinstance(name, str) for name in architectures
     ):
@@ -192,11 +188,11 @@ def _tensors(folder: Path) -> dict[str, StoredTensor]:
         return stored_tensors(folder / WEIGHTS)
     if os.path.isfile(folder / INDEX):
         return _sharded(folder / INDEX, stored_tensors)
-    if any(os.path.isfile(folder / name) for name in (PICKLE, PICKLE_INDEX)):
-        from bert_keras.checkpoints import pickled_file
+    from bert_keras.checkpoints import pickled_file
 
-        if os.path.isfile(folder / PICKLE):
-            return pickled_file.stored_tensors(folder / PICKLE)
+    if os.path.isfile(folder / PICKLE):
+        return pickled_file.stored_tensors(folder / PICKLE)
+    if os.path.isfile(folder / PICKLE_INDEX):
         return _sharded(folder / PICKLE_INDEX, pickled_file.stored_tensors)
     raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
 
@@ -254,36 +250,28 @@ def _shard(index: Path, name: str) -> Path:
 
 
 def _sorted_out(
-    tensors: Mapping[str, StoredTensor], raw: Mapping[str, Any], *, folder: Path
-) -> tuple[dict[str, tuple[StoredTensor, bool]], list[str], list[str]]:
-    """Sort tensors: canonical name to (tensor, transpose); unrecognized; notes."""
-    chosen: dict[str, tuple[StoredTensor, bool]] = {}
+    tensors: Mapping[str, StoredTensor], raw: Mapping[str, Any]
+) -> tuple[dict[str, StoredTensor], list[str], list[str]]:
+    """Return canonical name to tensor; unrecognized names; notes."""
+    chosen: dict[str, StoredTensor] = {}
     unrecognized: list[str] = []
-    canonical, tied = names.from_huggingface, TIED
+    canonical, tied, unread = names.from_huggingface, TIED, ""
     if is_encoder_decoder(raw):
         canonical, tied = names.from_encoder_decoder, _tied_of_decoder(raw)
+        if _has_own_output(raw):  # transformers stores it and does not compute with it
+            unread = "decoder.cls.predictions.bias"
     for name, tensor in tensors.items():
-        if names.is_buffer(name) or name in tied or name in _unread(raw):
+        if names.is_buffer(name) or name in tied or name == unread:
             continue
         renamed = canonical(name)
         if renamed is None:
             unrecognized.append(name)
-            continue
-        if renamed.name in chosen:
-            raise CheckpointError(
-                f"{folder}: {one_line(name)} and {chosen[renamed.name][0].name} are "
-                f"both `{renamed.name}`"
-            )
-        if renamed.transpose and len(tensor.shape) != 2:
-            raise CheckpointError(
-                f"{tensor.file}: {name} must have 2 axes; has {list(tensor.shape)}"
-            )
-        tensor.check()
-        chosen[renamed.name] = (tensor, renamed.transpose)
+        else:
+            choose(chosen, renamed.name, tensor, transpose=renamed.transpose)
     notes = []
     for name in _untied(tensors, chosen, tied):
         unrecognized.append(name)
-        kept = chosen[tied[name]][0].name
+        kept = chosen[tied[name]].name
         notes.append(f"{name} is not tied to {kept}: its values are left out")
     return chosen, unrecognized, notes
 
@@ -291,13 +279,6 @@ def _sorted_out(
 def _has_own_output(raw: Mapping[str, Any]) -> bool:
     """Return whether the output of a decoder is not tied to its token embeddings."""
     return raw["decoder"].get("tie_word_embeddings") is False
-
-
-def _unread(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the weights that transformers stores and does not compute with."""
-    if is_encoder_decoder(raw) and _has_own_output(raw):
-        return ("decoder.cls.predictions.bias",)
-    return ()
 
 
 def _tied_of_decoder(raw: Mapping[str, Any]) -> dict[str, str]:
@@ -316,7 +297,7 @@ def _tied_of_decoder(raw: Mapping[str, Any]) -> dict[str, str]:
 
 def _untied(
     tensors: Mapping[str, StoredTensor],
-    chosen: dict[str, tuple[StoredTensor, bool]],
+    chosen: dict[str, StoredTensor],
     tied: Mapping[str, str],
 ) -> list[str]:
     """Return the copies of tied weights whose values differ from the weight's.
@@ -328,14 +309,17 @@ def _untied(
         if name not in tensors:
             continue
         copy = tensors[name]
+        if ours not in chosen:
+            choose(chosen, ours, copy, transpose=ours.endswith("/kernel"))
+            continue
         copy.check()
-        kept = chosen.setdefault(ours, (copy, ours.endswith("/kernel")))[0]
+        kept = chosen[ours]
         if copy.shape != kept.shape:
             raise CheckpointError(
                 f"{copy.file}: {name} must have the shape of {kept.name}, "
                 f"{list(kept.shape)}; has {list(copy.shape)}"
             )
-        if copy is not kept and not copy.equals(kept):
+        if not copy.equals(kept):
             untied.append(name)
     return untied
 

@@ -3,10 +3,9 @@
 The JSON files name Python classes; the names are compared as text and never imported.
 Presets are written tensor by tensor, without a second model in memory.
 
-Source: KerasHub `preset_utils.py`, which writes `config.json`, `model.weights.h5` and,
-for a task, `task.json`, `task.weights.h5`, `preprocessor.json`; `bert_backbone.py`,
-`masked_lm_head.py`; `get_config` of `BertBackbone`, `BertTokenizer`, `BertMaskedLM`,
-`BertTextClassifier` and their preprocessors.
+Source: KerasHub `preset_utils.py`, `bert_backbone.py`, `masked_lm_head.py`;
+`get_config` of `BertBackbone`, `BertTokenizer`, `BertMaskedLM`, `BertTextClassifier`
+and their preprocessors.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,10 @@ from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
     Shape,
+    StoredTensor,
     bert_config,
     check_finite,
+    choose,
     joined_heads,
     one_line,
     shapes_of,
@@ -99,26 +100,27 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     left_out: tuple[str, ...] = ()
     if _is_ours(folder):
         said = read_json(folder / OURS)
-        left_out = _scopes(said.pop("left_out", []), path=folder / OURS)
+        scopes = said.pop("left_out", [])
+        if not isinstance(scopes, list) or not all(isinstance(s, str) for s in scopes):
+            raise CheckpointError(
+                f"{folder / OURS}: `left_out` must be a list of names"
+            )
+        left_out = tuple(scopes)
         values |= {k: v for k, v in said.items() if k not in SIZES.values()}
         raw |= said
     config = bert_config(values, path=folder / CONFIG)
     notes = [MASKED_LM_NOTE] if task and task[0] == "BertMaskedLM" else []
-    chosen, shapes, unrecognized = _sorted_out(
-        _arrays(folder, with_task=task is not None),
-        heads=config.num_attention_heads,
-        left_out=left_out,
-    )
-
-    def read(name: str) -> np.ndarray:
-        return chosen[name].read().reshape(shapes[name])
+    arrays = _arrays(folder, with_task=task is not None)
+    chosen, unrecognized = _sorted_out(arrays, left_out)
+    heads = config.num_attention_heads
+    shapes = {n: joined_heads(n, array, heads) for n, array in chosen.items()}
 
     return Checkpoint(
         path=folder,
         origin="keras-hub",
         config=config,
         raw_config=raw,
-        arrays=LazyArrays(shapes, read, place=str(folder)),
+        arrays=LazyArrays.of(chosen, shapes=shapes, place=str(folder)),
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
     )
@@ -157,13 +159,17 @@ def _task_config(
     config: dict[str, Any] = {"architectures": [ARCHITECTURES[kind][0]]}
     if theirs.get("activation") == "sigmoid":
         config["problem_type"] = "multi_label_classification"
-    if (folder / PREPROCESSOR).is_file():
-        _, preprocessor = _object(folder / PREPROCESSOR)
-        settings: dict[str, Any] = {
-            "truncation": _truncation(preprocessor, path=folder / PREPROCESSOR)
-        }
-        length = preprocessor.get("sequence_length")
-        if length is not None:
+    path = folder / PREPROCESSOR
+    if path.is_file():
+        _, preprocessor = _object(path)
+        truncate = preprocessor.get("truncate", "round_robin")
+        if truncate not in tuple(TRUNCATIONS):
+            raise CheckpointError(
+                f"{path}: `truncate` must be one of {', '.join(TRUNCATIONS)}; "
+                f"received {one_line(truncate)}"
+            )
+        settings: dict[str, Any] = {"truncation": TRUNCATIONS[truncate]}
+        if (length := preprocessor.get("sequence_length")) is not None:
             settings["max_length"] = length
         config[KEY] = {"format": FORMAT, "preprocessing": settings}
     return config
@@ -177,23 +183,6 @@ def _is_ours(folder: Path) -> bool:
     if not (folder / OURS).is_file() or not (folder / METADATA).is_file():
         return False
     return "date_saved" not in read_json(folder / METADATA)
-
-
-def _truncation(preprocessor: Mapping[str, Any], *, path: Path) -> str:
-    """Return our name of how pairs are truncated."""
-    theirs = preprocessor.get("truncate", "round_robin")
-    if not isinstance(theirs, str) or theirs not in TRUNCATIONS:
-        raise CheckpointError(
-            f"{path}: `truncate` must be one of {', '.join(TRUNCATIONS)}; "
-            f"received {one_line(theirs)}"
-        )
-    return TRUNCATIONS[theirs]
-
-
-def _scopes(values: Any, *, path: Path) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
-        raise CheckpointError(f"{path}: `left_out` must be a list of names")
-    return tuple(values)
 
 
 def _arrays(folder: Path, *, with_task: bool) -> dict[str, StoredArray]:
@@ -213,11 +202,10 @@ def _arrays(folder: Path, *, with_task: bool) -> dict[str, StoredArray]:
 
 
 def _sorted_out(
-    arrays: Mapping[str, StoredArray], *, heads: int, left_out: tuple[str, ...]
-) -> tuple[dict[str, StoredArray], dict[str, Shape], list[str]]:
-    """Return canonical name to array, and to canonical shape; unrecognized places."""
-    chosen: dict[str, StoredArray] = {}
-    shapes: dict[str, Shape] = {}
+    arrays: Mapping[str, StoredArray], left_out: tuple[str, ...]
+) -> tuple[dict[str, StoredTensor], list[str]]:
+    """Return canonical name to array; unrecognized places."""
+    chosen: dict[str, StoredTensor] = {}
     unrecognized = []
     for place, array in arrays.items():
         name = names.from_keras_hub(place)
@@ -225,19 +213,9 @@ def _sorted_out(
             # The optimizer is Keras's own, of `compile`.
             if not place.startswith(("model:optimizer/", "task:optimizer/")):
                 unrecognized.append(place)
-            continue
-        if name.startswith(left_out):
-            continue
-        if name in chosen:
-            raise CheckpointError(
-                f"{array.file}: {array.path} and {chosen[name].path} are both `{name}`"
-            )
-        array.check()
-        chosen[name] = array
-        shapes[name] = joined_heads(
-            name, array.shape, heads, f"{array.file}: {array.path}"
-        )
-    return chosen, shapes, unrecognized
+        elif not name.startswith(left_out):
+            choose(chosen, name, array)
+    return chosen, unrecognized
 
 
 # The objects in its JSON files, as Keras serializes them.
@@ -254,28 +232,33 @@ def _backbone(sizes: BertConfig) -> dict[str, Any]:
     )
 
 
-def _masked_lm() -> dict[str, Any]:
-    """Return the `BertMaskedLM`, without backbone and preprocessor."""
-    return _serialized("bert_masked_lm", "BertMaskedLM")
-
-
-def _text_classifier(config: Mapping[str, Any], classes: int) -> dict[str, Any]:
-    """Return the `BertTextClassifier` of a `config.json`, without its parts."""
+def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return the task of KerasHub that has this head; empty for an encoder alone."""
+    classifier = shapes.get("classifier/kernel")
+    masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
+    if classifier is None:
+        return _serialized("bert_masked_lm", "BertMaskedLM") if masked_lm else {}
+    architecture = config.get("architectures", [""])[0]
+    fitting = ARCHITECTURES["BertTextClassifier"]
+    if masked_lm or architecture not in fitting:
+        raise CheckpointError(
+            "KerasHub's BERT has the heads of BertForMaskedLM and of "
+            f"{' and '.join(fitting)}; received {one_line(architecture)}"
+        )
     several = config.get("problem_type") == "multi_label_classification"
     return _serialized(
         "bert_text_classifier",
         "BertTextClassifier",
-        num_classes=classes,
+        num_classes=classifier[1],
         activation="sigmoid" if several else "linear",
         dropout=config.get("hidden_dropout_prob", 0.1),
     )
 
 
 def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `BertTokenizer` of `WordPieceTokenizer.get_config`.
+    """Return the `BertTokenizer` of a `WordPieceTokenizer.get_config`.
 
-    Its vocabulary is in a separate file. KerasHub folds case (`ß` becomes `ss`) where
-    we lower-case as Google does.
+    KerasHub folds case (`ß` becomes `ss`) where we lower-case as Google does.
     """
     accents = settings["strip_accents"]
     return _serialized(
@@ -299,13 +282,7 @@ def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _preprocessor(
     task: str, config: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the preprocessor of a task; pairs keep their truncation, else round robin.
-
-    Args:
-        task: KerasHub's class.
-        config: the whole of a `config.json`.
-        settings: of `WordPieceTokenizer.get_config`.
-    """
+    """Return the preprocessor of a task; pairs are truncated as ours or round robin."""
     ours = (config.get(KEY) or {}).get("preprocessing", {})
     truncate = {ours: theirs for theirs, ours in TRUNCATIONS.items()}
     name = "bert_masked_lm" if task == "BertMaskedLM" else "bert_text_classifier"
@@ -366,7 +343,6 @@ _OPTIMIZER: dict[str, np.ndarray] = {
     "task:optimizer/vars/0": np.array(0, np.int64),  # steps
     "task:optimizer/vars/1": np.array(5e-5, np.float32),  # learning rate by default
 }
-_POOLER = "bert/pooler/dense/kernel"
 
 
 def write_keras_hub(
@@ -395,7 +371,8 @@ def write_keras_hub(
     """
     sizes = bert_config(config, path=Path(CONFIG))
     config = {**config, **sizes.to_dict()}
-    notes = [*formats.KERAS_HUB.check(sizes), *_tokenizer_notes(tokenizer)]
+    notes = formats.KERAS_HUB.check(sizes)
+    notes += [] if tokenizer is None else _check_tokenizer(tokenizer)
     shapes = shapes_of(arrays)
     kept, lost = formats.KERAS_HUB.kept(sorted(shapes))
     places = {names.to_keras_hub(name): name for name in kept}
@@ -403,7 +380,12 @@ def write_keras_hub(
     if lost:
         config["architectures"] = ["BertForMaskedLM" if task else "BertModel"]
     notes += lost
-    if _POOLER not in shapes:
+    zeros: dict[str, np.ndarray] = {}
+    if "bert/pooler/dense/kernel" not in shapes:
+        size = sizes.hidden_size
+        for part, shape in (("kernel", (size, size)), ("bias", (size,))):
+            place = names.to_keras_hub(f"bert/pooler/dense/{part}")
+            zeros[place] = np.zeros(shape, np.float32)
         config["left_out"] = ["bert/pooler/"]
         notes.append("there is no pooler: KerasHub's `pooled_dense` is all zeros")
     if task.get("class_name") == "BertMaskedLM":
@@ -424,9 +406,8 @@ def write_keras_hub(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_texts(folder, files, tokenizer)
-        extra = {} if _POOLER in shapes else _no_pooler(sizes.hidden_size)
         mine = [place for place in places if place.startswith("model:")]
-        write_arrays(folder / WEIGHTS, mine, values, extra)
+        write_arrays(folder / WEIGHTS, mine, values, zeros)
         if task:
             mine = [place for place in places if place.startswith("task:")]
             write_arrays(folder / TASK_WEIGHTS, mine, values, _OPTIMIZER)
@@ -449,16 +430,6 @@ def _write_texts(
         (folder / file).write_text(json.dumps(content, indent=4), encoding="utf-8")
 
 
-def _no_pooler(hidden_size: int) -> dict[str, np.ndarray]:
-    """Return zeros in place of a missing pooler, whose output is then zero."""
-    return {
-        names.to_keras_hub("bert/pooler/dense/kernel"): np.zeros(
-            (hidden_size, hidden_size), np.float32
-        ),
-        names.to_keras_hub("bert/pooler/dense/bias"): np.zeros(hidden_size, np.float32),
-    }
-
-
 def _task_files(
     task: dict[str, Any],
     config: Mapping[str, Any],
@@ -477,44 +448,21 @@ def _task_files(
     return files
 
 
-def _tokenizer_notes(tokenizer: Mapping[str, Any] | None) -> list[str]:
-    """Return what KerasHub does differently with text; raise if it cannot read it."""
-    if tokenizer is None:
-        return []
-    _check_tokens(tokenizer["vocabulary"])
-    lowers = tokenizer["lowercase"]
-    return ["KerasHub folds case for lower-casing: ß becomes ss"] if lowers else []
-
-
-def _check_tokens(vocabulary: Sequence[str]) -> None:
-    """Raise unless KerasHub reads these tokens from a file of lines.
+def _check_tokenizer(tokenizer: Mapping[str, Any]) -> list[str]:
+    """Return notes on what KerasHub does differently; raise if it cannot read a token.
 
     KerasHub strips trailing space: a token of only spaces, as in the released Chinese
     vocabulary, becomes an empty token, which no text yields.
     """
-    if "[MASK]" not in vocabulary:
+    if "[MASK]" not in tokenizer["vocabulary"]:
         raise CheckpointError("KerasHub's tokenizer must have the token [MASK]")
     read = set()
-    for token in vocabulary:
+    for token in tokenizer["vocabulary"]:
         if "\n" in token or "\r" in token or token.rstrip() in read:
             raise CheckpointError(
                 "KerasHub's vocabulary.txt cannot hold a token with a line break, or "
                 f"two that differ only in trailing space; received {token!r}"
             )
         read.add(token.rstrip())
-
-
-def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the task of KerasHub that has this head; empty for an encoder alone."""
-    classifier = shapes.get("classifier/kernel")
-    masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
-    if classifier is None:
-        return _masked_lm() if masked_lm else {}
-    architecture = config.get("architectures", [""])[0]
-    fitting = ARCHITECTURES["BertTextClassifier"]
-    if masked_lm or architecture not in fitting:
-        raise CheckpointError(
-            "KerasHub's BERT has the heads of BertForMaskedLM and of "
-            f"{' and '.join(fitting)}; received {one_line(architecture)}"
-        )
-    return _text_classifier(config, classifier[1])
+    lowers = tokenizer["lowercase"]
+    return ["KerasHub folds case for lower-casing: ß becomes ss"] if lowers else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.checkpoints.checkpoint import Checkpoint, Shape, listed
@@ -77,7 +78,7 @@ def match(
 
     missing = tuple(n for n in wanted if n not in available and not may_lack(n))
     unexpected = tuple(n for n in available if n not in wanted and not may_lack(n))
-    names = tuple(name for name in wanted if name in available)
+    names = tuple(n for n in wanted if n in available)
     misshapen = {
         name: (tuple(wanted[name]), tuple(available[name]))
         for name in names
@@ -165,13 +166,34 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
     return shapes
 
 
+_SIZES = {
+    "vocab_size": ("bert/embeddings/word_embeddings", 0),
+    "hidden_size": ("bert/embeddings/word_embeddings", 1),
+    "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
+    "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
+    "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),
+}
+
+
+def encoder_sizes(shapes: Mapping[str, Shape], *, place: Path) -> dict[str, int]:
+    """Return the sizes that the shapes of an encoder's weights give; not the heads.
+
+    Raises:
+        CheckpointError: a weight that gives a size is missing.
+    """
+    sizes = {}
+    for size, (name, axis) in _SIZES.items():
+        if len(shapes.get(name, ())) <= axis:
+            raise CheckpointError(f"{place}: holds no `{name}`, which gives `{size}`")
+        sizes[size] = shapes[name][axis]
+    layers = {name.split("/")[2] for name in shapes if "/layer_" in name}
+    return {**sizes, "num_hidden_layers": len(layers)}
+
+
 def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None:
     """Raise a CheckpointError if a checkpoint has no weights of a task's head.
 
-    Args:
-        wanted: the names of a model's weights.
-        checkpoint: where they come from.
-        task: the name of the task.
+    `wanted` are the names of a model's weights, and `task` is the task's name.
     """
     head = {name for name in wanted if not name.startswith(_ENCODER)}
     if head and not head & set(checkpoint.shapes):

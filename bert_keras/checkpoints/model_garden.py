@@ -13,8 +13,7 @@ needed. The roots are those that its tools and tutorials restore from: `encoder`
 
 Source: TF Model Garden `bert_encoder.py`, `bert_pretrainer.py` (`checkpoint_items`),
 `masked_lm.py`, `cls_head.py`, `base_trainer.py`, `export_tfhub_lib.py`,
-`tf1_bert_checkpoint_converter_lib.py`, `configs/encoders.py`. TensorFlow is imported
-only for writing.
+`tf1_bert_checkpoint_converter_lib.py`, `configs/encoders.py`.
 """
 
 from __future__ import annotations
@@ -50,6 +49,7 @@ from bert_keras.checkpoints.model_garden_config import (
 )
 from bert_keras.checkpoints.names import MODEL_GARDEN
 from bert_keras.checkpoints.tensorflow_checkpoint import (
+    BROKEN,
     ROOT,
     BrokenError,
     ObjectGraph,
@@ -66,11 +66,7 @@ _POOLER_SCOPE = "bert/pooler/dense"
 
 
 def is_object_based(prefix: Path) -> bool:
-    """Return whether a checkpoint is a TensorFlow 2 checkpoint, which holds objects.
-
-    Raises:
-        CheckpointError: its index is absent or broken.
-    """
+    """Return whether a checkpoint is a TensorFlow 2 checkpoint, which holds objects."""
     return ROOT in read_index(prefix)
 
 
@@ -79,9 +75,6 @@ def is_saved_model(folder: Path) -> bool:
 
     Our own exports, with a config in `assets.extra`, are read as TF-Hub SavedModels by
     variable names (`tf_hub`), as are those with other objects.
-
-    Raises:
-        CheckpointError: the index of its variables is absent or broken.
     """
     prefix = folder / _VARIABLES
     variables = read_index(prefix)
@@ -89,9 +82,10 @@ def is_saved_model(folder: Path) -> bool:
         return False
     try:
         graph = read_graph(variables)
-    except (BrokenError, OSError, IndexError, UnicodeDecodeError):
+    except BROKEN:
         return False
-    return holds_encoder(graph, graph.reachable(without=ASIDE))
+    objects = graph.reachable(without=ASIDE)
+    return any(_encoder(graph, number) is not None for number in objects)
 
 
 def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
@@ -114,7 +108,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
     variables = read_index(prefix)
     try:
         graph = read_graph(variables)
-    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise CheckpointError(
             f"{prefix}: broken or not a TensorFlow 2 checkpoint: {one_line(error)}"
         ) from None
@@ -126,10 +120,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         for name, value in tokenizer.items()
     ]
     heads = _heads(chosen, prefix)
-    shapes = {
-        name: joined_heads(name, e.shape, heads, f"{prefix}: {e.name}")
-        for name, e in chosen.items()
-    }
+    shapes = {name: joined_heads(name, each, heads) for name, each in chosen.items()}
     masked_lm = "cls/predictions/output_bias" in chosen
     if (folder / CONFIG).exists():
         raw, config, said = Said(*read_config(folder / CONFIG))
@@ -144,15 +135,12 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
             f"weights; received {config.num_attention_heads:,}"
         )
 
-    def read(name: str) -> np.ndarray:
-        return chosen[name].read().reshape(shapes[name])
-
     return Checkpoint(
         path=folder,
         origin="model-garden",
         config=config,
         raw_config=raw,
-        arrays=LazyArrays(shapes, read, place=str(prefix)),
+        arrays=LazyArrays.of(chosen, shapes=shapes, place=str(prefix)),
         notes=(*said, *notes),
         unrecognized=tuple(unrecognized),
         tokenizer=tokenizer,
@@ -179,17 +167,13 @@ class _Stored:
             graph, find_parts(graph, objects, place=place), place=place
         )
         own_pooler = pooler_variables(graph, objects)
-        for number in (*chosen.values(), *own_pooler):
+        weights = {*chosen.values(), *own_pooler}
+        for number in weights:
             self._variable(number).check()
-        used = {*chosen.values(), *own_pooler}
-        others = [
-            n
-            for n in objects
-            if n not in used and n not in graph.slots and self._is_float(n)
-        ]
+        others = [n for n in objects if self._is_float(n) and n not in weights]
+        others = [n for n in others if n not in graph.slots]
         notes = self._pooler_notes(chosen, own_pooler)
-        used |= set(others)
-        state = [n for n in range(len(graph.nodes)) if n not in used]
+        state = set(range(len(graph.nodes))) - weights - set(others)
         if skipped := sum(map(self._is_float, state)):
             notes.append(f"{skipped:,} optimizer values are skipped")
         unrecognized = [
@@ -269,22 +253,12 @@ EMBEDDINGS = (
 _MASKED_LM = frozenset(("dense", "layer_norm", "bias", "embedding_table"))
 
 
-def holds_encoder(graph: ObjectGraph, objects: list[int]) -> bool:
-    """Return whether one of the objects is an encoder."""
-    return any(_encoder(graph, number) is not None for number in objects)
-
-
 def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
-    """Return a new object that holds `encoder` and the heads that were found.
+    """Return a new object that holds `encoder` and the heads among `objects`.
 
     The encoder gets its attributes, however it was saved. If a next-sentence head has a
     pooler, it becomes the encoder's: pretraining trains no other, and Model Garden's
     exports copy it the same way.
-
-    Args:
-        graph: gets the new objects.
-        objects: the objects to search.
-        place: the checkpoint, for messages.
 
     Raises:
         CheckpointError: there is no encoder, or more than one of a part.
@@ -352,9 +326,7 @@ def pooler_variables(graph: ObjectGraph, objects: list[int]) -> list[int]:
         if (attributes := _encoder(graph, number)) is not None:
             encoder = graph.add(attributes)
             found = [graph.find(encoder, f"{POOLER}/{n}") for n in ("kernel", "bias")]
-            return [
-                n for n in found if n is not None and graph.nodes[n].key is not None
-            ]
+            return [n for n in found if n is not None and graph.nodes[n].key]
     return []
 
 

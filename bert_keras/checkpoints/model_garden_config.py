@@ -1,8 +1,7 @@
 """TF Model Garden's settings of an encoder: params.yaml, or Keras's metadata.
 
 Runs of its `train.py` write a `params.yaml`, Keras's SavedModels a `keras_metadata.pb`;
-without either, the sizes follow from the shapes of the weights. The `bert_config.json`
-next to released checkpoints is Google's, see `bert_config_file`.
+without either, the shapes of the weights give the sizes.
 
 Source: TF Model Garden `configs/encoders.py`, `configs/bert.py`, `modeling/tf_utils.py`
 (its "gelu" is the tanh form); Keras 2, `saved_metadata.proto`.
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import Shape, bert_config, one_line
+from bert_keras.checkpoints.matching import encoder_sizes
 from bert_keras.checkpoints.tensorflow_checkpoint import BrokenError, fields
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
@@ -70,14 +70,10 @@ def read_settings(
         shapes: canonical name to canonical shape, for settings that no file gives.
         heads: number of attention heads, as in the weights.
         masked_lm: whether there is a masked-LM head, whose activation may differ.
-
-    Raises:
-        CheckpointError: a file is broken, or its encoder is not a BERT.
-        ConfigError: a size is out of its range.
     """
     if (folder / PARAMS).exists():
         return _of_params(folder / PARAMS, masked_lm=masked_lm)
-    sizes = _sizes(shapes, heads=heads)
+    sizes = {**encoder_sizes(shapes, place=folder), "num_attention_heads": heads}
     path = folder / METADATA
     layer = _layer(path) if path.exists() else None
     if layer is None:
@@ -91,25 +87,6 @@ def read_settings(
         act = values.get("hidden_act", "<lambda>")
         values["hidden_act"] = _LAYER_ACTIVATIONS.get(str(act), act)
     return Said(values, bert_config(values, path=path), notes)
-
-
-def _sizes(shapes: Mapping[str, Shape], *, heads: int) -> dict[str, int]:
-    """Return the sizes that follow from the shapes of the weights."""
-    embeddings = "bert/embeddings"
-    layers = {name.split("/")[2] for name in shapes if "/layer_" in name}
-    inner = shapes.get("bert/encoder/layer_0/intermediate/dense/kernel", (0, 0))
-    words = shapes.get(f"{embeddings}/word_embeddings", (0, 0))
-    return {
-        "vocab_size": words[0],
-        "hidden_size": words[-1],
-        "num_hidden_layers": len(layers),
-        "num_attention_heads": heads,
-        "intermediate_size": inner[-1],
-        "max_position_embeddings": shapes.get(
-            f"{embeddings}/position_embeddings", (0,)
-        )[0],
-        "type_vocab_size": shapes.get(f"{embeddings}/token_type_embeddings", (0,))[0],
-    }
 
 
 def _of_params(path: Path, *, masked_lm: bool) -> Said:

@@ -1,7 +1,7 @@
 """Names of weights: the canonical one of each, and those of every other format.
 
 The tables hold each name once; the functions below read them in both directions. Those
-of Hugging Face and Google also record whether the values are transposed.
+of Hugging Face and Google also return whether the values are transposed.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
 `run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
@@ -19,52 +19,66 @@ from typing import NamedTuple
 
 from bert_keras.errors import CheckpointError
 
-# canonical name: Hugging Face name (`#` stands for the number of the layer)
-TABLE = {
-    "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
-    "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
-    "bert/embeddings/token_type_embeddings": (
-        "bert.embeddings.token_type_embeddings.weight"
-    ),
-    "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
-    "bert/embeddings/LayerNorm/beta": "bert.embeddings.LayerNorm.bias",
-    "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
-    "bert/pooler/dense/bias": "bert.pooler.dense.bias",
-    "cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
-    "cls/predictions/transform/dense/bias": "cls.predictions.transform.dense.bias",
-    "cls/predictions/transform/LayerNorm/gamma": (
-        "cls.predictions.transform.LayerNorm.weight"
-    ),
-    "cls/predictions/transform/LayerNorm/beta": (
-        "cls.predictions.transform.LayerNorm.bias"
-    ),
-    "cls/predictions/output_bias": "cls.predictions.bias",
-    "cls/seq_relationship/kernel": "cls.seq_relationship.weight",
-    "cls/seq_relationship/bias": "cls.seq_relationship.bias",
-    "classifier/kernel": "classifier.weight",
-    "classifier/bias": "classifier.bias",
-    "qa_outputs/kernel": "qa_outputs.weight",
-    "qa_outputs/bias": "qa_outputs.bias",
+_LAYER = "bert/encoder/layer_#"  # `#` stands for the number of the layer
+# Scopes with a kernel and a bias or, for LayerNorm, a gamma and a beta.
+_SCOPES = (
+    "bert/embeddings/LayerNorm",
+    "bert/pooler/dense",
+    f"{_LAYER}/attention/self/query",
+    f"{_LAYER}/attention/self/key",
+    f"{_LAYER}/attention/self/value",
+    f"{_LAYER}/attention/output/dense",
+    f"{_LAYER}/attention/output/LayerNorm",
+    f"{_LAYER}/intermediate/dense",
+    f"{_LAYER}/output/dense",
+    f"{_LAYER}/output/LayerNorm",
+    "cls/predictions/transform/dense",
+    "cls/predictions/transform/LayerNorm",
+    "cls/seq_relationship",
+    "classifier",
+    "qa_outputs",
+)
+_TABLES = tuple(
+    f"bert/embeddings/{table}_embeddings"
+    for table in ("word", "position", "token_type")
+)
+
+
+def _parts(scope: str) -> tuple[str, str]:
+    """Return the names of the two weights of a scope."""
+    return ("gamma", "beta") if scope.endswith("LayerNorm") else ("kernel", "bias")
+
+
+def _weights(
+    scopes: Mapping[str, str], layers: str, theirs: tuple[str, str] | None = None
+) -> dict[str, str]:
+    """Map our names of the two weights of each scope to those of another format.
+
+    Args:
+        scopes: our scope to theirs; for a layer's scope, the part after `layers`.
+        layers: the scope of the layers.
+        theirs: their names of the two weights of a scope; by default ours.
+    """
+    found = {}
+    for scope, their_scope in scopes.items():
+        place = f"{layers}/{their_scope}" if "#" in scope else their_scope
+        for name, part in zip(_parts(scope), theirs or _parts(scope), strict=True):
+            found[f"{scope}/{name}"] = f"{place}/{part}"
+    return found
+
+
+def _of_huggingface(scope: str, part: str) -> str:
+    return f"{scope}.{part}".replace("/layer_", "/layer/").replace("/", ".")
+
+
+# canonical name: Hugging Face name
+TABLE = {table: _of_huggingface(table, "weight") for table in _TABLES}
+TABLE["cls/predictions/output_bias"] = "cls.predictions.bias"
+TABLE |= {
+    f"{scope}/{ours}": _of_huggingface(scope, theirs)
+    for scope in _SCOPES
+    for ours, theirs in zip(_parts(scope), ("weight", "bias"), strict=True)
 }
-_LAYERS = ("bert/encoder/layer_#", "bert.encoder.layer.#")
-for _scope in (
-    "attention/self/query",
-    "attention/self/key",
-    "attention/self/value",
-    "attention/output/dense",
-    "attention/output/LayerNorm",
-    "intermediate/dense",
-    "output/dense",
-    "output/LayerNorm",
-):
-    _ours = f"{_LAYERS[0]}/{_scope}"
-    _theirs = f"{_LAYERS[1]}.{_scope.replace('/', '.')}"
-    if _scope.endswith("LayerNorm"):
-        TABLE |= {f"{_ours}/gamma": f"{_theirs}.weight"}
-        TABLE |= {f"{_ours}/beta": f"{_theirs}.bias"}
-    else:
-        TABLE |= {f"{_ours}/kernel": f"{_theirs}.weight"}
-        TABLE |= {f"{_ours}/bias": f"{_theirs}.bias"}
 
 # Google's names are the canonical ones except for the output layers of its heads.
 GOOGLE = {
@@ -75,26 +89,6 @@ GOOGLE = {
     "qa_outputs/kernel": "cls/squad/output_weights",
     "qa_outputs/bias": "cls/squad/output_bias",
 }
-
-
-def _weights(
-    scopes: dict[str, str], layers: str, theirs: tuple[str, str] | None = None
-) -> dict[str, str]:
-    """Map our names of the two weights of each scope to those of another format.
-
-    Args:
-        scopes: our scope to theirs; for a layer's scope, the part after `layers`.
-        layers: the scope of the layers.
-        theirs: their names of the first and second weight of a scope; the same as
-            ours by default.
-    """
-    found = {}
-    for scope, their_scope in scopes.items():
-        place = f"{layers}/{their_scope}" if "#" in scope else their_scope
-        ours = ("gamma", "beta") if scope.endswith("LayerNorm") else ("kernel", "bias")
-        for name, their_name in zip(ours, theirs or ours, strict=True):
-            found[f"{scope}/{name}"] = f"{place}/{their_name}"
-    return found
 
 
 # canonical name: KerasHub's file and place in it. Keras names the parts of a model for
@@ -113,14 +107,14 @@ _KERAS_HUB_SCOPES = {
         "task:layers/masked_lm_head/_intermediate_layer_norm"
     ),
     "classifier": "task:layers/dense",
-    f"{_LAYERS[0]}/attention/self/query": "_self_attention_layer/query_dense",
-    f"{_LAYERS[0]}/attention/self/key": "_self_attention_layer/key_dense",
-    f"{_LAYERS[0]}/attention/self/value": "_self_attention_layer/value_dense",
-    f"{_LAYERS[0]}/attention/output/dense": "_self_attention_layer/output_dense",
-    f"{_LAYERS[0]}/attention/output/LayerNorm": "_self_attention_layer_norm",
-    f"{_LAYERS[0]}/intermediate/dense": "_feedforward_intermediate_dense",
-    f"{_LAYERS[0]}/output/dense": "_feedforward_output_dense",
-    f"{_LAYERS[0]}/output/LayerNorm": "_feedforward_layer_norm",
+    f"{_LAYER}/attention/self/query": "_self_attention_layer/query_dense",
+    f"{_LAYER}/attention/self/key": "_self_attention_layer/key_dense",
+    f"{_LAYER}/attention/self/value": "_self_attention_layer/value_dense",
+    f"{_LAYER}/attention/output/dense": "_self_attention_layer/output_dense",
+    f"{_LAYER}/attention/output/LayerNorm": "_self_attention_layer_norm",
+    f"{_LAYER}/intermediate/dense": "_feedforward_intermediate_dense",
+    f"{_LAYER}/output/dense": "_feedforward_output_dense",
+    f"{_LAYER}/output/LayerNorm": "_feedforward_layer_norm",
 }
 KERAS_HUB |= _weights(
     _KERAS_HUB_SCOPES, "model:layers/transformer_encoder_#", ("vars/0", "vars/1")
@@ -145,14 +139,14 @@ _GARDEN_SCOPES = {
     "cls/predictions/transform/dense": "masked_lm/dense",
     "cls/predictions/transform/LayerNorm": "masked_lm/layer_norm",
     "cls/seq_relationship": "next_sentence/out_proj",
-    f"{_LAYERS[0]}/attention/self/query": "_attention_layer/_query_dense",
-    f"{_LAYERS[0]}/attention/self/key": "_attention_layer/_key_dense",
-    f"{_LAYERS[0]}/attention/self/value": "_attention_layer/_value_dense",
-    f"{_LAYERS[0]}/attention/output/dense": "_attention_layer/_output_dense",
-    f"{_LAYERS[0]}/attention/output/LayerNorm": "_attention_layer_norm",
-    f"{_LAYERS[0]}/intermediate/dense": "_intermediate_dense",
-    f"{_LAYERS[0]}/output/dense": "_output_dense",
-    f"{_LAYERS[0]}/output/LayerNorm": "_output_layer_norm",
+    f"{_LAYER}/attention/self/query": "_attention_layer/_query_dense",
+    f"{_LAYER}/attention/self/key": "_attention_layer/_key_dense",
+    f"{_LAYER}/attention/self/value": "_attention_layer/_value_dense",
+    f"{_LAYER}/attention/output/dense": "_attention_layer/_output_dense",
+    f"{_LAYER}/attention/output/LayerNorm": "_attention_layer_norm",
+    f"{_LAYER}/intermediate/dense": "_intermediate_dense",
+    f"{_LAYER}/output/dense": "_output_dense",
+    f"{_LAYER}/output/LayerNorm": "_output_layer_norm",
 }
 MODEL_GARDEN |= _weights(_GARDEN_SCOPES, "encoder/_transformer_layers/#")
 MODEL_GARDEN["cls/predictions/output_bias"] = "masked_lm/bias"
@@ -185,7 +179,7 @@ _COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_sc
 
 # No leading zero: two spellings of one layer would break the round trip.
 _NUMBER = "(?:0|[1-9][0-9]{0,3})"
-_LAYER = re.compile(rf"(?<=^bert/encoder/layer_){_NUMBER}(?=/)")
+_OUR_NUMBER = re.compile(rf"(?<=^bert/encoder/layer_){_NUMBER}(?=/)")
 _FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
 _OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
 
@@ -230,8 +224,8 @@ class _Spelling:
 
     def spelled(self, name: str) -> str:
         """Return their name of a canonical one; a CheckpointError if there is none."""
-        number = _LAYER.search(name)
-        theirs = None if "#" in name else self._table.get(_LAYER.sub("#", name))
+        number = _OUR_NUMBER.search(name)
+        theirs = None if "#" in name else self._table.get(_OUR_NUMBER.sub("#", name))
         if theirs is None:
             raise CheckpointError(f"{self._lacks} named {name!r}")
         return theirs.replace("#", number.group()) if number else theirs
@@ -278,12 +272,8 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
 
     A head that Hugging Face has no name for, such as `my_head/kernel`, keeps its
     canonical name and its values are unchanged: transformers ignores it, and
-    `from_huggingface` recognizes it by its slash.
-
-    Args:
-        name: a canonical name.
-        prefix: whether encoder names begin with `bert.`, as in every `BertFor…`
-            architecture; `BertModel` has none.
+    `from_huggingface` recognizes it by its slash. Without `prefix`, encoder names do
+    not begin with `bert.`, as in a `BertModel`.
 
     Raises:
         CheckpointError: the name cannot be stored and read back.
@@ -346,11 +336,7 @@ def from_encoder_decoder(name: str) -> Renamed | None:
 
 
 def to_encoder_decoder(name: str) -> Renamed:
-    """Return the name of a canonical one in an `EncoderDecoderModel`.
-
-    Raises:
-        CheckpointError: the name cannot be stored and read back.
-    """
+    """Return the name of a canonical one in an `EncoderDecoderModel`."""
     if name in PROJECTION:
         return Renamed(PROJECTION[name], name.endswith("/kernel"))
     if name == DECODER_OUTPUT:
@@ -372,17 +358,13 @@ def from_google(name: str) -> Renamed | None:
     """Return the canonical name of a weight in Google's files, or `None`."""
     if name in _FROM_GOOGLE:
         return Renamed(_FROM_GOOGLE[name], name.endswith("output_weights"))
-    if name in GOOGLE or "#" in name or _LAYER.sub("#", name) not in TABLE:
+    if name in GOOGLE or "#" in name or _OUR_NUMBER.sub("#", name) not in TABLE:
         return None
     return Renamed(name, False)
 
 
 def to_google(name: str) -> Renamed:
-    """Return Google's name of a canonical one.
-
-    Raises:
-        CheckpointError: Google's code has no such weight.
-    """
+    """Return Google's name of a canonical one; a CheckpointError if there is none."""
     if name in GOOGLE:
         return Renamed(GOOGLE[name], name.endswith("/kernel"))
     if from_google(name) is None:
@@ -393,9 +375,8 @@ def to_google(name: str) -> Renamed:
 def from_keras_hub(place: str) -> str | None:
     """Return the canonical name of a weight in KerasHub's files, or `None`.
 
-    Args:
-        place: `model:` or `task:`, then the path in that file. Keras has saved some of
-            its steps with and without a leading underscore, so it is ignored.
+    `place` is `model:` or `task:`, then the path in that file. Keras has saved some of
+    its steps with and without a leading underscore, so it is ignored.
     """
     if _FIRST[1] in place:  # Keras does not write this number
         return None
@@ -403,11 +384,7 @@ def from_keras_hub(place: str) -> str | None:
 
 
 def to_keras_hub(name: str) -> str:
-    """Return the place of a canonical name in KerasHub's files.
-
-    Raises:
-        CheckpointError: KerasHub has no such weight.
-    """
+    """Return the place of a canonical name in KerasHub's files, or raise."""
     return _KERAS_HUB.spelled(name).replace(_FIRST[1], _FIRST[0])
 
 
@@ -438,60 +415,44 @@ def is_optimizer_state(name: str) -> bool:
     return name in _COUNTERS or bool(_SLOT.fullmatch(name.rpartition("/")[2]))
 
 
-# TF-Hub.
+# TF-Hub: the names of newer SavedModels, and where older ones differ.
 
-# canonical scope: its newer name, its older one (`#` stands for the layer's number)
-_LAYER_SCOPES = {
-    "attention/self/query": ("self_attention/query",) * 2,
-    "attention/self/key": ("self_attention/key",) * 2,
-    "attention/self/value": ("self_attention/value",) * 2,
-    "attention/output/dense": (
-        "self_attention/attention_output",
-        "self_attention_output",
-    ),
-    "attention/output/LayerNorm": ("self_attention_layer_norm",) * 2,
-    "intermediate/dense": ("intermediate",) * 2,
-    "output/dense": ("output",) * 2,
-    "output/LayerNorm": ("output_layer_norm",) * 2,
+_HUB_TABLES = {
+    "bert/embeddings/word_embeddings": "word_embeddings/embeddings",
+    "bert/embeddings/position_embeddings": "position_embedding/embeddings",
+    "bert/embeddings/token_type_embeddings": "type_embeddings/embeddings",
+    "cls/predictions/output_bias": "cls/predictions/output_bias/bias",
 }
-_SCOPES = {
-    "bert/embeddings/LayerNorm": (
-        "embeddings/layer_norm",
-        "embedding_postprocessor/layer_norm",
-    ),
-    "bert/pooler/dense": ("pooler_transform",) * 2,
-    **{
-        f"bert/encoder/layer_#/{ours}": (
-            f"transformer/layer_#/{new}",
-            f"encoder/layer_#/{old}",
-        )
-        for ours, (new, old) in _LAYER_SCOPES.items()
-    },
+_HUB_SCOPES = {
+    "bert/embeddings/LayerNorm": "embeddings/layer_norm",
+    "bert/pooler/dense": "pooler_transform",
+    f"{_LAYER}/attention/self/query": "self_attention/query",
+    f"{_LAYER}/attention/self/key": "self_attention/key",
+    f"{_LAYER}/attention/self/value": "self_attention/value",
+    f"{_LAYER}/attention/output/dense": "self_attention/attention_output",
+    f"{_LAYER}/attention/output/LayerNorm": "self_attention_layer_norm",
+    f"{_LAYER}/intermediate/dense": "intermediate",
+    f"{_LAYER}/output/dense": "output",
+    f"{_LAYER}/output/LayerNorm": "output_layer_norm",
 }
-_WEIGHTS = {
-    "bert/embeddings/word_embeddings": ("word_embeddings/embeddings",) * 2,
-    "bert/embeddings/position_embeddings": (
-        "position_embedding/embeddings",
-        "embedding_postprocessor/position_embeddings",
-    ),
-    "bert/embeddings/token_type_embeddings": (
-        "type_embeddings/embeddings",
-        "embedding_postprocessor/type_embeddings",
-    ),
-    "cls/predictions/output_bias": ("cls/predictions/output_bias/bias",) * 2,
-    **{
-        f"{ours}/{part}": (f"{new}/{part}", f"{old}/{part}")
-        for ours, (new, old) in _SCOPES.items()
-        for part in ("kernel", "bias", "gamma", "beta")
-        if f"{ours}/{part}" in TABLE
-    },
+_OLD = "embedding_postprocessor"
+_OLD_HUB_SCOPES = {
+    **_HUB_SCOPES,
+    "bert/embeddings/LayerNorm": f"{_OLD}/layer_norm",
+    f"{_LAYER}/attention/output/dense": "self_attention_output",
+}
+_HUB = {**_HUB_TABLES, **_weights(_HUB_SCOPES, "transformer/layer_#")}
+_OLD_HUB = {
+    "bert/embeddings/position_embeddings": f"{_OLD}/position_embeddings",
+    "bert/embeddings/token_type_embeddings": f"{_OLD}/type_embeddings",
+    **_weights(_OLD_HUB_SCOPES, "encoder/layer_#"),
 }
 # The masked-LM head has Google's names except for its bias.
-_OURS = ("bert/", "cls/predictions/")
-_TO_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
-_TO_HUB |= {ours: new for ours, (new, _) in _WEIGHTS.items()}
-_FROM_HUB = {name: name for name in TABLE if name.startswith(_OURS)}
-_FROM_HUB |= {theirs: ours for ours, both in _WEIGHTS.items() for theirs in both}
+_SAME = {n: n for n in TABLE if n.startswith(("bert/", "cls/predictions/"))}
+_TO_HUB = _SAME | _HUB
+_FROM_HUB = _SAME | {
+    theirs: ours for d in (_HUB, _OLD_HUB) for ours, theirs in d.items()
+}
 _HUB_LAYER = re.compile(rf"(?<=/layer_){_NUMBER}(?=/)")
 _MOST_STEPS = 12  # of a name; no weight has more
 
@@ -499,8 +460,7 @@ _MOST_STEPS = 12  # of a name; no weight has more
 def from_hub(name: str) -> str | None:
     """Return the canonical name of a variable of a hub's SavedModel, or `None`.
 
-    Args:
-        name: the name that the variable was created with, with or without `:0`.
+    `name` is the one that the variable was created with, with or without `:0`.
     """
     steps = f"/{name.removesuffix(':0')}".split("/")[1:]
     if len(steps) > _MOST_STEPS or "#" in name:

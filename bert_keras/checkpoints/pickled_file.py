@@ -1,9 +1,8 @@
 """One `pytorch_model.bin`: its tensors, read by torch as data only.
 
 Such a file is a pickle, and a pickle may run code when it is opened. torch's loader
-with `weights_only=True` builds tensors and plain containers and refuses anything else;
-before release 2.6 it could be deceived (CVE-2025-32434). torch is an extra: without it,
-or with an older one, such a file is refused.
+with `weights_only=True` accepts only tensors and plain containers; before release 2.6
+it could be deceived (CVE-2025-32434). torch is an optional dependency.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import StoredTensor, one_line
+from bert_keras.checkpoints.checkpoint import Block, StoredTensor, one_line
 from bert_keras.errors import CheckpointError
 
 _SAFE_SINCE = (2, 6)
@@ -28,7 +26,6 @@ _TYPES = {
     "torch.bfloat16": "BF16",
     "torch.float64": "F64",
 }
-_BLOCK = 1 << 20  # values cast at a time
 
 
 class PickledTensor(StoredTensor):
@@ -39,14 +36,8 @@ class PickledTensor(StoredTensor):
         super().__init__(file, name, tuple(tensor.shape), dtype)
         self._tensor = tensor
 
-    def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
-        """Yield the rows of the first axis in blocks, float32 unless they are wider."""
-        if not self.shape:
-            yield ..., _array(self._tensor)
-            return
-        step = max(1, _BLOCK // max(1, self._tensor[0].numel()))
-        for start in range(0, self.shape[0], step):
-            rows = slice(start, min(start + step, self.shape[0]))
+    def blocks(self) -> Iterator[Block]:
+        for rows in self.row_blocks():
             yield rows, _array(self._tensor[rows])
 
 
@@ -108,11 +99,9 @@ def _check_packing(path: Path) -> None:
 def check_torch(what: str) -> Any:
     """Return torch, in a release whose loader runs no code from a file.
 
-    Args:
-        what: the file, as the start of the message.
-
     Raises:
-        CheckpointError: torch is absent, or too old to be trusted with a pickle.
+        CheckpointError: torch is absent, or too old to be trusted with a pickle; begins
+            with `what`, the file.
     """
     why = (
         f"{what} is a pickle, which can run code when it is opened, and is read only "
@@ -132,10 +121,7 @@ def check_torch(what: str) -> Any:
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Return whether a value is a dense tensor that stores all of its numbers.
-
-    A tensor may be sparse, or a view that repeats a few numbers a billion times.
-    """
+    """Return whether a tensor stores all its numbers: not sparse, no repeated view."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.layout is torch.strided

@@ -1,51 +1,38 @@
 """One safetensors file: its tensors, read block by block, and written.
 
-Format: https://github.com/huggingface/safetensors (format section). The file holds
-only numbers, no code. The safetensors library reads and writes; on reading it checks
-that shapes, offsets and the size of the file agree.
+Format: https://github.com/huggingface/safetensors. The library checks that shapes,
+offsets and the size of the file agree.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from bert_keras.checkpoints.checkpoint import StoredTensor, one_line
+from bert_keras.checkpoints.checkpoint import Block, StoredTensor, one_line
 from bert_keras.errors import CheckpointError
 
 _WRITTEN = ("float32", "float16")
 _MOST_HEADER_BYTES = 16 << 20  # BERT-large has about 50 KB
-_BLOCK_BYTES = 4 << 20
 
 
 class SafeTensor(StoredTensor):
     """One tensor of a safetensors file."""
 
-    def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
-        """Yield the rows of the first axis in blocks of a few MB, as stored.
-
-        Each block reopens the file (0.2 ms), which releases the pages that the last one
-        mapped, so that a large table does not count twice.
-        """
-        if not self.shape:
-            with self._stored() as (file, _):
-                yield ..., file.get_tensor(self.name)
-            return
-        step = max(1, _BLOCK_BYTES // (8 * math.prod(self.shape[1:])))
-        for start in range(0, self.shape[0], step):
-            rows = slice(start, min(start + step, self.shape[0]))
-            with self._stored() as (_, stored):
-                block = stored[rows]
+    def blocks(self) -> Iterator[Block]:
+        # Each block reopens the file (0.2 ms), which releases the pages that the last
+        # one mapped, so that a large table does not count twice.
+        for rows in self.row_blocks():
+            with self._stored() as (file, stored):
+                block = file.get_tensor(self.name) if rows is ... else stored[rows]
             yield rows, block
 
     @contextlib.contextmanager
@@ -99,14 +86,10 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a whole safetensors file.
-
-    Args:
-        path: the file.
-        tensors: name to float32 or float16 array in C order.
+    """Write a whole safetensors file of float32 or float16 arrays in C order.
 
     Raises:
-        CheckpointError: an array has an unsupported type.
+        CheckpointError: an array is of another kind.
         OSError, SafetensorError: writing fails.
     """
     for name, array in tensors.items():

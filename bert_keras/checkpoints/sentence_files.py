@@ -2,8 +2,8 @@
 
 `modules.json` lists the steps after the encoder: `1_Pooling/config.json` describes how
 tokens become one vector, `2_Normalize` scales it to length 1;
-`sentence_bert_config.json` holds the maximum text length. Files are read and written as
-by sentence-transformers 2 to 6.
+`sentence_bert_config.json` holds the maximum text length. Read and written as by
+sentence-transformers 2 to 6.
 """
 
 from __future__ import annotations

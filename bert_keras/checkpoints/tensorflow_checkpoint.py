@@ -1,12 +1,9 @@
 """A TensorFlow checkpoint on disk: its index, its values, its graph of objects.
 
-`read_index` returns the variables by name, `Variable` reads one, `read_graph` returns
-the Python objects that a checkpoint of TensorFlow 2 stores with its values.
-
 TensorFlow's own reader is not used: a wrong entry in the index, with a valid checksum,
 ends the process instead of raising. Here nothing in a file is trusted: sizes are
 checked against the file before memory is allocated, and all values against their
-checksums. Values are read block by block into NumPy arrays. TensorFlow is not imported.
+checksums. TensorFlow is not imported.
 
 Source: TensorFlow, `core/lib/io/table_format.txt`, `core/protobuf/tensor_bundle.proto`,
 `core/util/tensor_bundle/tensor_bundle.cc`, `core/lib/hash/crc32c.h`,
@@ -20,18 +17,21 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import EllipsisType
 from typing import IO, NamedTuple
 
 import google_crc32c
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import Shape, StoredTensor
+from bert_keras.checkpoints.checkpoint import Block, Shape, StoredTensor
 from bert_keras.errors import CheckpointError, one_line, reason_of
 
 
 class BrokenError(Exception):
     """The bytes are malformed; the message locates the fault."""
+
+
+# What the functions below raise for bytes that are not what they should be.
+BROKEN = (BrokenError, OSError, IndexError, UnicodeDecodeError)
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -76,7 +76,6 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 # The variables and their values.
 
-_BLOCK_BYTES = 4 << 20
 BOOL, STRING = 10, 7  # in `types.proto`
 _FLOATS = {1: "F32", 2: "F64", 14: "BF16", 19: "F16"}
 _STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
@@ -86,12 +85,9 @@ class Variable(StoredTensor):
     """One variable of a TensorFlow checkpoint.
 
     Args:
-        file: the data file.
-        name: its key.
-        shape: of the variable.
+        file, name, shape: its data file, its key, its shape.
         kind: the number of its type in `types.proto`.
-        offset: where it starts, in bytes.
-        size: its number of bytes.
+        offset, size: where it starts, and its length, in bytes.
         checksum: masked CRC-32C of its bytes; `None` if the index has none.
     """
 
@@ -128,30 +124,22 @@ class Variable(StoredTensor):
                 f"{list(self.shape)} is missing"
             )
 
-    def blocks(self) -> Iterator[tuple[slice | EllipsisType, np.ndarray]]:
-        """Yield the rows of the first axis in blocks of a few MB.
-
-        bfloat16 becomes float32. An error in the values is raised after the last block.
-        """
+    def blocks(self) -> Iterator[Block]:
+        """Yield blocks; bfloat16 becomes float32. Wrong values raise after the last."""
         stored = np.dtype(_STORED[self.dtype])
-        rows = self.shape[0] if self.shape else 1
         width = stored.itemsize * math.prod(self.shape[1:])
-        step = max(1, _BLOCK_BYTES // width)
         checksum = 0
         try:
             with open(self.file, "rb") as file:
                 file.seek(self.offset)
-                for start in range(0, rows, step):
-                    end = min(start + step, rows)
-                    data = _read_exactly(file, width * (end - start))
+                for rows in self.row_blocks():
+                    count = 1 if rows is ... else rows.stop - rows.start
+                    data = _read_exactly(file, width * count)
                     checksum = google_crc32c.extend(checksum, data)
                     block = np.frombuffer(data, stored)
                     if self.dtype == "BF16":
                         block = (block.astype("<u4") << 16).view("<f4")
-                    if not self.shape:
-                        yield ..., block.reshape(())
-                        continue
-                    yield slice(start, end), block.reshape(-1, *self.shape[1:])
+                    yield rows, block.reshape(count, *self.shape[1:])
             self._compare(checksum)
         except (BrokenError, OSError) as error:
             raise CheckpointError(
@@ -159,23 +147,16 @@ class Variable(StoredTensor):
             ) from None
 
     def read_bytes(self) -> bytes:
-        """Return the bytes as stored in the data file.
-
-        Raises:
-            BrokenError, OSError: some are missing or wrong.
-        """
+        """Return the bytes as stored; raises an error if some are missing or wrong."""
         data = self._data()
         self._compare(google_crc32c.value(data))
         return data
 
     def read_string(self) -> bytes:
-        """Return the string of a variable that holds one string.
+        """Return the value of a variable that holds one string.
 
         The file has its length, a checksum of the length, then the string; the checksum
         in the index covers the length, as four bytes, and all that follows it.
-
-        Raises:
-            BrokenError, IndexError, OSError: it does not hold one string.
         """
         if self.kind != STRING or self.shape:
             raise BrokenError(f"{self.name} must be one string")
@@ -245,7 +226,7 @@ def read_index(prefix: Path) -> dict[str, Variable]:
             name: _entry(name, value, prefix, files)
             for name, value in ((key.decode(), value) for key, value in pairs[1:])
         }
-    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise CheckpointError(
             f"{path}: broken or not a TensorFlow checkpoint: {one_line(error)}"
         ) from None
@@ -445,9 +426,7 @@ class Node(NamedTuple):
 class ObjectGraph:
     """The objects of a checkpoint, by number; the root is 0.
 
-    Attributes:
-        nodes: the objects.
-        slots: numbers of the variables that an optimizer keeps for each weight.
+    `slots` are the numbers of the variables that an optimizer keeps for each weight.
     """
 
     def __init__(self, nodes: list[Node], slots: frozenset[int]) -> None:
@@ -469,10 +448,7 @@ class ObjectGraph:
         return number
 
     def reachable(self, *, without: Collection[str]) -> list[int]:
-        """Return the objects reachable from the root without attributes in `without`.
-
-        The order is breadth-first: objects nearer to the root come first.
-        """
+        """Return the objects below the root, nearer ones first, past `without`."""
         found = {0: None}
         waiting = [0]
         for number in waiting:
@@ -487,8 +463,7 @@ def read_graph(variables: Mapping[str, Variable]) -> ObjectGraph:
     """Return the graph of a checkpoint whose index was read.
 
     Raises:
-        BrokenError, OSError, IndexError, UnicodeDecodeError: the graph is missing or
-            broken, or names values that are missing.
+        One of `BROKEN`: the graph is absent or broken, or names values that are absent.
     """
     if ROOT not in variables:
         raise BrokenError("no object graph")
@@ -516,30 +491,24 @@ def _node(data: bytes, slots: set[int], variables: Mapping[str, Variable]) -> No
         if not isinstance(value, bytes):
             continue
         if number == 1:
-            child, name = _reference(value)
+            parts = dict(fields(value))  # of an `ObjectReference`
+            child, name = _number(parts.get(1)), _text(parts.get(2))
             if children.setdefault(name, child) != child:
                 raise BrokenError(f"two objects are both `{name}`")
         elif number == 2:
-            texts = dict(_texts(value))
-            if texts.get(1) == "VARIABLE_VALUE":
-                key, full_name = texts.get(3, ""), texts.get(2, "")
+            parts = dict(fields(value))
+            if parts.get(1) == b"VARIABLE_VALUE":
+                key, full_name = _text(parts.get(3)), _text(parts.get(2))
                 if key not in variables:
                     raise BrokenError(f"the object graph names {key}, absent")
         elif number == 3:
-            slots.update(n for field, n in _numbers(value) if field == 3)
+            slots.add(_number(dict(fields(value)).get(3)))
     return Node(children, key, full_name)
 
 
-def _reference(data: bytes) -> tuple[int, str]:
-    """Return the number and the name of a child (`ObjectReference`)."""
-    return dict(_numbers(data)).get(1, 0), dict(_texts(data)).get(2, "")
+def _number(value: int | bytes | None) -> int:
+    return value if isinstance(value, int) else 0
 
 
-def _numbers(data: bytes) -> Iterator[tuple[int, int]]:
-    yield from ((n, value) for n, value in fields(data) if isinstance(value, int))
-
-
-def _texts(data: bytes) -> Iterator[tuple[int, str]]:
-    for number, value in fields(data):
-        if isinstance(value, bytes):
-            yield number, value.decode()
+def _text(value: int | bytes | None) -> str:
+    return value.decode() if isinstance(value, bytes) else ""

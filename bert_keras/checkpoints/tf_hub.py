@@ -2,10 +2,9 @@
 
 The hub's BERTs (`bert_en_uncased_L-12_H-768_A-12` and the like, versions 1 to 4) are
 SavedModels that the Model Garden wrote: a checkpoint in `variables/`, the vocabulary in
-`assets/vocab.txt`, and a variable `do_lower_case`. Weights are found by the names that
-the variables were created with. No file holds the sizes and the activation: the shapes
-give the sizes, and the Model Garden's gelu is the tanh form. `convert` writes the other
-settings to `encoder/assets.extra`.
+`assets/vocab.txt`, and a variable `do_lower_case`. No file holds the activation: the
+Model Garden's gelu is the tanh form. `convert` writes the settings to
+`encoder/assets.extra`.
 
 Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
 `official/modeling/activations/gelu.py`; tensorflow/hub
@@ -19,20 +18,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
     Shape,
     bert_config,
+    choose,
     joined_heads,
     listed,
     one_line,
 )
+from bert_keras.checkpoints.matching import encoder_sizes
 from bert_keras.checkpoints.names import from_hub
 from bert_keras.checkpoints.tensorflow_checkpoint import (
     BOOL,
+    BROKEN,
     ROOT,
     BrokenError,
     Variable,
@@ -58,9 +58,6 @@ def find_encoder(folder: Path) -> Path | None:
     """Return the SavedModel of a folder: itself, or its `encoder`.
 
     `None` if there is none, or its variables have other names.
-
-    Raises:
-        CheckpointError: its variables cannot be read.
     """
     for place in (folder, folder / ENCODER):
         if os.path.isfile(place / GRAPH) and os.path.isfile(place / _INDEX):
@@ -91,10 +88,8 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     else:
         raw = {}
         config = _config(chosen, prefix, notes)
-    heads, shapes = config.num_attention_heads, {}
-    for name, variable in chosen.items():
-        variable.check()
-        shapes[name] = _shape(name, variable, heads, prefix)
+    heads = config.num_attention_heads
+    shapes = {name: _shape(name, each, heads) for name, each in chosen.items()}
     settings = {}
     if LOWER_CASE in variables:
         settings["lowercase"] = _truth(prefix, variables[LOWER_CASE])
@@ -104,15 +99,12 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
 
-    def read(name: str) -> np.ndarray:
-        return chosen[name].read().reshape(shapes[name])
-
     return Checkpoint(
         path=folder,
         origin="tf-hub",
         config=config,
         raw_config=raw,
-        arrays=LazyArrays(shapes, read, place=str(prefix)),
+        arrays=LazyArrays.of(chosen, shapes=shapes, place=str(prefix)),
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
         tokenizer=settings,
@@ -126,7 +118,7 @@ def _made_as(prefix: Path) -> dict[str, str]:
         return {key: key for key in variables}
     try:
         graph = read_graph(variables)
-    except (BrokenError, OSError, IndexError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
     return {node.key: node.full_name for node in graph.nodes if node.key}
 
@@ -157,12 +149,8 @@ def _sorted_out(
             skipped += 1
         elif name is None:
             unrecognized.append(one_line(made, longest=120))
-        elif name in chosen:
-            raise CheckpointError(
-                f"{prefix}: {one_line(key)} and {chosen[name].name} are both `{name}`"
-            )
         else:
-            chosen[name] = variables[key]
+            choose(chosen, name, variables[key])
     if not _NEEDED <= set(chosen):
         raise CheckpointError(
             f"{prefix}: must hold the variables of a BERT of TF-Hub or the Model "
@@ -171,32 +159,20 @@ def _sorted_out(
     return chosen, unrecognized, skipped
 
 
-def _shape(name: str, variable: Variable, heads: int, prefix: Path) -> Shape:
+def _shape(name: str, variable: Variable, heads: int) -> Shape:
     """Return the canonical shape; older files have no separate axis of heads."""
     if len(variable.shape) < (3 if name.endswith("/kernel") else 2):
         return variable.shape
-    return joined_heads(name, variable.shape, heads, f"{prefix}: {variable.name}")
+    return joined_heads(name, variable, heads)
 
 
 def _config(
     chosen: Mapping[str, Variable], prefix: Path, notes: list[str]
 ) -> BertConfig:
     """Return the sizes that the shapes give, and Model Garden's values for the rest."""
-    axes = {
-        "vocab_size": ("bert/embeddings/word_embeddings", 0),
-        "hidden_size": ("bert/embeddings/word_embeddings", 1),
-        "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
-        "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
-        "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),
-    }
-    sizes: dict[str, Any] = {}
-    for size, (name, axis) in axes.items():
-        if name not in chosen or len(chosen[name].shape) <= axis:
-            raise CheckpointError(f"{prefix}: holds no `{name}`, which gives `{size}`")
-        sizes[size] = chosen[name].shape[axis]
-    layers = {name.split("/")[2] for name in chosen if "/layer_" in name}
-    sizes["num_hidden_layers"] = len(layers)
-    query = chosen[_QUERY].shape
+    shapes = {name: variable.shape for name, variable in chosen.items()}
+    sizes: dict[str, Any] = encoder_sizes(shapes, place=prefix)
+    query = shapes[_QUERY]
     if len(query) == 3:
         sizes["num_attention_heads"] = query[1]
     else:

@@ -1,10 +1,10 @@
 """The documents of a corpus as a stream, and their sentences.
 
 `raw_documents` reads the documents of all files in order. `sentences_of` does the slow
-part and can run in worker processes: a `RawDocument` can be pickled. The forms are
-those in which corpora for BERT are published: Google's own (one sentence a line, blank
-lines between documents; google-research/bert `create_pretraining_data.py`), plain text,
-JSONL, Parquet, the output of WikiExtractor, and Wikipedia's XML dumps.
+part and can run in worker processes. The forms are those in which corpora for BERT are
+published: Google's own (one sentence a line, blank lines between documents;
+google-research/bert `create_pretraining_data.py`), plain text, JSONL, Parquet, the
+output of WikiExtractor, and Wikipedia's XML dumps.
 """
 
 from __future__ import annotations
@@ -162,13 +162,7 @@ def _documents(
 def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocument]:
     """Yield the documents with text in one file, and count them in the report.
 
-    Args:
-        path: the file.
-        form: as in `raw_documents`.
-        reader: reads the file.
-
-    Raises:
-        DataError: as in `raw_documents`; a file without text is not an error.
+    A file without text is not an error; otherwise as `raw_documents`.
     """
     report = reader.report
     if form == "auto":
@@ -344,9 +338,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
 class CorpusReader:
     """Reads the documents of one file; the methods have the names of the forms.
 
-    Args:
-        text_field, errors: as in `raw_documents`.
-        report: is filled in.
+    Arguments as of `raw_documents`.
     """
 
     def __init__(self, text_field: str, errors: str, report: CorpusReport) -> None:
@@ -374,11 +366,9 @@ class CorpusReader:
             yield RawDocument("".join(lines), kind, f"{path}:{first}")
 
     def file(self, path: str) -> Iterator[RawDocument]:
-        """Yield the whole file."""
         return self.text(path, "file")
 
     def lines(self, path: str) -> Iterator[RawDocument]:
-        """Yield the texts between blank lines; each line is a sentence."""
         return self.text(path, "lines")
 
     def jsonl(self, path: str) -> Iterator[RawDocument]:

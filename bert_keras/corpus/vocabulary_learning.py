@@ -1,11 +1,8 @@
 """A WordPiece vocabulary learned from a corpus: `learn_vocabulary`, `write_vocabulary`.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 3, uses 30,000 pieces (Wu et al. 2016,
-arXiv:1609.08144); the code that learned them was not released. The pieces come from
-`merge_pairs`, which trains like `tokenizers`: exactly as many as requested, learned
-from word counts, identical for equal counts. `learner="tf-text"` uses those of
-tf-text's trainer. CONTRIBUTING.md explains why neither library's trainer is the
-default.
+arXiv:1609.08144); the code that learned them was not released. CONTRIBUTING.md explains
+why no library's trainer is the default.
 
 `merge_pairs` is byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909, section
 3.2) over counted words, with WordPiece's marks: a piece inside a word begins with `##`.
@@ -117,6 +114,7 @@ def learn_vocabulary(
         tokenize_chinese_chars=tokenize_chinese_chars,
         max_words=max_words,
     )
+    say = say or (lambda line: None)
     return _learned(words, size, min_count, tuple(reserved), learner, say)
 
 
@@ -126,7 +124,7 @@ def _learned(
     min_count: int | None,
     reserved: tuple[str, ...],
     learner: str,
-    say: Callable[[str], None] | None,
+    say: Callable[[str], None],
 ) -> list[str]:
     """Return the vocabulary of counted words; see `learn_vocabulary`."""
     if not words.counts:
@@ -137,60 +135,56 @@ def _learned(
     for word, count in words.counts.items():
         for character in word:
             characters[character] += count
-    covered = {c for c, count in characters.items() if count >= min_count}
+    covered = sorted(c for c, count in characters.items() if count >= min_count)
     if not covered:
         raise ConfigError(
             "`min_count` must be at most that of the most frequent character; no "
             f"character of the corpus occurs {min_count} times"
         )
-    tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *sorted(covered))))
-    tokens = list(dict.fromkeys((*tokens, *_inner(sorted(covered), words.splitter))))
+    inner = _inner(covered, words.splitter)
+    tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *covered, *inner)))
     if len(tokens) > size:
         raise ConfigError(
             f"`size` must hold the special and reserved tokens and the {len(covered):,}"
             f" characters that occur {min_count:,} times or more, "
             f"{len(tokens):,} tokens in all; received {size:,}"
         )
-    whole = {word: n for word, n in words.counts.items() if covered.issuperset(word)}
-    if learner == "tf-text":
-        pieces = _tf_text_pieces(whole, size, min_count, tokens)
-    else:
-        pieces = merge_pairs(
-            list(whole),
-            list(whole.values()),
-            pieces=size - len(tokens),
-            min_count=min_count,
-            known=tokens,
-        )
-    vocabulary = [*tokens, *pieces]
-    if say is not None:
-        said = _facts(words, sum(whole.values()))
-        said.append(
-            f"{len(vocabulary):,} tokens; {len(covered):,} characters occur "
-            f"{min_count:,} times or more, {len(characters) - len(covered):,} less "
-            "often"
-        )
-        if len(vocabulary) < size:
-            why = f"no other pair of pieces occurs {min_count:,} times"
-            if learner == "tf-text":
-                why = "its search ends there"
-            said.append(
-                f"{size - len(vocabulary):,} tokens fewer than requested: {why}"
-            )
-        for line in said:
-            say(line)
+    known = set(covered)
+    whole = {word: n for word, n in words.counts.items() if known.issuperset(word)}
+    find = _tf_text_pieces if learner == "tf-text" else _merged_pieces
+    vocabulary = [*tokens, *find(whole, size - len(tokens), min_count, tokens)]
+    for line in _facts(words, sum(whole.values())):
+        say(line)
+    say(
+        f"{len(vocabulary):,} tokens; {len(covered):,} characters occur "
+        f"{min_count:,} times or more, {len(characters) - len(covered):,} less often"
+    )
+    if len(vocabulary) < size:
+        why = f"no other pair of pieces occurs {min_count:,} times"
+        if learner == "tf-text":
+            why = "its search ends there"
+        say(f"{size - len(vocabulary):,} tokens fewer than requested: {why}")
     return vocabulary
 
 
+def _merged_pieces(
+    words: dict[str, int], most: int, min_count: int, known: list[str]
+) -> list[str]:
+    counts = list(words.values())
+    return merge_pairs(
+        list(words), counts, pieces=most, min_count=min_count, known=known
+    )
+
+
 def _tf_text_pieces(
-    words: dict[str, int], size: int, min_count: int, known: list[str]
+    words: dict[str, int], most: int, min_count: int, known: list[str]
 ) -> list[str]:
     """Return the pieces that tf-text's trainer finds apart from the known tokens."""
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
     found = wordpiece_tokenizer_learner_lib.learn(
         sorted(words.items()),
-        vocab_size=size,
+        vocab_size=most + len(known),
         reserved_tokens=list(SPECIAL_TOKENS),
         lower_thresh=min_count,
         max_unique_chars=len(known),
@@ -198,7 +192,7 @@ def _tf_text_pieces(
     )
     there = set(known)
     pieces = [p for p in found if p not in there and len(p.removeprefix(MARK)) > 1]
-    return pieces[: size - len(known)]
+    return pieces[:most]
 
 
 def _facts(words: WordCounts, whole: int) -> list[str]:
@@ -336,14 +330,11 @@ def merge_pairs(
 class _Merger:
     """The words as pieces, and the places of each pair of pieces.
 
-    Attributes:
-        names: the pieces; a piece's number is its index in this list.
-        piece: int32 [N], the number of the piece that begins at each place, or _NONE,
-            _GONE.
-        before, after: int32 [N], places of the neighbours.
-        weight: int64 [N], occurrences of the word at each place.
-        counts: pair to its occurrences.
-        places: pair to arrays of the places where it has ever started.
+    A piece's number is its index in `names`. Of each place, int [N]: `piece`, the
+    number of the piece that begins there, or _NONE, _GONE; `before` and `after`, the
+    places of the neighbours; `weight`, the occurrences of its word. Of each pair:
+    `counts`, its occurrences, and `places`, arrays of the places where it has ever
+    started.
     """
 
     def __init__(
@@ -427,10 +418,7 @@ class _Merger:
         self._add(np.concatenate([self.before[places], places]))
 
     def _pairs_at(self, places: Any) -> tuple[Any, Any]:
-        """Return the distinct places at which a pair begins, and the pairs.
-
-        Sorted by pair, then by place.
-        """
+        """Return the distinct places of pairs, and the pairs; by pair, then place."""
         places = np.sort(places)
         places = places[_changes(places)]
         first = self.piece[places].astype(np.int64)
@@ -473,8 +461,7 @@ class _Merger:
 
 
 def _changes(values: Any) -> Any:
-    """Return bool [N], true for the first value and where a value differs from its
-    predecessor."""
+    """Return bool [N], true where a value differs from the one before; first true."""
     changes = np.empty(len(values), bool)
     changes[:1] = True
     np.not_equal(values[1:], values[:-1], out=changes[1:])

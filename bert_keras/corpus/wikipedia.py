@@ -51,11 +51,9 @@ class Page(NamedTuple):
     """A page of the dump.
 
     Args:
-        title: the name of the page.
-        text: its wikitext.
+        title, text: its name and its wikitext.
         line: the line of the file at which it begins.
-        silent: names of the namespaces whose links are not shown as text, in lower
-            case.
+        silent: lower-case names of the namespaces whose links are not shown as text.
     """
 
     title: str
@@ -191,20 +189,17 @@ class _DumpReader:
 
 
 def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
-    """Return the paragraphs of running text of a page.
+    """Return the paragraphs of running text of a page, without line breaks.
 
     Left out are templates, tables, lists and indented lines, headers, references,
     images, categories, formulas, galleries, code, comments and bare URLs. Links and
-    emphasis become the text that a reader sees.
+    emphasis become the text that a reader sees. Each paragraph has a letter or digit;
+    there are none if the parser fails on the page.
 
     Args:
         wikitext: of a page.
         silent: names of the namespaces whose links are not shown as text, in lower
             case, in addition to the English ones.
-
-    Returns:
-        Paragraphs without line breaks, each with a letter or digit; none if the parser
-        fails on the page.
 
     Raises:
         ConfigError: the package is missing.

@@ -2,9 +2,8 @@
 
 Words are those of `WordPieceTokenizer`, found by its own `WordSplitter`. White space
 always separates words, so texts are split there first and the strings are counted: in
-most languages a few distinct strings make up most of a text. Strings of plain ASCII are
-letters, digits and single marks, as in the tokenizer; all others go through the
-splitter.
+most languages a few distinct strings make up most of a text. Only strings that are not
+plain ASCII go through the splitter.
 
 When there are too many words, the rarest are dropped, as in lossy counting (Manku &
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
@@ -122,12 +121,8 @@ def count_words(
         "sentences_by": to_sentences and name_of(to_sentences),
     }
     file = None if keep is None else CountsFile(keep, settings)
-    _count(documents, counter, to_sentences or _itself, file)
+    _count(documents, counter, to_sentences or (lambda text: (text,)), file)
     return counter.result()
-
-
-def _itself(text: str) -> tuple[str]:
-    return (text,)
 
 
 def _count(
@@ -141,7 +136,7 @@ def _count(
     seen, stage = Seen(), 0
     for document in documents:
         if file is not None and kept is not None and seen.documents == kept.documents:
-            counter.restore(file.fitting(kept, seen, more=True))
+            counter.counts = file.fitting(kept, seen, more=True)
             kept = None
         text = seen.add(document, compared=file is not None)
         if kept is not None:
@@ -153,18 +148,29 @@ def _count(
             stage = 0
             counter.count()
             if file is not None:
-                file.write(counter.kept(seen, whole=False))
+                file.write(counter.counts, seen, whole=False)
     if file is not None and kept is not None:
-        counter.restore(file.fitting(kept, seen, more=False))
+        counter.counts = file.fitting(kept, seen, more=False)
         if kept.whole:
             return
     counter.count()
     if file is not None and seen.documents:
-        file.write(counter.kept(seen, whole=True))
+        file.write(counter.counts, seen, whole=True)
+
+
+@dataclasses.dataclass
+class Counts:
+    """What was found so far, as in `WordCounts`; the words in UTF-8, in any order."""
+
+    texts: int = 0
+    too_long: int = 0
+    forgotten: int = 0
+    missed: int = 0
+    words: dict[bytes, int] = dataclasses.field(default_factory=dict)
 
 
 class WordCounter:
-    """Strings waiting for the splitter, and the words found so far."""
+    """Strings waiting for the splitter, and the counts of the others."""
 
     def __init__(
         self, splitter: WordSplitter, lowercase: bool, most: int, max_words: int
@@ -175,10 +181,9 @@ class WordCounter:
         self._most_characters = most
         self._max_words = max_words
         self._texts: list[bytes] = []
-        self._bytes = self._count = 0
+        self._bytes = 0
         self._strings: Counter[bytes] = Counter()
-        self._words: dict[bytes, int] = {}
-        self._too_long = self._forgotten = self._missed = 0
+        self.counts = Counts()
 
     def add(self, text: str) -> None:
         if not isinstance(text, str):
@@ -186,7 +191,7 @@ class WordCounter:
             raise ConfigError(f"`texts` must hold strings; received a {kind}")
         # A lone surrogate cannot be encoded; the tokenizer also drops it.
         data = text.encode("utf-8", "ignore")
-        self._count += 1
+        self.counts.texts += 1
         self._texts.append(data)
         self._bytes += len(data)
         if self._bytes >= _TEXT_BYTES:
@@ -206,25 +211,6 @@ class WordCounter:
         """Count all waiting strings."""
         self._cut()
         self._count_words()
-
-    def kept(self, seen: Seen, *, whole: bool) -> Kept:
-        """Return the counts so far, for `restore`; call `count` before."""
-        return Kept(
-            documents=seen.documents,
-            blake2b=seen.blake2b,
-            whole=whole,
-            texts=self._count,
-            too_long=self._too_long,
-            forgotten=self._forgotten,
-            missed=self._missed,
-            words=self._words,
-        )
-
-    def restore(self, kept: Kept) -> None:
-        """Resume where an earlier run stopped."""
-        self._count, self._too_long = kept.texts, kept.too_long
-        self._forgotten, self._missed = kept.forgotten, kept.missed
-        self._words = dict(kept.words)
 
     def _count_words(self) -> None:
         """Add the words of the waiting strings."""
@@ -248,51 +234,52 @@ class WordCounter:
 
     def _add_word(self, word: bytes, count: int) -> None:
         if len(word) > self._most_characters:
-            self._too_long += count
+            self.counts.too_long += count
         else:
-            self._words[word] = self._words.get(word, 0) + count
+            words = self.counts.words
+            words[word] = words.get(word, 0) + count
 
     def _count_batch(self, batch: list[bytes]) -> None:
         if not batch:
             return
         times = np.array([self._strings[string] for string in batch], np.int64)
         with tf.device("CPU:0"):  # strings live there
-            parts = self._split(tf.constant(batch), tf.constant(times))
-        words, counts, too_long = parts
-        known = self._words
-        for word, count in zip(
-            words.numpy().tolist(), counts.numpy().tolist(), strict=True
-        ):
+            found = self._split(tf.constant(batch), tf.constant(times))
+        words, counts, too_long = (part.numpy().tolist() for part in found)
+        known = self.counts.words
+        for word, count in zip(words, counts, strict=True):
             known[word] = known.get(word, 0) + count
-        self._too_long += int(too_long)
+        self.counts.too_long += too_long
 
     def _forget(self, most: int) -> None:
         """Keep at most `max_words` if there are more than `most`; drops the rarest."""
-        if len(self._words) <= most:
+        found = self.counts
+        if len(found.words) <= most:
             return
-        counts = np.fromiter(self._words.values(), np.int64, len(self._words))
+        counts = np.fromiter(found.words.values(), np.int64, len(found.words))
         # All words of equal count are dropped or kept, so their order does not matter.
         least = int(np.partition(counts, -self._max_words - 1)[-self._max_words - 1])
-        kept = {word: count for word, count in self._words.items() if count > least}
-        self._forgotten += len(self._words) - len(kept)
-        self._missed += least
-        self._words = kept
+        kept = {word: count for word, count in found.words.items() if count > least}
+        found.forgotten += len(found.words) - len(kept)
+        found.missed += least
+        found.words = kept
 
     def result(self) -> WordCounts:
         self.count()
-        total = sum(self._words.values())
+        found = self.counts
+        total = sum(found.words.values())
         self._forget(self._max_words)
         # UTF-8 sorts like code points.
-        order = sorted(self._words.items(), key=lambda item: (-item[1], item[0]))
+        order = sorted(found.words.items(), key=lambda item: (-item[1], item[0]))
         counts = {word.decode("utf-8"): count for word, count in order}
         return WordCounts(
             counts=counts,
-            words=total + self._too_long,
+            words=total + found.too_long,
             characters=sum(len(word) * count for word, count in counts.items()),
-            texts=self._count,
-            too_long=self._too_long,
-            forgotten=self._forgotten,
-            missed=self._missed,
+            texts=found.texts,
+            too_long=found.too_long,
+            forgotten=found.forgotten,
+            missed=found.missed,
             splitter=self._splitter,
         )
 
@@ -337,30 +324,22 @@ class Kept:
     """The counts after some of the documents.
 
     Args:
-        documents: number of documents read.
-        blake2b: a hash of the documents.
+        documents, blake2b: number of documents read, and their hash.
         whole: whether these were all documents.
-        texts, too_long, forgotten, missed: as in `WordCounts`.
-        words: UTF-8 word to number of occurrences.
+        counts: of these documents.
     """
 
     documents: int
     blake2b: str
     whole: bool
-    texts: int
-    too_long: int
-    forgotten: int
-    missed: int
-    words: Mapping[bytes, int]
+    counts: Counts
+
+
+_READ = ("documents", "blake2b", "whole")
+_COUNTED = ("texts", "too_long", "forgotten", "missed")
 
 
 class Seen:
-    """Counts and hashes the documents read so far.
-
-    Attributes:
-        documents: number of documents.
-    """
-
     def __init__(self) -> None:
         self.documents = 0
         self._hash = hashlib.blake2b(digest_size=16)
@@ -388,29 +367,20 @@ class Seen:
 
     @property
     def blake2b(self) -> str:
-        """Return the hash so far."""
         return self._hash.hexdigest()
 
 
 class CountsFile:
     """The counts of an unfinished run: a JSON object, then `count word` on each line.
 
-    The file is written atomically.
-
-    Args:
-        path: the file; its folder is created.
-        settings: everything besides the texts that the counts depend on.
+    `settings` is everything besides the texts that the counts depend on.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], settings: Mapping[str, Any]
     ) -> None:
         self.path = Path(path)
-        self.settings = {
-            "format": _FORMAT,
-            "bert_keras": __version__,
-            **settings,
-        }
+        self.settings = {"format": _FORMAT, "bert_keras": __version__, **settings}
 
     def read(self) -> Kept | None:
         """Return the counts of an earlier run; `None` if there was none.
@@ -421,12 +391,12 @@ class CountsFile:
         try:
             with open(self.path, "rb") as file:
                 head = json.loads(file.readline())
-                found = {key: head.pop(key) for key in _FIELDS}
                 number = head.pop("words")
-                words = {}
+                counts = Counts(*(head.pop(key) for key in _COUNTED))
+                documents, blake2b, whole = (head.pop(key) for key in _READ)
                 for line in file:
                     count, _, word = line.removesuffix(b"\n").partition(b" ")
-                    words[word] = int(count)
+                    counts.words[word] = int(count)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -440,19 +410,17 @@ class CountsFile:
                 raise self.error(
                     f"was counted with `{key}` {head.get(key)!r}; received {value!r}"
                 )
-        if len(words) != number:
+        if len(counts.words) != number:
             raise self.error("is truncated")
-        return Kept(**found, words=words)
+        return Kept(documents, blake2b, whole, counts)
 
-    def write(self, kept: Kept) -> None:
-        """Replace the saved counts with the current ones.
-
-        Raises:
-            DataError: the file cannot be written; the old one is unchanged.
-        """
-        head = {key: getattr(kept, key) for key in _FIELDS}
-        line = json.dumps({**self.settings, **head, "words": len(kept.words)})
-        rows = (b"%d %b\n" % (count, word) for word, count in kept.words.items())
+    def write(self, counts: Counts, seen: Seen, *, whole: bool) -> None:
+        """Replace the saved counts; if that fails, the old ones are unchanged."""
+        read = (seen.documents, seen.blake2b, whole)
+        head = dict(zip(_READ, read, strict=True))
+        head |= {key: getattr(counts, key) for key in _COUNTED}
+        line = json.dumps({**self.settings, **head, "words": len(counts.words)})
+        rows = (b"%d %b\n" % (count, word) for word, count in counts.words.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with replaced_file(self.path) as temporary, open(temporary, "wb") as file:
@@ -461,13 +429,11 @@ class CountsFile:
             reason = error.strerror or error
             raise DataError(f"cannot be written: {reason}", path=self.path) from None
 
-    def fitting(self, kept: Kept, seen: Seen, *, more: bool) -> Kept:
+    def fitting(self, kept: Kept, seen: Seen, *, more: bool) -> Counts:
         """Return the saved counts if they belong to the current documents.
 
-        Args:
-            kept: the counts of this file.
-            seen: the first documents, as many as were counted if there are that many.
-            more: whether there are more documents.
+        `seen` are the first documents, as many as were counted if there are that many,
+        and `more` says whether there are more.
 
         Raises:
             DataError: the counts belong to other documents.
@@ -475,11 +441,8 @@ class CountsFile:
         same = (seen.documents, seen.blake2b) == (kept.documents, kept.blake2b)
         if not same or (kept.whole and more):
             raise self.error("holds the counts of texts other than the current ones")
-        return kept
+        return kept.counts
 
     def error(self, reason: str) -> DataError:
         """Return an error that explains how to start over."""
         return DataError(f"{reason}; delete it to start over", path=self.path)
-
-
-_FIELDS = tuple(f.name for f in dataclasses.fields(Kept) if f.name != "words")

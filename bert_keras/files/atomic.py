@@ -1,8 +1,8 @@
 """Atomic outputs, which must not overwrite an input.
 
-`replaced_folder` writes a folder and `replaced_file` a file. A new folder is created
-next to the old one and takes its place in one step, so that a reader finds, and a
-killed run leaves, either the old folder or the new one at any moment.
+A new folder is created next to the old one and takes its place in one step, so that a
+reader finds, and a killed run leaves, either the old folder or the new one at any
+moment.
 
 A folder that is being written holds a locked file. The kernel releases the lock of a
 process that ends, for whatever reason, so a folder with a free lock belongs to no
@@ -99,9 +99,6 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
     Folders of the same prefix left by killed processes are removed first. The lock
     file is next to the folder, not in it.
-
-    Raises:
-        OSError: the folder cannot be created.
     """
     _clear(parent, prefix)
     with _locked(parent, prefix) as lock:
@@ -142,8 +139,7 @@ def _clear(parent: Path, prefix: str) -> None:
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is renamed to `path`.
 
-    Raises:
-        OSError: the file cannot be written; an old file is unchanged.
+    An old file stays unchanged if writing fails.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

@@ -2,8 +2,8 @@
 
 A name with a scheme, such as `s3://bucket/file`, `gs://bucket/file` or
 `hf://datasets/owner/name/file`, belongs to the file system of that scheme. Any other
-name is a local path. Errors of the library behind a scheme become one-line `OSError`s;
-a missing library is named with the command that installs it.
+name is a local path. Every error is an `OSError` of one line; a missing library is
+named with the command that installs it.
 """
 
 from __future__ import annotations
@@ -31,34 +31,24 @@ def is_remote(path: str) -> bool:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[io.BufferedReader]:
-    """Open a file for reading its stored bytes.
-
-    Raises:
-        OSError: the file cannot be opened or read.
-    """
+    """Open a file for reading its stored bytes."""
     if not is_remote(path):
         with open(path, "rb") as local:
             yield local
         return
     with one_line():
-        system, name = _located(path)
+        system, name = _system_of(path)
         file = system.open(name, "rb")
     with guarded(file) as stream:
         yield stream
 
 
 def guarded(file: Any) -> io.BufferedReader:
-    """Return a buffered reader whose errors are an EOFError or OSErrors of one line.
-
-    Args:
-        file: any binary file that some library opened.
-    """
+    """Return a buffered reader of a library's file, with errors as of `one_line`."""
     return io.BufferedReader(_Guarded(file), _BUFFER_BYTES)
 
 
 class _Guarded(io.RawIOBase):
-    """Reads a file of a library with its own exceptions."""
-
     def __init__(self, file: Any) -> None:
         super().__init__()
         self._file = file
@@ -94,15 +84,10 @@ def matching(path: str) -> list[str]:
     The files of a folder come before those of its subfolders. Hidden files and files in
     hidden folders are left out (names that begin with a dot), and so are the empty
     objects that represent folders in a bucket.
-
-    Raises:
-        OSError: the files cannot be listed.
     """
     if "::" in path:  # a file inside another one, whose own name does not lead back
         return [path]
-    with one_line():
-        system, name = _located(path)
-        system.invalidate_cache()
+    with _located(path) as (system, name):
         if system.isfile(name):
             return [system.unstrip_protocol(name)]
         pattern = glob.has_magic(name) and not system.exists(name)
@@ -127,18 +112,10 @@ def _order(*parts: str) -> list[tuple[bool, str]]:
 
 
 def sizes_in(folder: str) -> dict[str, int]:
-    """Return the size in bytes of each file directly in a folder; empty if absent.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
-    with one_line():
-        system, name = _located(folder)
-        system.invalidate_cache()
-        try:
-            found = system.ls(name, detail=True)
-        except FileNotFoundError:
-            return {}
+    """Return the size in bytes of each file directly in a folder; empty if absent."""
+    found: list[dict[str, Any]] = []
+    with _located(folder) as (system, name), contextlib.suppress(FileNotFoundError):
+        found = system.ls(name, detail=True)
     return {
         posixpath.basename(entry["name"]): entry["size"]
         for entry in found
@@ -147,41 +124,21 @@ def sizes_in(folder: str) -> dict[str, int]:
 
 
 def size_of(path: str) -> int | None:
-    """Return the size of a file in bytes; `None` if there is no such file.
-
-    Raises:
-        OSError: the size cannot be read.
-    """
-    with one_line():
-        system, name = _located(path)
-        system.invalidate_cache()
-        try:
-            return int(system.info(name)["size"])
-        except FileNotFoundError:
-            return None
+    """Return the size of a file in bytes; `None` if there is no such file."""
+    with _located(path) as (system, name), contextlib.suppress(FileNotFoundError):
+        return int(system.info(name)["size"])
+    return None
 
 
 def read(path: str) -> bytes | None:
-    """Return the content of a file; `None` if there is no such file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with one_line():
-        system, name = _located(path)
-        system.invalidate_cache()
-        try:
-            return bytes(system.cat_file(name))
-        except FileNotFoundError:
-            return None
+    """Return the content of a file; `None` if there is no such file."""
+    with _located(path) as (system, name), contextlib.suppress(FileNotFoundError):
+        return bytes(system.cat_file(name))
+    return None
 
 
 def write(path: str, data: bytes) -> None:
-    """Write a file under a temporary name and rename it; replaces an old file.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a file under a temporary name and rename it; replaces an old file."""
     put(io.BytesIO(data), path)
 
 
@@ -189,22 +146,17 @@ def put(source: BinaryIO, path: str) -> None:
     """Copy the rest of an open file to a temporary name and rename that to `path`.
 
     Two processes may do so at once if both write the same bytes.
-
-    Raises:
-        OSError: the file cannot be written.
     """
-    folder, last = posixpath.split(path)
-    temporary = f"{folder}/.{last}.{uuid.uuid4().int}.partial"
-    with one_line():
-        system, name = _located(path)
-        temporary_name = _located(temporary)[1]
+    with _located(path) as (system, name):
+        folder, last = posixpath.split(name)
+        temporary = f"{folder}/.{last}.{uuid.uuid4().int}.partial"
         try:
-            with _created(system, temporary_name) as file:
+            with _created(system, temporary) as file:
                 shutil.copyfileobj(source, file, 1 << 20)
-            _rename(system, temporary_name, name)
+            _rename(system, temporary, name)
         except BaseException:
             with contextlib.suppress(Exception):
-                system.rm_file(temporary_name)
+                system.rm_file(temporary)
             raise
 
 
@@ -229,38 +181,32 @@ def _rename(system: Any, old: str, new: str) -> None:
 
 
 def remove(paths: list[str]) -> None:
-    """Delete files of one file system; missing ones are ignored.
-
-    Raises:
-        OSError: a file cannot be deleted.
-    """
+    """Delete files of one file system; missing ones are ignored."""
     with one_line():
-        located = [_located(path) for path in paths]
+        located = [_system_of(path) for path in paths]
         names = [name for system, name in located if system.exists(name)]
         for start in range(0, len(names), _AT_ONCE):
             located[0][0].rm(names[start : start + _AT_ONCE])
 
 
 def remove_folder(folder: str) -> None:
-    """Delete a folder with all its files, if it exists.
-
-    Raises:
-        OSError: a file cannot be deleted.
-    """
-    with one_line():
-        system, name = _located(folder)
-        system.invalidate_cache()
+    """Delete a folder with all its files, if it exists."""
+    with _located(folder) as (system, name):
         if system.exists(name):
             system.rm(name, recursive=True)
 
 
-def _located(path: str) -> tuple[Any, str]:
-    """Return the file system of a name, and the name within it.
+@contextlib.contextmanager
+def _located(path: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of a name, without its cache, and the name within it."""
+    with one_line():
+        system, name = _system_of(path)
+        system.invalidate_cache()
+        yield system, name
 
-    Raises:
-        OSError: its package is missing.
-        ValueError: the scheme is not known.
-    """
+
+def _system_of(path: str) -> tuple[Any, str]:
+    """Return the file system of a name, and the name within it."""
     from fsspec.core import url_to_fs
 
     try:

@@ -3,8 +3,7 @@
 Python's own `json` spends memory and time on input that no model needs: numbers of any
 length, nesting until the stack is full, NaN, lone surrogates, which no file can store
 as text, and duplicate keys, of which it drops one value. Here each of these is an
-error. `json_text` writes standard JSON, without NaN and Infinity. Of this package it
-imports only the errors.
+error. Of this package only the errors are imported.
 """
 
 from __future__ import annotations
@@ -128,34 +127,23 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check(value: Any) -> None:
+def _check(value: Any, depth: int = 0) -> None:
     """Raise if nesting is too deep, or a string is not Unicode text."""
-    level, depth = [value], 0
-    while level:
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, str):
-                _check_text(each)
-            elif isinstance(each, dict):
-                for key in each:
-                    _check_text(key)
-                below.extend(each.values())
-            elif isinstance(each, list):
-                below.extend(each)
-        depth += 1
-        if below and depth > _DEEPEST:
+    if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise JSONError(
+                    f"a string holds half of a surrogate pair: {ascii(value)[:80]}"
+                ) from None
+    elif isinstance(value, list | dict):
+        if value and depth == _DEEPEST:
             raise JSONError(_TOO_DEEP)
-        level = below
-
-
-def _check_text(text: str) -> None:
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise JSONError(
-                f"a string holds half of a surrogate pair: {ascii(text)[:80]}"
-            ) from None
+        for each in value:
+            _check(each, depth + 1)
+        for each in value.values() if isinstance(value, dict) else ():
+            _check(each, depth + 1)
 
 
 def json_text(

@@ -36,12 +36,9 @@ def read_table(path: str) -> Any:
 def stream_tables(
     path: str, rows_at_once: int, *, column: str | None = None
 ) -> Iterator[Any]:
-    """Yield the rows of a Parquet file in parts, as Arrow tables; as `read_table`.
+    """Yield the rows of a Parquet file in Arrow tables of this size; as `read_table`.
 
-    Args:
-        path: the file.
-        rows_at_once: rows of a table.
-        column: the only one to read.
+    With `column`, only that one is read.
     """
     arrow = None
     with _parquet(path) as parquet, _stored(path) as stored:

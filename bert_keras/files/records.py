@@ -1,9 +1,8 @@
 """Files of `tf.train.Example` records (TFRecord), plain or gzipped.
 
 `serialize` encodes many examples at once, about seven times as fast as the protobuf
-library, which encodes them one by one.
-
-Source: the Protocol Buffers encoding guide; tensorflow `core/example/feature.proto`.
+library. Source: the Protocol Buffers encoding guide; tensorflow
+`core/example/feature.proto`.
 """
 
 from __future__ import annotations
@@ -50,18 +49,20 @@ def serialize(features: Mapping[str, np.ndarray]) -> list[bytes]:
 def _payloads(values: np.ndarray) -> tuple[int, list[bytes]]:
     """Return the field number for values [M, L], and the bytes of each row."""
     if values.dtype.kind == "f":
-        data = values.astype("<f4").tobytes()
-        width = 4 * values.shape[1]
-        rows = [data[i * width : (i + 1) * width] for i in range(len(values))]
-        return _FLOATS, rows
+        return _FLOATS, _rows(values.astype("<f4"))
     if values.size and values.min() < 0:
         raise ValueError(f"values must be at least 0; received {values.min()}")
-    flat = values.ravel()
-    if flat.size and flat.max() >= 128:
-        return _INTEGERS, _split(*_varints(flat), values.shape)
-    width = values.shape[1]
-    data = flat.astype("uint8").tobytes()
-    return _INTEGERS, [data[i * width : (i + 1) * width] for i in range(len(values))]
+    if not values.size or values.max() < 128:
+        return _INTEGERS, _rows(values.astype("uint8"))
+    octets, sizes = _varints(values.ravel())
+    data = octets.tobytes()
+    ends = np.cumsum(sizes.reshape(values.shape).sum(axis=1)).tolist()
+    return _INTEGERS, [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def _rows(values: np.ndarray) -> list[bytes]:
+    data, width = values.tobytes(), values.itemsize * values.shape[1]
+    return [data[i * width : (i + 1) * width] for i in range(len(values))]
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,15 +84,6 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         octets[starts] = (rest & 127) | (more.astype("uint8") << 7)
         rest, starts = rest[more] >> 7, starts[more] + 1
     return octets, sizes
-
-
-def _split(
-    octets: np.ndarray, sizes: np.ndarray, shape: tuple[int, ...]
-) -> list[bytes]:
-    """Return the bytes of each row of numbers [M, L]."""
-    data = octets.tobytes()
-    ends = np.cumsum(sizes.reshape(shape).sum(axis=1)).tolist()
-    return [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,8 +3,7 @@
 The compression is recognized by the first bytes of a file, not by its name: gzip
 (RFC 1952), bzip2, xz, zip with one file, Zstandard (RFC 8878) where Python 3.14 or
 `backports.zstd` is installed, and LZ4 with `lz4`. Text is UTF-8, with or without a byte
-order mark. `lines_of` needs the memory of one line, which has at most `MOST_BYTES`
-bytes.
+order mark. `lines_of` needs the memory of one line, of at most `MOST_BYTES` bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.filesystems import guarded, opened
@@ -33,19 +32,13 @@ _PLACES_KEPT = 10
 
 
 class Replaced:
-    """Counts the lines whose invalid bytes became U+FFFD, and keeps the first places.
-
-    Attributes:
-        lines: number of such lines.
-        places: the first ten, as `file:line`.
-    """
+    """Counts `lines` whose invalid bytes became U+FFFD; keeps the first `places`."""
 
     def __init__(self) -> None:
         self.lines = 0
         self.places: list[str] = []
 
     def add(self, path: str, line: int) -> None:
-        """Count one line."""
         self.lines += 1
         if len(self.places) < _PLACES_KEPT:
             self.places.append(f"{path}:{line}")
@@ -66,8 +59,7 @@ def check_errors(errors: str) -> None:
 def open_unpacked(path: str) -> Iterator[BinaryIO]:
     """Open a file for reading its decompressed bytes.
 
-    Args:
-        path: a local path, or a name such as `gs://bucket/file`; see `filesystems`.
+    `path` is local, or a name such as `gs://bucket/file`; see `filesystems`.
 
     Raises:
         DataError: the file does not exist, or is truncated or corrupt; also raised
@@ -87,36 +79,19 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
         raise DataError(f"cannot be read: {reason}", path=path) from None
 
 
-class _Codec(NamedTuple):
-    """A format of compressed streams.
-
-    Args:
-        start: the first bytes of a file.
-        name: of the format.
-        modules: candidates for the module; the first that can be imported is used.
-        decompressor: its name in that module.
-        package: what to install if none is available.
-    """
-
-    start: bytes
-    name: str
-    modules: tuple[str, ...]
-    decompressor: str
-    package: str = ""
-
-
-_CODECS = (
-    _Codec(b"BZh", "bzip2", ("bz2",), "BZ2Decompressor"),
-    _Codec(b"\xfd7zXZ\0", "xz", ("lzma",), "LZMADecompressor"),
-    _Codec(
-        b"\x28\xb5\x2f\xfd",
+# First bytes of a file: its format, the modules that may read it, of which the first
+# that can be imported is used, the decompressor there, and what to install otherwise.
+_CODECS = {
+    b"BZh": ("bzip2", ("bz2",), "BZ2Decompressor", ""),
+    b"\xfd7zXZ\0": ("xz", ("lzma",), "LZMADecompressor", ""),
+    b"\x28\xb5\x2f\xfd": (
         "zstd",
         ("compression.zstd", "backports.zstd"),
         "ZstdDecompressor",
         "backports.zstd",
     ),
-    _Codec(b"\x04\x22\x4d\x18", "lz4", ("lz4.frame",), "LZ4FrameDecompressor", "lz4"),
-)
+    b"\x04\x22\x4d\x18": ("lz4", ("lz4.frame",), "LZ4FrameDecompressor", "lz4"),
+}
 
 
 def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
@@ -125,9 +100,10 @@ def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if start.startswith(b"PK\x03\x04"):
         return _unzipped(path, file)
-    for codec in _CODECS:
-        if start.startswith(codec.start):
-            return _Streams.buffered(file, _decompressor(path, codec))
+    for magic in _CODECS:
+        if start.startswith(magic):
+            streams = _Streams(file, _decompressor(path, magic))
+            return io.BufferedReader(streams, _PACKED_BYTES)
     return file
 
 
@@ -146,17 +122,15 @@ def _unzipped(path: str, file: BinaryIO) -> BinaryIO:
     )
 
 
-def _decompressor(path: str, codec: _Codec) -> Callable[[], Any]:
-    """Return a factory of decompressors for a format."""
-    for name in codec.modules:
+def _decompressor(path: str, magic: bytes) -> Callable[[], Any]:
+    """Return a factory of decompressors for the format of these first bytes."""
+    kind, modules, name, package = _CODECS[magic]
+    for module in modules:
         with contextlib.suppress(ImportError):
-            make: Callable[[], Any] = getattr(
-                importlib.import_module(name), codec.decompressor
-            )
+            make: Callable[[], Any] = getattr(importlib.import_module(module), name)
             return make
     raise DataError(
-        f"is packed with {codec.name}, which needs a package: "
-        f"pip install {codec.package}",
+        f"is packed with {kind}, which needs a package: pip install {package}",
         path=path,
     )
 
@@ -166,19 +140,13 @@ class _Streams(io.RawIOBase):
 
     Not `bz2.open`, `lzma.open` or fsspec's compression, which returns the same readers:
     they mistake a stream with a broken start, or zeros between two streams, for the end
-    of the file. A Wikipedia dump has thousands of streams, and the rest would be lost
-    silently.
+    of the file, and would lose the rest of a Wikipedia dump silently.
     """
 
     def __init__(self, file: BinaryIO, make: Callable[[], Any]) -> None:
         super().__init__()
         self._file, self._make = file, make
         self._decoder = make()
-
-    @classmethod
-    def buffered(cls, *arguments: Any) -> BinaryIO:
-        """Return a buffered reader."""
-        return io.BufferedReader(cls(*arguments), _PACKED_BYTES)
 
     def readable(self) -> bool:
         return True

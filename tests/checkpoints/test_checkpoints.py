@@ -156,7 +156,7 @@ def test_arrays_are_lazy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_give_the_same_values(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_keras.checkpoints.safetensors_file._BLOCK_BYTES", 1)
+    monkeypatch.setattr("bert_keras.checkpoints.checkpoint._BLOCK_BYTES", 1)
     monkeypatch.setattr("bert_keras.checkpoints.checkpoint._BLOCK", 3)
     assert_same(read_checkpoint(folder).arrays, tiny_arrays())
 

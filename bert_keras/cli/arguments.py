@@ -12,6 +12,7 @@ from bert_keras.tasks import parse_settings
 
 if TYPE_CHECKING:
     from bert_keras.inference.engine import EngineModel
+    from bert_keras.inference.predictor import Predictor
     from bert_keras.inference.served_model import ServedModel
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.task_model import TaskModel
@@ -79,9 +80,7 @@ def add_text_column(
 
 
 def add_header(parser: argparse.ArgumentParser) -> None:
-    add_word(
-        parser, "header", "auto", "whether the first row names the columns", HEADER
-    )
+    add_word(parser, "header", HEADER, "whether the first row names the columns")
 
 
 def add_inference(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +106,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "engine",
-        None,
-        "what computes the model; text handling stays the same",
         ENGINES,
+        "what computes the model; text handling stays the same",
         unset="tensorflow, or the engine of an exported folder",
     )
 
@@ -161,6 +159,20 @@ def with_settings(
     settings = parse_settings(model.task, options.settings)
     model.task = model.task.changed(**settings)
     return model.task
+
+
+def predictor_of(options: argparse.Namespace) -> Predictor:
+    """Return the predictor of a model, with the user's settings."""
+    from bert_keras.inference.predictor import load
+
+    predictor = load(
+        options.model,
+        task=options.task,
+        precision=options.precision,
+        engine=options.engine,
+    )
+    with_settings(predictor.model, options)
+    return predictor
 
 
 def score_table(scores: dict[str, Any]) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import sys
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import (
@@ -13,7 +11,6 @@ from bert_keras.cli.arguments import (
     WHERE,
     add_columns,
     add_own_task,
-    chosen_columns,
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_path, add_word, path
@@ -42,10 +39,9 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "view",
-        VIEWS[0],
+        VIEWS,
         "words that made the answers; attention of all layers and heads; or a map of "
         "the texts by their vectors",
-        VIEWS,
     )
     add_path(
         parser,
@@ -54,13 +50,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         "page to write, which needs no network; FILE.jsonl: the attributions",
         required=True,
     )
-    add_word(
-        parser,
-        "method",
-        ATTRIBUTIONS[0],
-        "how the answer is attributed to words",
-        ATTRIBUTIONS,
-    )
+    add_word(parser, "method", ATTRIBUTIONS, "how the answer is attributed to words")
     add(
         "--target",
         metavar="NAME",
@@ -72,13 +62,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="answer to compare with; default: all others together",
     )
-    add_word(
-        parser,
-        "baseline",
-        BASELINES[0],
-        "token that stands for an absent word",
-        BASELINES,
-    )
+    add_word(parser, "baseline", BASELINES, "token that stands for an absent word")
     add_count(
         parser,
         "steps",
@@ -91,9 +75,8 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "projection",
-        PROJECTIONS[0],
-        "how --view map lays vectors in the plane; tsne and umap need packages",
         PROJECTIONS,
+        "how --view map lays vectors in the plane; tsne and umap need packages",
     )
     add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
     add_columns(parser, label=False)
@@ -127,14 +110,13 @@ def run_explain(options: argparse.Namespace) -> None:
 
 
 def _explain_words(options: argparse.Namespace) -> Explanations:
-    from bert_keras.cli.given_texts import Lines, given_texts
+    from bert_keras.cli.given_texts import given_texts, piped_lines
     from bert_keras.explanations.explainer import explain, reading_task
     from bert_keras.inference.predictor import load
 
     predictor = load(options.model, task=options.task)
     task = reading_task(with_settings(predictor.model, options))
-    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
-    given = given_texts(options, task, chosen_columns(options), piped)
+    given = given_texts(options, task, piped_lines())
     return explain(
         predictor,
         [item for _, item in given],
@@ -176,7 +158,7 @@ def _some_columns(options: argparse.Namespace, further: str) -> Columns:
 
     A pair on the command line or piped has a tab between.
     """
-    from bert_keras.cli.given_texts import Lines, words
+    from bert_keras.cli.given_texts import piped_lines, words
     from bert_keras.data.table import as_columns, read_columns
 
     if options.texts and options.input:
@@ -193,8 +175,7 @@ def _some_columns(options: argparse.Namespace, further: str) -> Columns:
         )
     if options.label is not None:
         raise ConfigError(f"`--label` is for --input; received {options.label}")
-    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
-    texts = words(options.texts) or list(piped)
+    texts = words(options.texts) or list(piped_lines())
     if further == "label":
         return as_columns(text=texts)
     pairs = [text.partition("\t") for text in texts]

@@ -39,10 +39,9 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "format",
-        "saved_model",
+        EXPORT_FORMATS,
         "saved_model reads texts, for TensorFlow Serving; openvino, onnx and litert "
         "read ids, for these engines",
-        EXPORT_FORMATS,
     )
     add_option(parser, PRECISION, help=_EXPORT_PRECISION)
     add_switch(parser, "int8", "weights and products in int8, for openvino and onnx")

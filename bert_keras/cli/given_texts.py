@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import itertools
 import os
 import select
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from bert_keras.cli.arguments import chosen_columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 from bert_keras.runs.progress import say
 
@@ -24,10 +27,7 @@ _BYTES_AT_ONCE = 1 << 16  # what a pipe holds
 
 
 def given_texts(
-    options: argparse.Namespace,
-    task: Task,
-    columns: Mapping[str, str],
-    piped: Iterable[str],
+    options: argparse.Namespace, task: Task, piped: Iterable[str]
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield the texts from the command line, a file, or standard input.
 
@@ -39,7 +39,6 @@ def given_texts(
     Args:
         options: the parsed command line.
         task: defines the roles of a row.
-        columns: maps roles to columns of the file.
         piped: the lines of standard input.
     """
     names: Iterable[str | None] = itertools.repeat(None)
@@ -52,7 +51,7 @@ def given_texts(
         try:
             rows = task.read(
                 options.input,
-                columns=columns,
+                columns=chosen_columns(options),
                 header=options.header,
                 roles=task.roles,
             )
@@ -102,6 +101,11 @@ def words(words: list[str]) -> list[str]:
     Bytes that are not UTF-8 arrive from the shell as lone surrogates.
     """
     return [os.fsencode(word).decode("utf-8", "replace") for word in words]
+
+
+def piped_lines() -> Lines:
+    """Return the lines of standard input."""
+    return Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
 
 
 class Lines:

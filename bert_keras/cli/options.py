@@ -106,14 +106,19 @@ def add_count(
 def add_word(
     parser: _Container,
     name: str,
-    default: str | None,
-    help: str,
     words: Iterable[str],
+    help: str,
     *,
-    unset: str = "",
+    unset: str | None = None,
 ) -> None:
-    """Add an option whose value is one of `words`."""
-    declared = Option(default, help, name=name, words=tuple(words), unset=unset)
+    """Add an option whose value is one of `words`, by default the first.
+
+    Args:
+        unset: if given, the default is `None`, and this describes it.
+    """
+    words = tuple(words)
+    default = words[0] if unset is None else None
+    declared = Option(default, help, name=name, words=words, unset=unset or "")
     add_option(parser, declared)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import sys
 from typing import Any
 
 from bert_keras.cli.arguments import (
@@ -16,9 +14,8 @@ from bert_keras.cli.arguments import (
     add_header,
     add_inference,
     add_text_column,
-    chosen_columns,
+    predictor_of,
     tell_of_bfloat16,
-    with_settings,
 )
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
@@ -48,23 +45,17 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 
 def run_predict(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to, check_answer_file
-    from bert_keras.cli.given_texts import Lines, batches, given_texts
+    from bert_keras.cli.given_texts import batches, given_texts, piped_lines
 
     check_answer_file(options.output, {"model": options.model, "input": options.input})
     load_tensorflow()
-    from bert_keras.inference.predictor import load
     from bert_keras.tasks.task_model import TaskModel
 
-    predictor = load(
-        options.model,
-        task=options.task,
-        precision=options.precision,
-        engine=options.engine,
-    )
-    task = with_settings(predictor.model, options)
+    predictor = predictor_of(options)
+    task = predictor.model.task
     names = [spec.name for spec in task.signatures()["serving_default"]]
-    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
-    given = given_texts(options, task, chosen_columns(options), piped)
+    piped = piped_lines()
+    given = given_texts(options, task, piped)
     wait = bool if options.texts or options.input else piped.wait
     with answers_to(options.output) as write:
         for batch in batches(given, 32 * options.batch_size, wait):
@@ -96,7 +87,7 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         required=True,
     )
     levels = ("text", "token")
-    add_word(parser, "level", "text", "one vector per text, or one per token", levels)
+    add_word(parser, "level", levels, "one vector per text, or one per token")
     parser.add_argument(
         "--layers",
         metavar="LAYERS",
@@ -106,25 +97,22 @@ def add_features(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "combine",
-        None,
-        "how several layers are combined",
         COMBINATIONS,
+        "how several layers are combined",
         unset="that of the model, or sum",
     )
     add_word(
         parser,
         "pooling",
-        None,
-        "how the vectors of the tokens are pooled into one of the text",
         POOLINGS,
+        "how the vectors of the tokens are pooled into one of the text",
         unset="that of the model, or mean",
     )
     add_word(
         parser,
         "normalize",
-        None,
-        "scale vectors to length 1",
         ("yes", "no"),
+        "scale vectors to length 1",
         unset="that of the model, or no; no for tokens",
     )
 
@@ -161,15 +149,14 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "engine",
-        "exact",
-        "exact compares all texts; faiss uses an approximate graph, for many texts",
         ("exact", "faiss"),
+        "exact compares all texts; faiss uses an approximate graph, for many texts",
     )
 
 
 def run_search(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to
-    from bert_keras.cli.given_texts import Lines, batches, words
+    from bert_keras.cli.given_texts import batches, piped_lines, words
 
     load_tensorflow()
     from bert_keras.data.table import read_columns
@@ -185,7 +172,7 @@ def run_search(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         **_embedder_settings(options),
     )
-    piped = Lines(getattr(sys.stdin, "buffer", io.BytesIO()))
+    piped = piped_lines()
     queries = words(options.texts) or piped
     with answers_to(None) as write:
         for batch in batches(queries, 32, bool if options.texts else piped.wait):

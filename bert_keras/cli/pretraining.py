@@ -72,10 +72,9 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "learner",
-        "merges",
+        ("merges", "tf-text"),
         "merges takes seconds and gives exactly --size tokens; tf-text is the trainer "
         "of TensorFlow Text: takes minutes and usually gives a few percent fewer",
-        ("merges", "tf-text"),
     )
 
 
@@ -295,9 +294,8 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "form",
-        "auto",
-        "format of the files; auto recognizes it from their start",
         ("auto", *CORPUS_FORMS),
+        "format of the files; auto recognizes it from their start",
     )
     parser.add_argument(
         "--text-field",
@@ -308,9 +306,8 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "errors",
-        "strict",
-        "reject bytes that are not UTF-8, or replace them",
         ("strict", "replace"),
+        "reject bytes that are not UTF-8, or replace them",
     )
     parser.add_argument(
         "--language",

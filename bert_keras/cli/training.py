@@ -17,9 +17,9 @@ from bert_keras.cli.arguments import (
     add_slices,
     add_target_file,
     chosen_columns,
+    predictor_of,
     score_table,
     tell_of_bfloat16,
-    with_settings,
 )
 from bert_keras.cli.options import (
     add_count,
@@ -91,10 +91,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "resume",
-        "auto",
+        RESUME,
         "auto: resume an interrupted run with the same settings and rows; never: "
         "delete it",
-        RESUME,
     )
     several = parser.add_mutually_exclusive_group()
     add_count(
@@ -107,10 +106,10 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add_word(
         several,
         "search",
-        None,
+        GRIDS,
         "train at each point of a grid; paper: 18 combinations of batch size, learning "
         "rate and epochs",
-        GRIDS,
+        unset="",
     )
     several.add_argument(
         "--learning-curve",
@@ -245,18 +244,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 def run_evaluate(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.files.json_file import json_text
-    from bert_keras.inference.predictor import load
     from bert_keras.training.finetune import evaluate
 
-    predictor = load(
-        options.model,
-        task=options.task,
-        precision=options.precision,
-        engine=options.engine,
-    )
-    with_settings(predictor.model, options)
     scores = evaluate(
-        predictor,
+        predictor_of(options),
         _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
         header=options.header,

@@ -1,9 +1,9 @@
 """The model card of a folder: `README.md` in the form of the Hugging Face Hub.
 
 A card has a block of metadata, from which the hub shows task and scores, and a text for
-people: how to load the model, its training data, its scores and its limits. It is built
-from the files of the folder and, after training, from the content of the report; after
-a conversion it names the source.
+people: how to load the model, its training data, its scores and its limits, as
+`templates/card.md.jinja` has them. It is built from the files of the folder and, after
+training, from the content of the report; after a conversion it names the source.
 
 Source: Mitchell et al. 2019, "Model Cards for Model Reporting" (arXiv:1810.03993).
 """
@@ -11,6 +11,7 @@ Source: Mitchell et al. 2019, "Model Cards for Model Reporting" (arXiv:1810.0399
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import shlex
@@ -18,6 +19,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.config import BertConfig
@@ -152,19 +155,36 @@ def model_card(
     source: Source | None = None,
 ) -> str:
     """Return the text of a card; arguments as for `write_card`."""
-    card = _Card(Path(folder), name, report or {}, source)
-    parts = [
-        f"---\n{card.metadata()}\n---",
-        f"# {_plain(name)}",
-        *card.introduction(),
-        *card.usage(),
-        *card.model(),
-        *card.data(),
-        *card.scores(),
-        *card.training(),
-        *card.limits(),
-    ]
-    return "\n\n".join(parts) + "\n"
+    report, folder = report or {}, Path(folder)
+    encoder, is_on_hub = _encoder(report, source)
+    facts = {
+        **_facts_of_folder(folder, has_source=source is not None),
+        **_facts_of_report(report),
+        "name": name,
+        "encoder": encoder,
+        "source": source,
+        "source_format": source and _FORMATS.get(source.origin, source.origin),
+    }
+    facts["scores"] = rows = _score_rows(report, facts["task"])
+    facts["has_intervals"] = any("(" in cell for row in rows[1:] for cell in row[1:])
+    facts["metadata"] = _metadata(
+        name, facts["task"], facts["splits"], encoder if is_on_hub else ""
+    )
+    return _template().render(facts)
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bert_keras.inference"),
+        autoescape=False,  # noqa: S701  # Markdown: `plain` and `code` escape
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"plain": _plain, "code": _code, "several": _several}
+    return environment.get_template("card.md.jinja")
 
 
 def usage_of(
@@ -240,256 +260,149 @@ def _sizes(config: BertConfig) -> str:
     )
 
 
-class _Card:
-    """The parts of a card."""
+def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
+    """Return what the files of a model folder say of the model."""
+    config = read_json(folder / "config.json")
+    has_sentence_files = (folder / "modules.json").is_file()
+    task, settings = _task_of(config, has_sentence_files)
+    labels = [str(label) for label in config.get("id2label", {}).values()]
+    lowercase = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
+    # A model that writes holds the configs of its two halves.
+    encoder = BertConfig.from_dict(config.get("encoder", config))
+    max_length = config.get(KEY, {}).get("preprocessing", {}).get("max_length")
+    case = "uncased" if lowercase else "cased"
+    rows = [
+        ("", ""),
+        ("encoder", f"{_sizes(encoder)}, {encoder.parameter_count():,} parameters"),
+        ("vocabulary", f"{encoder.vocab_size:,} tokens, {case}"),
+    ]
+    if "decoder" in config:
+        decoder = BertConfig.from_dict(config["decoder"])
+        rows.append(("decoder", f"{_sizes(decoder)}, {decoder.vocab_size:,} tokens"))
+    longest = max_length or encoder.max_position_embeddings
+    rows.append(("longest input", f"{longest} tokens"))
+    weights = folder / "model.safetensors"
+    if has_source and weights.is_file():
+        rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))
+    if labels and task != "regression":
+        rows.append(("classes", _several(map(_code, labels))))
+    return {
+        "task": task,
+        "settings": settings,
+        "is_own_task": task not in TASKS,
+        "summary": TASKS[task][1] if task in TASKS else "a task of its own",
+        "example": _input_of(task, settings),
+        "architecture": str(config["architectures"][0]),
+        "has_sentence_files": has_sentence_files,
+        "labels": labels,
+        "lowercase": lowercase,
+        "max_length": max_length,
+        "model": rows,
+    }
 
-    def __init__(
-        self, folder: Path, name: str, report: Mapping[str, Any], source: Source | None
-    ) -> None:
-        config = read_json(folder / "config.json")
-        tokenizer = folder / "tokenizer_config.json"
-        self.name = name
-        self.report = report
-        self.source = source
-        weights = folder / "model.safetensors"
-        self.bytes = weights.stat().st_size if weights.is_file() else 0
-        # A model that writes holds those of its two halves.
-        self.config = BertConfig.from_dict(config.get("encoder", config))
-        decoder = config.get("decoder")
-        self.decoder = None if decoder is None else BertConfig.from_dict(decoder)
-        self.lowercase = read_json(tokenizer).get("do_lower_case", True)
-        self.labels = [str(label) for label in config.get("id2label", {}).values()]
-        self.architecture = str(config["architectures"][0])
-        own = config.get(KEY, {})
-        self.has_sentence_files = (folder / "modules.json").is_file()
-        self.task, self.settings = _task_of(config, self.has_sentence_files)
-        self.max_length = own.get("preprocessing", {}).get("max_length")
-        encoder = str(report.get("settings", {}).get("encoder", ""))
-        if source is not None:
-            encoder = source.name
-        self.is_on_hub = encoder.startswith(_HUB)
-        # Of a local path only the last part: a card is published.
-        self.encoder = encoder.removeprefix(_HUB)
-        if not self.is_on_hub:
-            self.encoder = (
-                os.path.basename(os.path.normpath(encoder)) if encoder else ""
-            )
 
-    def metadata(self) -> str:
-        """Return the block that the hub reads, as YAML."""
-        from huggingface_hub import EvalResult, ModelCardData
+def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a report says of data and training."""
+    data: Mapping[str, Any] = report.get("data", {})
+    rows: list[tuple[str, ...]]
+    rows = [("set", "rows", "mean tokens", "longest", "truncated")]
+    columns = ("rows", "mean_tokens", "longest_tokens", "truncated")
+    for name, facts in data.items():
+        rows.append((_plain(name), *(f"{facts[column]:,}" for column in columns)))
+    classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
+    settings: Mapping[str, Any] = report.get("settings", {})
+    environment: Mapping[str, Any] = report.get("environment", {})
+    training = [("setting", "value")]
+    for key in _SETTINGS:
+        if settings.get(key) not in (None, 0):
+            training.append((key, str(settings[key])))
+    training += [(key, environment[key]) for key in _VERSIONS if key in environment]
+    return {
+        "data": rows if data else [],
+        "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
+        "splits": _splits(report),
+        "best_score": report.get("best_score"),
+        "runs": len(_runs(report).get("per_run", ())),
+        "training": training if len(training) > 1 else [],
+    }
 
-        pipeline = _PIPELINES.get(self.task) if self.task else _FEATURES
-        task = [self.task.replace(":", "-")] if self.task else []
-        results = [
-            EvalResult(
-                task_type=pipeline or "other",
-                dataset_type=split,
-                dataset_name=split,
-                metric_type=key,
-                metric_value=value,
-            )
-            for split, scores in self._splits().items()
-            for key, value in _numbers(scores)
-        ]
-        return ModelCardData(
-            base_model=self.encoder.partition("@")[0] if self.is_on_hub else None,
-            eval_results=results or None,
-            library_name=_LIBRARY,
-            model_name=self.name,
-            pipeline_tag=pipeline,
-            tags=["bert", "keras", *task],
-        ).to_yaml()
 
-    def introduction(self) -> Iterable[str]:
-        trained = f", fine-tuned from {_code(self.encoder)}" if self.encoder else ""
-        origin = ""
-        if self.source is not None:
-            trained, format = "", _FORMATS.get(self.source.origin, self.source.origin)
-            origin = (
-                f" Converted from {_code(self.encoder)} (format: {format}); the "
-                "weights are those of the source."
-            )
-        if not self.task:
-            yield f"A BERT encoder without a head.{origin}"
-            return
-        what = TASKS[self.task][1] if self.task in TASKS else "a task of its own"
-        yield f"A BERT model for {_code(self.task)}{trained}: {what}.{origin}"
+def _encoder(report: Mapping[str, Any], source: Source | None) -> tuple[str, bool]:
+    """Return the encoder's name, and whether it is on the hub.
 
-    def usage(self) -> Iterable[str]:
-        text = _input_of(self.task, self.settings)
-        yield "## How to use it"
-        yield "`FOLDER` is this folder, or `hf://owner/name` on the hub."
-        if self.task:
-            own = "" if self.task in TASKS else f', task="{self.task}"'
-            yield _python(
-                "import bert_keras\n\n"
-                f'predictor = bert_keras.load("FOLDER"{own})\n'
-                f"predictor.predict([{text}])"
-            )
-        else:
-            yield _python(
-                "import bert_keras\n\n"
-                'encoder = bert_keras.BertEncoder.from_pretrained("FOLDER")\n'
-                f'vectors = bert_keras.embed("FOLDER", [{text}])'
-            )
-            yield (
-                "`bert-keras train TASK --encoder FOLDER` puts the head of a task on "
-                "it."
-            )
-        if self.has_sentence_files:
-            yield "In sentence-transformers:"
-            yield _python(
-                "from sentence_transformers import SentenceTransformer\n\n"
-                'model = SentenceTransformer("FOLDER")\n'
-                f"model.encode([{text}])"
-            )
-            return
-        yield "In transformers:"
-        yield _python(
-            f"from transformers import AutoTokenizer, {self.architecture}\n\n"
-            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-            f'model = {self.architecture}.from_pretrained("FOLDER")'
+    Of a local path it is the last part: a card is published.
+    """
+    name = str(report.get("settings", {}).get("encoder", ""))
+    if source is not None:
+        name = source.name
+    if name.startswith(_HUB):
+        return name.removeprefix(_HUB), True
+    return (os.path.basename(os.path.normpath(name)) if name else ""), False
+
+
+def _metadata(name: str, task: str, splits: Mapping[str, Any], hub_encoder: str) -> str:
+    """Return the block that the hub reads, as YAML."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    pipeline = _PIPELINES.get(task) if task else _FEATURES
+    results = [
+        EvalResult(
+            task_type=pipeline or "other",
+            dataset_type=split,
+            dataset_name=split,
+            metric_type=key,
+            metric_value=value,
         )
-        if self.task and self.architecture == "BertModel":
-            yield (
-                "transformers reads the encoder only: it has no class for this head, "
-                "which bert_keras reads."
-            )
+        for split, scores in splits.items()
+        for key, value in _numbers(scores)
+    ]
+    return ModelCardData(
+        base_model=hub_encoder.partition("@")[0] or None,
+        eval_results=results or None,
+        library_name=_LIBRARY,
+        model_name=name,
+        pipeline_tag=pipeline,
+        tags=["bert", "keras", *([task.replace(":", "-")] if task else [])],
+    ).to_yaml()
 
-    def model(self) -> Iterable[str]:
-        config = self.config
-        case = "uncased" if self.lowercase else "cased"
-        rows = [
-            ("encoder", f"{_sizes(config)}, {config.parameter_count():,} parameters"),
-            ("vocabulary", f"{config.vocab_size:,} tokens, {case}"),
-        ]
-        if self.decoder is not None:
-            text = f"{_sizes(self.decoder)}, {self.decoder.vocab_size:,} tokens"
-            rows.append(("decoder", text))
-        longest = self.max_length or config.max_position_embeddings
-        rows.append(("longest input", f"{longest} tokens"))
-        if self.source is not None and self.bytes:
-            rows.append(("weights", f"float32, {self.bytes / 1e6:,.1f} MB"))
-        if self.labels and self.task != "regression":
-            rows.append(("classes", _several(map(_code, self.labels))))
-        yield "## Model"
-        yield _table(("", ""), rows)
 
-    def data(self) -> Iterable[str]:
-        data: Mapping[str, Any] = self.report.get("data", {})
-        if not data:
-            return
-        yield "## Data"
-        yield _table(
-            ("set", "rows", "mean tokens", "longest", "truncated"),
-            [
-                (
-                    _plain(name),
-                    f"{facts['rows']:,}",
-                    f"{facts['mean_tokens']:,}",
-                    f"{facts['longest_tokens']:,}",
-                    f"{facts['truncated']:,}",
-                )
-                for name, facts in data.items()
-            ],
+def _splits(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    scores: Mapping[str, Any] = report.get("scores", {})
+    return {k: v for k, v in scores.items() if k not in ("runs", "diverged")}
+
+
+def _runs(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    return report.get("scores", {}).get("runs", {})
+
+
+def _score_rows(report: Mapping[str, Any], task: str) -> list[tuple[str, ...]]:
+    """Return the table of the scores: a column for each split."""
+    splits = _splits(report)
+    keys = dict.fromkeys(key for each in splits.values() for key, _ in _numbers(each))
+    rows = [("score", *map(_plain, splits))]
+    for key in keys:
+        name = f"**{key}**" if key == report["best_score"] else key
+        rows.append(
+            (name, *(_score_text(report, task, split, key) for split in splits))
         )
-        classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
-        if classes:
-            counts = [f"{_code(name)} {count:,}" for name, count in classes.items()]
-            yield f"Training rows of each class: {_several(counts)}."
+    return rows
 
-    def scores(self) -> Iterable[str]:
-        splits = self._splits()
-        if not splits:
-            return
-        best = self.report["best_score"]
-        rows = []
-        for key in dict.fromkeys(
-            k for each in splits.values() for k, _ in _numbers(each)
-        ):
-            text = [self._score_text(name, each, key) for name, each in splits.items()]
-            rows.append((f"**{key}**" if key == best else key, *text))
-        yield "## Scores"
-        yield _table(("score", *map(_plain, splits)), rows)
-        notes = [f"**{best}** on dev chose the epoch."]
-        if self._runs():
-            notes.append(
-                f"± is the standard deviation of {len(self._runs()['per_run'])} runs; "
-                "this model is the best of them on dev."
-            )
-        if any("(" in cell for row in rows for cell in row[1:]):
-            notes.append("In parentheses: the 95% interval for so many rows (Wilson).")
-        yield " ".join(notes)
 
-    def training(self) -> Iterable[str]:
-        settings: Mapping[str, Any] = self.report.get("settings", {})
-        environment: Mapping[str, Any] = self.report.get("environment", {})
-        rows = [
-            (key, str(settings[key]))
-            for key in _SETTINGS
-            if settings.get(key) not in (None, 0)
-        ]
-        rows += [(key, environment[key]) for key in _VERSIONS if key in environment]
-        if rows:
-            yield "## Training"
-            yield _table(("setting", "value"), rows)
-
-    def limits(self) -> Iterable[str]:
-        lines = []
-        if self.max_length and self.task not in ("question-answering", "summarization"):
-            lines.append(f"Longer inputs are truncated to {self.max_length} tokens.")
-        if self.lowercase:
-            lines.append("Text is lower-cased and accents are dropped.")
-        if self.labels and self.task in ("classification", "multi-label"):
-            lines.append("It knows only the classes above.")
-        if self.settings.get("calibration") == "none":
-            lines.append(
-                "Its probabilities are not calibrated: a score of 0.9 need not be "
-                "right nine times out of ten."
-            )
-        if self._splits():
-            lines.append("The scores hold for texts like those of the data above.")
-        elif self.source is not None:
-            lines.append(
-                "Its training data and scores are not known here: see the source."
-            )
-        else:
-            lines.append("Its scores are not known.")
-        lines.append(
-            "A pretrained encoder has learned the biases of its texts. Test the model "
-            "on the people and texts that it is meant for."
-        )
-        of = "those of the encoder and of the data apply"
-        if self.source is not None:
-            of = "that of the source applies"
-        lines.append(f"This card names no licence: {of}.")
-        yield "## Limits"
-        yield "\n".join(f"- {line}" for line in lines)
-
-    def _splits(self) -> dict[str, Mapping[str, Any]]:
-        scores: Mapping[str, Any] = self.report.get("scores", {})
-        return {k: v for k, v in scores.items() if k not in ("runs", "diverged")}
-
-    def _runs(self) -> Mapping[str, Any]:
-        return self.report.get("scores", {}).get("runs", {})
-
-    def _score_text(self, split: str, scores: Mapping[str, Any], key: str) -> str:
-        """Return a score with its interval, or with its deviation over several runs."""
-        value = scores.get(key)
-        if value is None:
-            return ""
-        text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
-        deviation = self._runs().get("standard_deviation", {}).get(split, {}).get(key)
-        if deviation is not None:
-            mean = self._runs()["mean"][split][key]
-            return f"{text}; of all runs {mean:.4g} ± {deviation:.2g}"
-        count = self.report.get("data", {}).get(split, {}).get("rows")
-        whole = _SHARES.get(self.task, {}).get(key)
-        if whole and count:
-            low, high = wilson_interval(min(value / whole, 1.0), count)
-            text += f" ({low * whole:.3g} to {high * whole:.3g})"
-        return text
+def _score_text(report: Mapping[str, Any], task: str, split: str, key: str) -> str:
+    """Return a score with its interval, or with its deviation over several runs."""
+    value, runs = report["scores"][split].get(key), _runs(report)
+    if value is None:
+        return ""
+    text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+    deviation = runs.get("standard_deviation", {}).get(split, {}).get(key)
+    if deviation is not None:
+        return f"{text}; of all runs {runs['mean'][split][key]:.4g} ± {deviation:.2g}"
+    count = report.get("data", {}).get(split, {}).get("rows")
+    whole = _SHARES.get(task, {}).get(key)
+    if whole and count:
+        low, high = wilson_interval(min(value / whole, 1.0), count)
+        text += f" ({low * whole:.3g} to {high * whole:.3g})"
+    return text
 
 
 def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
@@ -503,21 +416,12 @@ def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
     ]
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def _several(items: Iterable[str]) -> str:
     """Return items with commas between, or the first and the number of the others."""
     listed = list(items)
     more = len(listed) - _MOST_CLASSES
     text = ", ".join(listed[:_MOST_CLASSES])
     return f"{text} and {more:,} more" if more > 0 else text
-
-
-def _python(code: str) -> str:
-    return f"```python\n{code}\n```"
 
 
 def _plain(text: str) -> str:

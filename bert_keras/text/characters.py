@@ -1,10 +1,10 @@
 """The character classes of the reference tokenizer, as ranges of code points.
 
 Source: `tokenizers` 0.23 (`BertNormalizer` and `BertPreTokenizer`), swept over all
-1,112,064 code points by `tests/goldens/find_characters.py`; run that with `--check` to
-check that nothing has changed. The classes are those of an old Unicode version and have
-quirks (one CJK block starts at U+2B920, where Google's code has U+2B820), so neither
-`unicodedata` nor ICU can stand in for them. Nothing here imports TensorFlow.
+1,112,064 code points by `tests/goldens/find_characters.py`; `--check` there checks that
+nothing has changed. The classes are those of an old Unicode version and have quirks
+(one CJK block starts at U+2B920, where Google's code has U+2B820), so neither
+`unicodedata` nor ICU can stand in for them.
 """
 
 from __future__ import annotations
@@ -113,29 +113,14 @@ NOT_DECOMPOSED = _ranges(
     105C9 105E4 11383 11385 1138E 11391 113C5 113C7-113C8 11938 16121-16128 16D68-16D6A
     """
 )
-# (first, last, lower case of first): pairs which the reference lower-cases and the
-# oldest supported Python, with Unicode 13, does not know.
-LOWER_ADDED = (
-    (0x1C89, 0x1C89, 0x1C8A),
-    (0x2C2F, 0x2C2F, 0x2C5F),
-    (0xA7C0, 0xA7C0, 0xA7C1),
-    (0xA7CB, 0xA7CB, 0x0264),
-    (0xA7CC, 0xA7CC, 0xA7CD),
-    (0xA7CE, 0xA7CE, 0xA7CF),
-    (0xA7D0, 0xA7D0, 0xA7D1),
-    (0xA7D2, 0xA7D2, 0xA7D3),
-    (0xA7D4, 0xA7D4, 0xA7D5),
-    (0xA7D6, 0xA7D6, 0xA7D7),
-    (0xA7D8, 0xA7D8, 0xA7D9),
-    (0xA7DA, 0xA7DA, 0xA7DB),
-    (0xA7DC, 0xA7DC, 0x019B),
-    (0x10570, 0x1057A, 0x10597),
-    (0x1057C, 0x1058A, 0x105A3),
-    (0x1058C, 0x10592, 0x105B3),
-    (0x10594, 0x10595, 0x105BB),
-    (0x10D50, 0x10D65, 0x10D70),
-    (0x16EA0, 0x16EB8, 0x16EBB),
-)
+# Characters, and the lower case of the first of them, which the reference lower-cases
+# and the oldest supported Python, with Unicode 13, does not know.
+LOWER_ADDED = """
+    1C89:1C8A 2C2F:2C5F A7C0:A7C1 A7CB:264 A7CC:A7CD A7CE:A7CF A7D0:A7D1 A7D2:A7D3
+    A7D4:A7D5 A7D6:A7D7 A7D8:A7D9 A7DA:A7DB A7DC:19B 10570-1057A:10597
+    1057C-1058A:105A3 1058C-10592:105B3 10594-10595:105BB 10D50-10D65:10D70
+    16EA0-16EB8:16EBB
+"""
 
 # How a character is mapped. The lower KIND_BITS of a table entry hold the kind.
 # A MARK, one of `KEPT_MARKS`, occurs only in expansions.
@@ -287,7 +272,8 @@ _MARKS = _characters(MARKS)
 _KEPT_MARKS = _characters(KEPT_MARKS)
 _NOT_DECOMPOSED = _characters(NOT_DECOMPOSED)
 _LOWER_ADDED = {
-    chr(code): chr(lower + code - first)
-    for first, last, lower in LOWER_ADDED
+    chr(code): chr(int(lower, 16) + code - first)
+    for codes, lower in (word.split(":") for word in LOWER_ADDED.split())
+    for first, last in _ranges(codes)
     for code in range(first, last + 1)
 }

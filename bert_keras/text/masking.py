@@ -1,18 +1,16 @@
 """Masked-LM corruption in the graph: which tokens are masked, and their replacements.
 
-15% of a text's tokens are chosen; of those 80% become `[MASK]`, 10% a random token and
-10% are unchanged. Every choice is a pure function of the text's draw, a whole number,
-and the position of the token; it does not depend on batch, layout or order. Equal draws
-give equal masks, and a new draw each epoch is dynamic masking.
+Every choice is a pure function of the text's draw, a whole number, and the position of
+the token; it does not depend on batch, layout or order. Equal draws give equal masks,
+and a new draw each epoch is dynamic masking.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
-`create_pretraining_data.py` (exact counts); for words and runs see `token_choice`.
+`create_pretraining_data.py` (exact counts).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -40,13 +38,11 @@ def first_in_order(order: Any, wanted: Any) -> Any:
     rows, length = tf.unstack(tf.shape(order))
     most = tf.minimum(tf.reduce_max(tf.concat([wanted, [0]], 0)), length)
     # `top_k` takes the first of equal values; a sort would order all T of them.
-    lowest = (
-        tf.math.top_k(-order, most).indices + tf.range(rows)[:, tf.newaxis] * length
-    )
+    lowest = tf.math.top_k(-order, most).indices
+    lowest += tf.range(rows)[:, tf.newaxis] * length
     places = tf.boolean_mask(lowest, tf.sequence_mask(wanted, most))
-    chosen = put(
-        tf.fill([rows * length], False), places, tf.fill(tf.shape(places), True)
-    )
+    none = tf.fill([rows * length], False)
+    chosen = put(none, places, tf.fill(tf.shape(places), True))
     return tf.reshape(chosen, [rows, length])
 
 
@@ -119,13 +115,12 @@ _ORDER, _FATE, _TOKEN, _LENGTH = 0, 1, 2, 2**32
 
 
 class Masked(NamedTuple):
-    """B masked texts.
+    """B masked texts, RaggedTensors int32 [B, None].
 
     Args:
-        ids: RaggedTensor int32 [B, None], the tokens with some of them hidden.
-        offsets: RaggedTensor int32 [B, None], the chosen positions in each text, in
-            order.
-        labels: RaggedTensor int32 [B, None], the original tokens there.
+        ids: the tokens with some of them hidden.
+        offsets: the chosen positions in each text, in order.
+        labels: the original tokens there.
     """
 
     ids: Any
@@ -222,11 +217,7 @@ class Masking:
 
 
 def mask_id_of(tokenizer: WordPieceTokenizer) -> int:
-    """Return the id of `[MASK]`.
-
-    Raises:
-        ConfigError: the vocabulary does not have it.
-    """
+    """Return the id of `[MASK]`; raise a ConfigError if the vocabulary lacks it."""
     if tokenizer.mask_id is None:
         raise ConfigError(
             f"the vocabulary must hold [MASK]; received {tokenizer.vocab_size:,} "
@@ -244,9 +235,9 @@ def ordinary(ids: Any, tokenizer: WordPieceTokenizer) -> Any:
 class _Numbers:
     """Random numbers of tokens, each a function of draw, place and purpose.
 
-    The mixing function is that of SplitMix64 (Steele et al. 2014): 64 bits in, 64 bits
-    out that pass the usual statistical tests. TensorFlow's stateless generators take
-    one seed for a whole tensor, so a text's numbers would depend on its batch.
+    The mixing function is that of SplitMix64 (Steele et al. 2014). TensorFlow's
+    stateless generators take one seed for a whole tensor, so a text's numbers would
+    depend on its batch.
     """
 
     def __init__(self, draws: Any, places: Any) -> None:
@@ -296,12 +287,6 @@ def _random_tokens(uniform: Any, tokenizer: WordPieceTokenizer) -> Any:
     return drawn
 
 
-def _special_ids(tokenizer: WordPieceTokenizer) -> Sequence[int]:
-    known = (
-        tokenizer.pad_id,
-        tokenizer.unk_id,
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-        tokenizer.mask_id,
-    )
-    return sorted(special for special in known if special is not None)
+def _special_ids(tokenizer: WordPieceTokenizer) -> list[int]:
+    known = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
+    return sorted(known + ([] if tokenizer.mask_id is None else [tokenizer.mask_id]))

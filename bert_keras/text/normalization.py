@@ -11,6 +11,7 @@ only batches with marks that are kept are reordered.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -88,15 +89,16 @@ class WordSplitter(tf.Module):
         )
         # Variables, since constants are copied into each exported function; on
         # the CPU, where the string ops and tf.data run.
+        constant = functools.partial(tf.Variable, trainable=False)
         with tf.device("CPU:0"):
-            self._pages = tf.Variable(table.pages, trainable=False)
-            self._entries = tf.Variable(table.entries, trainable=False)
-            self._expansions = tf.Variable(table.expansions, trainable=False)
+            self._pages = constant(table.pages)
+            self._entries = constant(table.entries)
+            self._expansions = constant(table.expansions)
             if strip_accents:
                 marks = characters.mark_table(lowercase=lowercase)
-                self._mark_codes = tf.Variable(marks.codes, trainable=False)
-                self._mark_cells = tf.Variable(marks.cells, trainable=False)
-                self._mark_classes = tf.Variable(marks.classes, trainable=False)
+                self._mark_codes = constant(marks.codes)
+                self._mark_cells = constant(marks.cells)
+                self._mark_classes = constant(marks.classes)
         self._orders_marks = strip_accents
 
     def __call__(self, texts: Any, *, with_starts: bool = False) -> Words:
@@ -150,13 +152,7 @@ class WordSplitter(tf.Module):
         )
 
     def _expand(
-        self,
-        raw: Any,
-        several: Any,
-        numbers: Any,
-        codes: Any,
-        kinds: Any,
-        breaks: Any,
+        self, raw: Any, several: Any, numbers: Any, codes: Any, kinds: Any, breaks: Any
     ) -> tuple[Any, Any, Any, Any]:
         """Replace characters by their decompositions."""
         packed = tf.bitwise.left_shift(codes, characters.KIND_BITS) + kinds
@@ -219,13 +215,10 @@ class WordSplitter(tf.Module):
     def sources_of(
         self, words: Words, word: Any, starts: Any, ends: Any
     ) -> tuple[Any, Any]:
-        """Return the first and last decoded character of pieces of words.
+        """Return the first and last decoded character of P pieces of words.
 
-        Args:
-            words: what the call returned.
-            word: int32 [P], the number of each piece's word.
-            starts: int64 [P], its first byte in the word.
-            ends: int64 [P], the byte after its last.
+        `word`, int32 [P], is the number of each piece's word, and `starts` and `ends`,
+        int64 [P], are its first byte in the word and the byte after its last.
         """
         byte_splits = tf.concat([[0], tf.cumsum(utf8_bytes(words.codes))], axis=0)
         char_of_byte = segment_ids(byte_splits)
@@ -285,11 +278,7 @@ class WordSplitter(tf.Module):
 
 
 def as_strings(texts: Any) -> Any:
-    """Return `texts`, string [B] or a list of str or bytes, as a tensor.
-
-    Raises:
-        ConfigError: they are of another type.
-    """
+    """Return `texts`, string [B] or a list of str or bytes, as a tensor."""
     if isinstance(texts, list | tuple):
         # A lone surrogate has no UTF-8 form; its bytes are dropped like other broken
         # ones.

@@ -14,8 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.errors import ConfigError
-from bert_keras.settings import TRUNCATIONS
+from bert_keras.settings import TRUNCATIONS, check_choice
 from bert_keras.text.ragged import (
     put,
     segment_ids,
@@ -33,20 +32,18 @@ _SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
 
 
 def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, Any]:
-    """Truncate both texts to `max_tokens` together.
+    """Truncate two texts, RaggedTensors int32 [B, None], to `max_tokens` together.
 
     Args:
-        a, b: RaggedTensor int32 [B, None], the pieces of the two texts.
+        a, b: the pieces of the two texts.
         max_tokens: budget without the special tokens.
         how: `longest_first` cuts the longer text and splits the budget as the
             `tokenizers` library does; `round_robin` takes one piece at a time from the
             longer text, from the second when equal, as Google's code does;
             `only_first` and `only_second` cut only that text, and the other one only if
             it alone exceeds the budget.
-
-    Raises:
-        ConfigError: `how` is unknown.
     """
+    check_choice("truncation", how, TRUNCATIONS)
     size_a, size_b = sizes_of(a), sizes_of(b)
     if how == "round_robin":
         keep_a = tf.maximum(max_tokens - size_b, (max_tokens + 1) // 2)
@@ -56,16 +53,11 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
         keep_a = tf.maximum(max_tokens - size_b, half)
     elif how == "only_first":
         keep_a = tf.maximum(max_tokens - size_b, 0)
-    elif how == "only_second":
-        keep_a = tf.fill(tf.shape(size_a), max_tokens)
     else:
-        raise ConfigError(
-            f"`truncation` must be one of {', '.join(TRUNCATIONS)}; received {how!r}"
-        )
+        keep_a = tf.fill(tf.shape(size_a), max_tokens)
     keep_a = tf.minimum(keep_a, size_a)
-    return first_pieces(a, keep_a), first_pieces(
-        b, tf.minimum(max_tokens - keep_a, size_b)
-    )
+    keep_b = tf.minimum(max_tokens - keep_a, size_b)
+    return first_pieces(a, keep_a), first_pieces(b, keep_b)
 
 
 def first_pieces(pieces: Any, counts: Any) -> Any:
@@ -76,12 +68,8 @@ def first_pieces(pieces: Any, counts: Any) -> Any:
 def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
     """Return `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` and the segment of each token.
 
-    Args:
-        a, b: RaggedTensor int32 [B, None]; `b` may be `None`.
-        cls_id, sep_id: ids of the special tokens.
-
-    Returns:
-        Two RaggedTensors int32 [B, None]; segment 0 up to the first `[SEP]`, then 1.
+    `a` and `b`, which may be `None`, are RaggedTensors int32 [B, None], and so are both
+    results. The segment is 0 up to the first `[SEP]`, then 1.
     """
     first = sizes_of(a) + 2
     sizes = first if b is None else first + sizes_of(b) + 1
@@ -155,9 +143,7 @@ def pack_rows(
         `cls_positions` int32 [S], where each text starts in the R*T tokens; the others,
         int32 [R, T] with -1 at padding.
     """
-    sizes = sizes_of(ids)
-    rows, columns, ranks = _places(sizes[:, tf.newaxis], _room(sizes, row_tokens))
-    place = (rows, columns[:, 0], ranks)
+    (place,) = _placed(ids, row_tokens=row_tokens)
     return _laid(ids, segments, place, pad_id=pad_id, multiple=multiple, **others)
 
 
@@ -184,44 +170,30 @@ def pack_pairs(
     Returns:
         Two dicts as of `pack_rows`, of the same number of rows.
     """
-    sizes = tf.stack([sizes_of(first[0]), sizes_of(second[0])], axis=1)
-    # The texts that fill more rows determine their number.
-    full_rows = tf.maximum(
-        _full_rows(sizes[:, 0], row_tokens), _full_rows(sizes[:, 1], row_tokens)
-    )
-    room = tf.concat(
-        [_room(sizes[:, i], row_tokens, full_rows=full_rows) for i in range(2)], axis=0
-    )
-    rows, columns, ranks = _places(sizes, room)
-    places = [(rows, columns[:, i], ranks) for i in range(2)]
-    return (
-        _laid(first[0], first[1], places[0], pad_id=pad_ids[0], multiple=multiple),
-        _laid(
-            *(second[0], second[1], places[1]),
-            pad_id=pad_ids[1],
-            multiple=multiple,
-            **others,
-        ),
-    )
+    places = _placed(first[0], second[0], row_tokens=row_tokens)
+    a = _laid(*first, places[0], pad_id=pad_ids[0], multiple=multiple)
+    ids, segments = second
+    b = _laid(ids, segments, places[1], pad_id=pad_ids[1], multiple=multiple, **others)
+    return a, b
 
 
-def _full_rows(sizes: Any, row_tokens: int | None) -> Any:
-    """Return how many rows texts fill, at least 1; int32 []."""
-    longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
-    length = longest if row_tokens is None else tf.maximum(longest, row_tokens)
-    return tf.maximum(tf.reduce_sum(sizes) // length, 1)
+def _placed(*texts: Any, row_tokens: int | None) -> list[tuple[Any, Any, Any]]:
+    """Return row, first column and rank in its row of S texts, int32 [S] each.
 
-
-def _room(sizes: Any, row_tokens: int | None, *, full_rows: Any = None) -> Any:
-    """Return the most tokens of a row, int32 [1]."""
-    room = tf.reduce_max(tf.concat([sizes, [1]], 0))
+    Of several ragged tensors [S, None], the texts of one index share a row; those that
+    fill more rows determine their number.
+    """
+    sizes = tf.stack([sizes_of(each) for each in texts], axis=1)
+    longest = tf.reduce_max(tf.pad(sizes, [[0, 1], [0, 0]], constant_values=1), axis=0)
+    room = longest
     if row_tokens is not None:
-        if full_rows is None:
-            full_rows = _full_rows(sizes, row_tokens)
-        total = tf.cast(tf.reduce_sum(sizes), tf.float32)
-        share = total / tf.cast(full_rows, tf.float32)
-        room = tf.maximum(room, tf.cast(tf.math.ceil(share * _SLACK), tf.int32))
-    return tf.reshape(room, [1])
+        total = tf.reduce_sum(sizes, axis=0)
+        full_rows = tf.reduce_max(total // tf.maximum(longest, row_tokens))
+        full_rows = tf.cast(tf.maximum(full_rows, 1), tf.float32)
+        share = tf.math.ceil(tf.cast(total, tf.float32) / full_rows * _SLACK)
+        room = tf.maximum(longest, tf.cast(share, tf.int32))
+    rows, columns, ranks = _places(sizes, room)
+    return [(rows, columns[:, i], ranks) for i in range(len(texts))]
 
 
 def _laid(
@@ -329,12 +301,8 @@ def _starts(batch: Mapping[str, Any]) -> Any:
 def _places(sizes: Any, room: Any) -> tuple[Any, Any, Any]:
     """Return row, first columns and rank (from 1) in its row of each item.
 
-    Args:
-        sizes: int32 [S, D], the tokens of S items, each of D texts.
-        room: int32 [D], the most tokens of a row.
-
-    Returns:
-        int32 [S], [S, D] and [S].
+    `sizes`, int32 [S, D], are the tokens of S items, each of D texts, and `room`, int32
+    [D], the most tokens of a row. Returns int32 [S], [S, D] and [S].
     """
     count, parts = tf.shape(sizes)[0], sizes.shape[1]
     total = tf.reduce_sum(sizes, axis=1)

@@ -10,8 +10,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import LAYOUTS, TRUNCATIONS, check_choice
+from bert_keras.settings import (
+    LAYOUTS,
+    TRUNCATIONS,
+    check_choice,
+    check_whole_number,
+)
 from bert_keras.text.normalization import as_strings
 from bert_keras.text.packing import (
     first_pieces,
@@ -22,6 +26,8 @@ from bert_keras.text.packing import (
 )
 from bert_keras.text.ragged import sizes_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
+
+_SETTINGS = ("max_length", "truncation", "layout", "length_multiple")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -52,15 +58,8 @@ class Preprocessor:
         layout: str = "packed",
         length_multiple: int = 1,
     ) -> None:
-        for name, value, least in (
-            ("max_length", max_length, 3),
-            ("length_multiple", length_multiple, 1),
-        ):
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"`{name}` must be an integer of at least {least}; "
-                    f"received {shown(value)}"
-                )
+        check_whole_number("max_length", max_length, least=3)
+        check_whole_number("length_multiple", length_multiple, least=1)
         check_choice("truncation", truncation, TRUNCATIONS)
         check_choice("layout", layout, LAYOUTS)
         self.tokenizer = tokenizer
@@ -79,13 +78,9 @@ class Preprocessor:
 
         `others` are int32 [B, None] of the same tokens; see `unpack` for the way back.
         """
-        settings = {
-            "pad_id": self.tokenizer.pad_id,
-            "multiple": self.length_multiple,
-        }
-        if self.layout == "padded":
-            return pad_rows(ids, segments, **settings, **others)
-        return pack_rows(ids, segments, **settings, **others)
+        lay = pad_rows if self.layout == "padded" else pack_rows
+        settings = {"pad_id": self.tokenizer.pad_id, "multiple": self.length_multiple}
+        return lay(ids, segments, **settings, **others)
 
     def join(self, texts: Any) -> tuple[Any, Any]:
         """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
@@ -115,12 +110,7 @@ class Preprocessor:
 
     def settings(self) -> dict[str, Any]:
         """Return all settings except the tokenizer, as plain values."""
-        return {
-            "max_length": self.max_length,
-            "truncation": self.truncation,
-            "layout": self.layout,
-            "length_multiple": self.length_multiple,
-        }
+        return {name: getattr(self, name) for name in _SETTINGS}
 
     def replace(self, **changes: Any) -> Preprocessor:
         """Return another preprocessor with the same tokenizer and changed settings."""

@@ -37,12 +37,7 @@ def rows_begun(row_splits: Any) -> Any:
 
 
 def slices(values: Any, starts: Any, sizes: Any) -> Any:
-    """Return RaggedTensor [S, None]: `sizes[i]` of the values [N] from `starts[i]` on.
-
-    Args:
-        values: [N, …].
-        starts, sizes: int32 [S].
-    """
+    """Return ragged [S, None]: `sizes[i]` of the values [N, …] from `starts[i]` on."""
     where = tf.ragged.range(starts, starts + sizes)
     return where.with_values(tf.gather(values, where.values))
 
@@ -59,13 +54,7 @@ def put(flat: Any, places: Any, values: Any) -> Any:
 
 
 def laid_like(grid: Any, places: Any, values: Any) -> Any:
-    """Return int32 [R, P] like the grid with values [M] at their places, else -1.
-
-    Args:
-        grid: int32 [R, P].
-        places: int32 [M], counted row by row.
-        values: int32 [M].
-    """
+    """Return int32 [R, P] like `grid`, with values [M] at flat places [M], else -1."""
     flat = put(tf.fill([tf.size(grid)], -1), places, values)
     return tf.reshape(flat, tf.shape(grid))
 

@@ -2,9 +2,8 @@
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3, and the `tokenizers` library
 0.23, whose ids it reproduces. tf-text computes the WordPiece (Song et al. 2021,
-arXiv:2012.15524) with two models of the vocabulary, `plain_model` and `word_model`.
-Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise only core
-TensorFlow ops.
+arXiv:2012.15524). Exported graphs hold `FastWordpieceTokenizeWithOffsets` and otherwise
+only core TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from tensorflow_text.core.pybinds import (
     pywrap_fast_wordpiece_tokenizer_model_builder as model_builder,
 )
 
-from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
-from bert_keras.settings import check_whole_number
+from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.text import characters
 from bert_keras.text import tokenizer_files as files
 from bert_keras.text.normalization import (
     FIRST_SPECIAL,
+    Words,
     WordSplitter,
     as_strings,
     utf8_bytes,
@@ -90,17 +90,12 @@ class WordPieceTokenizer(tf.Module):
         max_word_characters: int = 100,
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
-        if special_tokens_in_text not in ("literal", "parse"):
-            raise ConfigError(
-                "`special_tokens_in_text` must be literal or parse; "
-                f"received {shown(special_tokens_in_text)}"
-            )
-        whole = type(max_word_characters) is int
-        if not whole or not 1 <= max_word_characters <= _MOST_CHARACTERS:
-            raise ConfigError(
-                "`max_word_characters` must be a whole number from 1 to "
-                f"{_MOST_CHARACTERS:,}; received {shown(max_word_characters)}"
-            )
+        check_choice(
+            "special_tokens_in_text", special_tokens_in_text, ("literal", "parse")
+        )
+        check_whole_number(
+            "max_word_characters", max_word_characters, least=1, most=_MOST_CHARACTERS
+        )
         self._vocabulary = _Untracked(check_tokens(vocabulary))
         self.notes: tuple[str, ...] = ()
         self.lowercase = lowercase
@@ -128,18 +123,21 @@ class WordPieceTokenizer(tf.Module):
         # As variables, so that graphs do not hold them as constants; on the CPU,
         # where the string ops and tf.data run.
         with tf.device("CPU:0"):
-            self._plain_model = plain_model(
-                self.vocabulary,
+            # For plain ASCII texts; it also splits them into words.
+            self._plain_model = _model(
+                _replaced(_PLAIN_TOKEN, self.vocabulary),
                 unk_id=self.unk_id,
-                max_characters=max_word_characters,
+                max_bytes=max_word_characters,
+                split=True,
             )
-            self._word_model = word_model(
-                self.vocabulary,
-                specials={
-                    ids[token]: chr(FIRST_SPECIAL + i) for i, token in enumerate(parsed)
-                },
+            tokens = _replaced(_WORD_TOKEN, self.vocabulary)
+            for i, token in enumerate(parsed):
+                tokens[ids[token]] = chr(FIRST_SPECIAL + i)
+            self._word_model = _model(
+                tokens,
                 unk_id=self.unk_id,
-                max_characters=max_word_characters,
+                max_bytes=4 * max_word_characters,
+                split=False,
             )
 
     @property
@@ -197,8 +195,7 @@ class WordPieceTokenizer(tf.Module):
             ids, starts and ends (exclusive), each ragged int32 [B, None]; for one
             string, int32 [None].
         """
-        if unit not in ("bytes", "characters"):
-            raise ConfigError(f"`unit` must be bytes or characters; received {unit!r}")
+        check_choice("unit", unit, ("bytes", "characters"))
         if is_single(texts):
             found = self.tokenize_with_offsets(as_batch(texts), unit=unit)
             return found[0][0], found[1][0], found[2][0]
@@ -352,8 +349,7 @@ class WordPieceTokenizer(tf.Module):
     def _plain_offsets(self, texts: Any) -> Any:
         # One byte is one character here, and lower-casing moves none.
         ids, starts, ends = self._plain_pieces(texts)
-        cells = [ids.values, tf.cast(starts.values, tf.int32)]
-        cells.append(tf.cast(ends.values, tf.int32))
+        cells = [tf.cast(part.values, tf.int32) for part in (ids, starts, ends)]
         return ids.with_values(tf.stack(cells, axis=1))
 
     def _plain_pieces(self, texts: Any) -> Any:
@@ -364,14 +360,12 @@ class WordPieceTokenizer(tf.Module):
     def _ids(self, texts: Any) -> Any:
         words = self._splitter(texts)
         ids, _, _ = pieces_of(self._word_model, words.strings)
-        row_splits = tf.gather(ids.row_splits, words.row_splits)
-        return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
+        return _of_texts(ids.values, ids, words)
 
     def _offsets(self, texts: Any, unit: str) -> Any:
         """Return ids, starts and ends as int32 ragged [B, None, 3]."""
         words = self._splitter(texts, with_starts=unit == "bytes")
         ids, starts, ends = pieces_of(self._word_model, words.strings)
-        row_splits = tf.gather(ids.row_splits, words.row_splits)
         first, last = self._splitter.sources_of(
             words, segment_ids(ids.row_splits), starts.values, ends.values
         )
@@ -381,12 +375,16 @@ class WordPieceTokenizer(tf.Module):
             end = tf.cast(tf.gather(words.starts.values, last), tf.int32)
             end += utf8_bytes(tf.gather(decoded.values, last))
         else:
-            row_start = starts_of(decoded)
-            base = tf.gather(row_start, segment_ids(row_splits))
+            row = tf.gather(segment_ids(decoded.row_splits), first)
+            base = tf.gather(starts_of(decoded), row)
             start, end = first - base, last - base + 1
-        return tf.RaggedTensor.from_row_splits(
-            tf.stack([ids.values, start, end], axis=1), row_splits, validate=False
-        )
+        return _of_texts(tf.stack([ids.values, start, end], axis=1), ids, words)
+
+
+def _of_texts(values: Any, pieces: Any, words: Words) -> Any:
+    """Return values of the pieces of words, ragged by texts."""
+    row_splits = tf.gather(pieces.row_splits, words.row_splits)
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def is_single(texts: Any) -> bool:
@@ -441,40 +439,10 @@ _DROPPED = "".join(
 _WORD_TOKEN = re.compile(rf"(?!##$)[^{_DROPPED}]+")
 
 
-def plain_model(
-    vocabulary: Sequence[str], *, unk_id: int, max_characters: int
-) -> tf.Variable:
-    """Return the model for plain ASCII texts, which also splits them into words."""
-    tokens = _replaced(_PLAIN_TOKEN, vocabulary)
-    return _model(tokens, unk_id=unk_id, max_bytes=max_characters, split=True)
-
-
-def word_model(
-    vocabulary: Sequence[str],
-    *,
-    specials: Mapping[int, str],
-    unk_id: int,
-    max_characters: int,
-) -> tf.Variable:
-    """Return the model for words.
-
-    Args:
-        vocabulary: the tokens.
-        specials: id of a special token to the character that stands for it in texts.
-        unk_id: id of `[UNK]`.
-        max_characters: longer words are unknown.
-    """
-    tokens = _replaced(_WORD_TOKEN, vocabulary)
-    for number, character in specials.items():
-        tokens[number] = character
-    return _model(tokens, unk_id=unk_id, max_bytes=4 * max_characters, split=False)
-
-
 def _replaced(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
     """Replace tokens that no text can yield, since tf-text mishandles some of them.
 
-    A token with a space makes it miss others; one with a NUL is rejected. The
-    replacement holds a control character, which is removed from every text.
+    The replacement holds a control character, which is removed from every text.
     """
     return [
         token if pattern.fullmatch(token) else f"\x01{i}"

@@ -127,7 +127,7 @@ _NORMALIZER_KEYS = {
 }
 # In TF-Hub style SavedModels: as `convert` writes them, and in the hub's own.
 _SAVED_MODEL = "saved_model.pb"
-_EXTRA, _ASSETS = "assets.extra", "assets"
+_ASSETS = ("assets.extra", "assets")
 # In KerasHub presets: its files, and the keys of its tokenizer.json.
 _KERAS_HUB_VOCABULARY = pathlib.Path("assets", "tokenizer", "vocabulary.txt")
 _KERAS_HUB_KEYS = {
@@ -163,39 +163,31 @@ def read_folder(
         )
     notes: list[str] = []
     settings: dict[str, Any] = {}
-    source = "guess"
+    source = whole.name
     if whole.exists():
         settings = _read_tokenizer_json(whole, notes)
-        source = whole.name if "lowercase" in settings else source
     if plain.exists():
         settings["vocabulary"] = read_vocabulary(plain)
     if config.exists():
         found = _select(config, read_json(config), _CONFIG_KEYS)
         settings |= found
         source = config.name if "lowercase" in found else source
-    if source == "guess":
-        settings["lowercase"] = looks_lower_cased(settings["vocabulary"])
-        source = (
-            "guessed: "
-            + ("no" if settings["lowercase"] else "a")
-            + " token outside brackets holds a capital letter"
-        )
-    else:
+    if "lowercase" in settings:
         source = f"read from {source}"
+    else:
+        settings["lowercase"] = looks_lower_cased(settings["vocabulary"])
+        which = "no" if settings["lowercase"] else "a"
+        source = f"guessed: {which} token outside brackets holds a capital letter"
     notes.append(f"lowercase={settings['lowercase']}, {source}")
     return settings, tuple(notes)
 
 
 def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder of the vocabulary in a SavedModel, or in a pair of them.
-
-    For any other folder, the folder itself.
-    """
+    """Return the folder of the vocabulary: of a SavedModel, one of its assets."""
     for place in (folder, folder / "encoder", folder / "preprocess"):
-        if (place / _SAVED_MODEL).exists():
-            for name in (_EXTRA, _ASSETS):
-                if (place / name / "vocab.txt").exists():
-                    return place / name
+        for name in _ASSETS if (place / _SAVED_MODEL).exists() else ():
+            if (place / name / "vocab.txt").exists():
+                return place / name
     return folder
 
 
@@ -233,8 +225,7 @@ def write_folder(
 ) -> None:
     """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
 
-    Args:
-        max_length: maximum tokens of the model, at which other programs truncate.
+    Other programs truncate at `max_length` tokens, if given.
 
     Raises:
         ConfigError: a token holds a line break, which vocab.txt cannot hold.
@@ -261,27 +252,19 @@ def write_tokenizer_json(
 ) -> None:
     """Write tokenizer.json, from which the package `tokenizers` makes our batches.
 
-    Its tokenizer truncates to the maximum length and pads to the longest text.
-
-    Args:
-        folder: an existing folder.
-        settings: as of `get_config`.
-        max_length: maximum tokens, specials included.
+    Its tokenizer truncates to `max_length`, specials included, and pads to the longest
+    text. `settings` are as of `get_config`.
     """
-    vocabulary = list(settings["vocabulary"])
-    ids = {token: number for number, token in enumerate(vocabulary)}
+    ids = {token: number for number, token in enumerate(settings["vocabulary"])}
     parsed = settings["special_tokens_in_text"] == "parse"
-    special = {token: ids[token] for token in SPECIAL_TOKENS if token in ids}
+    found_in_texts = [t for t in SPECIAL_TOKENS if t in ids] if parsed else []
+    no = ("single_word", "lstrip", "rstrip", "normalized")
 
-    def piece(kind: str, name: str, segment: int) -> dict[str, Any]:
+    def piece(name: str, segment: int = 0) -> dict[str, Any]:
+        kind = "SpecialToken" if name.startswith("[") else "Sequence"
         return {kind: {"id": name, "type_id": segment}}
 
-    first = [
-        piece("SpecialToken", "[CLS]", 0),
-        piece("Sequence", "A", 0),
-        piece("SpecialToken", "[SEP]", 0),
-    ]
-    second = [piece("Sequence", "B", 1), piece("SpecialToken", "[SEP]", 1)]
+    single = [piece("[CLS]"), piece("A"), piece("[SEP]")]
     values = {
         "version": "1.0",
         "truncation": {
@@ -298,18 +281,9 @@ def write_tokenizer_json(
             "pad_type_id": 0,
             "pad_token": "[PAD]",
         },
-        # Those in this list are also found in texts.
         "added_tokens": [
-            {
-                "id": number,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for token, number in (special if parsed else {}).items()
+            {"id": ids[t], "content": t, **dict.fromkeys(no, False), "special": True}
+            for t in found_in_texts
         ],
         "normalizer": {
             "type": "BertNormalizer",
@@ -319,8 +293,8 @@ def write_tokenizer_json(
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": first,
-            "pair": [*first, *second],
+            "single": single,
+            "pair": [*single, piece("B", 1), piece("[SEP]", 1)],
             "special_tokens": {
                 token: {"id": token, "ids": [ids[token]], "tokens": [token]}
                 for token in ("[CLS]", "[SEP]")

@@ -612,8 +612,11 @@ def test_required_tokens(missing):
         ({"vocabulary": [*SPECIAL, 3]}, "must hold strings; received 3"),
         ({"vocabulary": [*SPECIAL, "a" * 257]}, "at most 256 bytes"),
         ({"vocabulary": [*SPECIAL, "\ud800"]}, "Unicode text"),
-        ({"vocabulary": SPECIAL, "special_tokens_in_text": "no"}, "literal or parse"),
-        ({"vocabulary": SPECIAL, "max_word_characters": 0}, "from 1 to 1,000,000"),
+        (
+            {"vocabulary": SPECIAL, "special_tokens_in_text": "no"},
+            "one of literal, parse",
+        ),
+        ({"vocabulary": SPECIAL, "max_word_characters": 0}, "from 1 to 1000000"),
     ],
 )
 def test_settings_out_of_range(settings, message):
@@ -628,7 +631,7 @@ def test_texts_must_be_a_list_of_strings(texts):
 
 
 def test_unit_must_be_known():
-    with pytest.raises(ConfigError, match="`unit` must be bytes or characters"):
+    with pytest.raises(ConfigError, match="`unit` must be one of bytes, characters"):
         WordPieceTokenizer(SPECIAL).tokenize_with_offsets(["a"], unit="words")
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -52,28 +52,8 @@ class Attention:
         return AttentionList([self])._repr_html_()
 
 
-class AttentionList(Sequence[Attention]):
-    """The attention of several texts; a notebook shows them.
-
-    Args:
-        items: one for each text.
-    """
-
-    def __init__(self, items: Sequence[Attention]) -> None:
-        self._items = list(items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> Attention: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Attention]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._items[index]
-
-    def __iter__(self) -> Iterator[Attention]:
-        return iter(self._items)
+class AttentionList(list[Attention]):
+    """The attention of several texts; a notebook shows them."""
 
     def page(self, *, title: str = "Attention") -> str:
         """Return a page that needs no network; texts are cut after 128 tokens."""
@@ -130,28 +110,30 @@ def explain_attention(
         check_whole_number("max_length", max_length, least=3)
         shorter = min(max_length, preprocessor.max_length)
         preprocessor = preprocessor.replace(max_length=shorter)
-    items = as_items(texts)
-    for row, item in enumerate(items):
-        parts = (item,) if isinstance(item, str) else item
-        pair = isinstance(parts, tuple | list) and len(parts) in (1, 2)
-        if not pair or not all(isinstance(part, str) for part in parts):
-            raise DataError(
-                "`texts` must hold a string or a pair of strings in each place; "
-                f"received at {row}: {str(item)[:80]!r}"
-            )
-    rows = [(item,) if isinstance(item, str) else tuple(item) for item in items]
-    kinds = {len(row) for row in rows}
+    rows = [_parts(row, item) for row, item in enumerate(as_items(texts))]
+    vocabulary = preprocessor.tokenizer.vocabulary
     places: dict[int, Attention] = {}
-    for kind in kinds:  # a batch holds single texts or pairs
-        chosen = [place for place, row in enumerate(rows) if len(row) == kind]
+    for count in {len(row) for row in rows}:  # a batch holds single texts or pairs
+        chosen = [place for place, row in enumerate(rows) if len(row) == count]
         for start in range(0, len(chosen), batch_size):
             part = chosen[start : start + batch_size]
             columns = list(zip(*(rows[place] for place in part), strict=True))
             batch = preprocessor(as_tensors(columns))
-            vocabulary = preprocessor.tokenizer.vocabulary
             made = attentions_of(found.backbone, batch, vocabulary)
             places |= dict(zip(part, made, strict=True))
-    return AttentionList([places[place] for place in range(len(rows))])
+    return AttentionList(places[place] for place in range(len(rows)))
+
+
+def _parts(row: int, item: Any) -> tuple[str, ...]:
+    """Return the one or two texts of an item."""
+    parts = [item] if isinstance(item, str) else item
+    is_fit = isinstance(parts, tuple | list) and len(parts) in (1, 2)
+    if not is_fit or not all(isinstance(part, str) for part in parts):
+        raise DataError(
+            "`texts` must hold a string or a pair of strings in each place; "
+            f"received at {row}: {str(item)[:80]!r}"
+        )
+    return tuple(parts)
 
 
 def attentions_of(

@@ -11,9 +11,8 @@ occlusion; Castro et al. 2009 (doi:10.1016/j.cor.2008.04.004), Shapley sampling.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,13 +68,6 @@ class Path(NamedTuple):
         return sums_by_word(values, self.words, self.num_words)
 
 
-class Method(Protocol):
-    """Attributes the change of a number between the ends of a path to the words."""
-
-    def __call__(self, path: Path) -> Result:
-        """Return the attributions of the words."""
-
-
 class Result(NamedTuple):
     """The attributions of the words of a text.
 
@@ -95,100 +87,86 @@ class Result(NamedTuple):
     steps: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class IntegratedGradients:
-    """The gradients between baseline and text, integrated by Gauss and Legendre's rule.
+def integrated_gradients(
+    path: Path, *, steps: int | None = None, most: int = MOST_STEPS
+) -> Result:
+    """Return the gradients between the ends, integrated by Gauss and Legendre's rule.
 
     Args:
+        path: the text and its baseline.
         steps: points on the path. `None`: 16, doubled up to `most` while the gap is
             above 1%.
         most: the largest number of points if `steps` is `None`.
     """
-
-    steps: int | None = None
-    most: int = MOST_STEPS
-
-    def __call__(self, path: Path) -> Result:
-        baseline, text = path.ends()
-        steps = self.steps or FIRST_STEPS
-        while True:
-            found = self._attributions(path, steps)
-            gap = _gap(found.sum(), text - baseline)
-            if self.steps or gap <= LARGEST_GAP or 2 * steps > self.most:
-                return Result(found, text, baseline, gap, steps)
-            steps *= 2
-
-    def _attributions(self, path: Path, steps: int) -> np.ndarray:
-        nodes, weights = np.polynomial.legendre.leggauss(steps)
-        nodes, weights = (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
-        change = path.text - path.baseline
-        total = np.zeros(change.shape, "float64")
-        for part in _parts(np.stack([nodes, weights], 1), path.at_once):
-            points = path.baseline + part[:, :1, None, None] * change
-            gradients = path.gradient(points.astype("float32"))
-            total += np.einsum("k,k...->...", part[:, 1], gradients.astype("float64"))
-        return path.by_word((total * change).sum(-1))
+    baseline, text = path.ends()
+    count = steps or FIRST_STEPS
+    while True:
+        found = _integrated(path, count)
+        gap = _gap(found.sum(), text - baseline)
+        if steps or gap <= LARGEST_GAP or 2 * count > most:
+            return Result(found, text, baseline, gap, count)
+        count *= 2
 
 
-@dataclasses.dataclass(frozen=True)
-class GradientTimesInput:
-    """The gradient at the text, times the word embeddings."""
-
-    def __call__(self, path: Path) -> Result:
-        baseline, text = path.ends()
-        gradient = path.gradient(path.text[None])[0]
-        return Result(path.by_word((gradient * path.text).sum(-1)), text, baseline)
-
-
-@dataclasses.dataclass(frozen=True)
-class Occlusion:
-    """By how much the number falls where one word is replaced by the baseline."""
-
-    def __call__(self, path: Path) -> Result:
-        baseline, text = path.ends()
-        if not path.num_words:
-            return Result(np.zeros(0), text, baseline)
-        without = path.value_at(~np.eye(path.num_words, dtype=bool))
-        return Result(text - without, text, baseline)
+def _integrated(path: Path, steps: int) -> np.ndarray:
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    nodes, weights = (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
+    change = path.text - path.baseline
+    total = np.zeros(change.shape, "float64")
+    for part in _parts(np.stack([nodes, weights], 1), path.at_once):
+        points = path.baseline + part[:, :1, None, None] * change
+        gradients = path.gradient(points.astype("float32"))
+        total += np.einsum("k,k...->...", part[:, 1], gradients.astype("float64"))
+    return path.by_word((total * change).sum(-1))
 
 
-@dataclasses.dataclass(frozen=True)
-class ShapleySampling:
-    """The mean change when a word joins others, in random orders of the words.
+def gradient_times_input(path: Path) -> Result:
+    """Return the gradient at the text, times the word embeddings."""
+    baseline, text = path.ends()
+    gradient = path.gradient(path.text[None])[0]
+    return Result(path.by_word((gradient * path.text).sum(-1)), text, baseline)
+
+
+def occlusion(path: Path) -> Result:
+    """Return how far the number falls where the baseline replaces one word."""
+    baseline, text = path.ends()
+    if not path.num_words:
+        return Result(np.zeros(0), text, baseline)
+    without = path.value_at(~np.eye(path.num_words, dtype=bool))
+    return Result(text - without, text, baseline)
+
+
+def shapley_sampling(path: Path, *, steps: int = 24, seed: int = 0) -> Result:
+    """Return the mean change when a word joins others, in random orders of the words.
 
     Each order is followed by its reverse, which lowers the variance.
 
     Args:
-        steps: orders, an even number. `None`: 24.
+        path: the text and its baseline.
+        steps: orders, an even number.
         seed: of the orders.
     """
-
-    steps: int | None = None
-    seed: int = 0
-
-    def __call__(self, path: Path) -> Result:
-        baseline, text = path.ends()
-        steps, count = self.steps or 24, path.num_words
-        random = np.random.default_rng(self.seed)
-        total, order = np.zeros(count), np.arange(count)
-        for number in range(steps):
-            order = order[::-1] if number % 2 else random.permutation(count)
-            rank = np.argsort(order)
-            # Of the words in this order, the first 1, 2 … are kept.
-            kept = rank[None, :] < np.arange(1, count)[:, None]
-            middle = path.value_at(kept) if count > 1 else np.zeros(0)
-            if count:
-                values = np.concatenate([[baseline], middle, [text]])
-                total[order] += np.diff(values)
-        found = total / steps
-        return Result(found, text, baseline, _gap(found.sum(), text - baseline), steps)
+    baseline, text = path.ends()
+    count, random = path.num_words, np.random.default_rng(seed)
+    total, order = np.zeros(count), np.arange(count)
+    for number in range(steps):
+        order = order[::-1] if number % 2 else random.permutation(count)
+        rank = np.argsort(order)
+        # Of the words in this order, the first 1, 2 … are kept.
+        kept = rank[None, :] < np.arange(1, count)[:, None]
+        middle = path.value_at(kept) if count > 1 else np.zeros(0)
+        if count:
+            values = np.concatenate([[baseline], middle, [text]])
+            total[order] += np.diff(values)
+    found = total / steps
+    return Result(found, text, baseline, _gap(found.sum(), text - baseline), steps)
 
 
-_METHODS: tuple[type[Method], ...] = (
-    IntegratedGradients,
-    GradientTimesInput,
-    Occlusion,
-    ShapleySampling,
+_METHODS: tuple[Callable[..., Result], ...] = (
+    integrated_gradients,
+    gradient_times_input,
+    occlusion,
+    shapley_sampling,
 )
 METHODS = dict(zip(ATTRIBUTIONS, _METHODS, strict=True))
 

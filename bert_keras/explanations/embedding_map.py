@@ -21,7 +21,7 @@ from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.report.page import write_file
-from bert_keras.settings import PROJECTIONS
+from bert_keras.settings import PROJECTIONS, check_choice
 from bert_keras.tasks.classifier import SingleLabel
 
 _LETTERS = 300  # of a text that is shown
@@ -109,11 +109,7 @@ def map_texts(
     Example:
         >>> map_texts("models/emails", mails, labels=classes).write("map.html")
     """
-    if projection not in PROJECTIONS:
-        raise ConfigError(
-            f"`projection` must be one of {', '.join(PROJECTIONS)}; "
-            f"{received(projection)}"
-        )
+    check_choice("projection", projection, PROJECTIONS)
     strings = as_strings(texts)
     least = _LEAST[projection]
     if len(strings) < least:
@@ -131,11 +127,12 @@ def map_texts(
         )
     project = None if projection == "pca" else _projector(projection, seed)
     vectors = embed(model, strings, batch_size=batch_size, **settings)
+    shares = None
     if project is None:
         points, shares = principal_components(vectors)
-        return EmbeddingMap(tuple(strings), points, names, projection, shares)
-    points = np.asarray(project(vectors), "float32")
-    return EmbeddingMap(tuple(strings), points, names, projection)
+    else:
+        points = np.asarray(project(vectors), "float32")
+    return EmbeddingMap(tuple(strings), points, names, projection, shares)
 
 
 def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,19 +18,21 @@ import tensorflow as tf
 from bert_keras.data.items import as_items
 from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
-from bert_keras.explanations.attribution import METHODS, Method
+from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.graphs import graphs_of
 from bert_keras.explanations.items import Item, Target
-from bert_keras.explanations.pages import (
-    explanation_parts,
-    explanations_page,
-)
+from bert_keras.explanations.pages import explanation_parts, explanations_page
 from bert_keras.explanations.targets import targets_of
 from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.report.page import write_file
-from bert_keras.settings import ATTRIBUTIONS, BASELINES, check_whole_number
+from bert_keras.settings import (
+    ATTRIBUTIONS,
+    BASELINES,
+    check_choice,
+    check_whole_number,
+)
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.task_model import TaskModel
@@ -103,7 +106,7 @@ class Explanation:
         return explanation_parts([self])
 
 
-class Explanations(Sequence[Explanation]):
+class Explanations(list[Explanation]):
     """The explanations of several texts; a notebook shows their words in colour.
 
     Args:
@@ -112,24 +115,11 @@ class Explanations(Sequence[Explanation]):
     """
 
     def __init__(
-        self, items: Sequence[Explanation], *, method: str, baseline: str
+        self, items: Iterable[Explanation], *, method: str, baseline: str
     ) -> None:
-        self._items = list(items)
+        super().__init__(items)
         self.method = method
         self.baseline = baseline
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> Explanation: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Explanation]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._items[index]
-
-    def __iter__(self) -> Iterator[Explanation]:
-        return iter(self._items)
 
     def write(
         self, path: str | os.PathLike[str], *, title: str = "Explanations"
@@ -151,14 +141,14 @@ class Explanations(Sequence[Explanation]):
     def page(self, *, title: str = "Explanations") -> str:
         """Return the page."""
         return explanations_page(
-            self._items,
+            self,
             title=title,
             method=self.method,
             baseline=f"[{self.baseline.upper()}]",
         )
 
     def _repr_html_(self) -> str:
-        return explanation_parts(self._items)
+        return explanation_parts(self)
 
 
 def explain(
@@ -205,8 +195,8 @@ def explain(
         >>> explain("models/emails", ["You have won a prize!"])[0].top(1)
         [('prize', 2.9)]
     """
-    _check_word("method", method, ATTRIBUTIONS)
-    _check_word("baseline", baseline, BASELINES)
+    check_choice("method", method, ATTRIBUTIONS)
+    check_choice("baseline", baseline, BASELINES)
     check_whole_number("batch_size", batch_size, least=1)
     chosen: dict[str, Any] = {}
     if steps is not None:
@@ -219,7 +209,9 @@ def explain(
     if method == "shapley":
         chosen["seed"] = seed
     predictor, model = predictor_of(model)
-    explainer = Explainer(model, METHODS[method](**chosen), baseline, batch_size)
+    explainer = Explainer(
+        model, functools.partial(METHODS[method], **chosen), baseline, batch_size
+    )
     items = items_of(predictor, texts)
     answers = answers_of(predictor, items, batch_size)
     found = [
@@ -302,19 +294,12 @@ def _printable(part: Any) -> Any:
     return [_printable(each) for each in part]
 
 
-def _check_word(name: str, value: object, words: Sequence[str]) -> None:
-    if value not in words:
-        raise ConfigError(
-            f"`{name}` must be one of {', '.join(words)}; {received(value)}"
-        )
-
-
 class Explainer:
     """Explains items of one model; see `graphs_of` for what is traced, and when.
 
     Args:
         model: the model, in float32.
-        method: one of `attribution.METHODS`, with its settings.
+        method: one of `attribution.METHODS`, with its settings bound.
         baseline: `pad` or `mask`.
         batch_size: most rows computed at once.
     """
@@ -322,7 +307,7 @@ class Explainer:
     def __init__(
         self,
         model: TaskModel,
-        method: Method,
+        method: Callable[[attribution.Path], Result],
         baseline: str = "pad",
         batch_size: int = 32,
     ) -> None:

@@ -101,18 +101,11 @@ class Item:
         """Return the model's outputs, float32 [R, …]."""
         return np.asarray(self.model(rows.batch, training=False), "float32")
 
-    def texts(self) -> list[Pieces]:
-        """Add the text of each role and return their pieces."""
-        roles = self.model.task.roles
-        return [
-            self.words.add(role, text)
-            for role, text in zip(roles, self.parts, strict=True)
-        ]
-
     def joined(self) -> Rows:
         """Return the row of a text or of a pair."""
         features = self.features()
-        pieces = self.texts()
+        parts = zip(self.model.task.roles, self.parts, strict=True)
+        pieces = [self.words.add(role, text) for role, text in parts]
         return Rows(self.inputs(features), joined_words(features, [pieces]))
 
     def choose(self, names: Sequence[str], best: int) -> tuple[int, int | None]:

@@ -14,6 +14,7 @@ explained by its largest output. For others register a function:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -105,6 +106,37 @@ def _odds_given(
     }
 
 
+def _odds_target(
+    item: Item,
+    rows: Rows,
+    names: Sequence[str],
+    best: int,
+    *,
+    kind: str = "",
+    size: int | None = None,
+    **given: Any,
+) -> Target:
+    """Return the log-odds of one of several answers.
+
+    Args:
+        item, rows: what is explained, and what the model reads.
+        names: of the answers.
+        best: the answer that is explained if the user names none.
+        kind: goes before the names.
+        size: number of the logits, if there are more than names.
+        **given: further arguments of `_odds_given`.
+    """
+    index, against = item.choose(names, best)
+    others = None if against is None else [against]
+    return Target(
+        f"{kind}{names[index]}",
+        rows,
+        _odds,
+        _odds_given(size or len(names), [index], others, **given),
+        against="" if against is None else f"{kind}{names[against]}",
+    )
+
+
 def _sum_given(weights: Any, bias: float = 0.0, place: Sequence[int] = (0,)) -> Any:
     return {
         "places": tf.constant([place], tf.int32),
@@ -155,15 +187,8 @@ def targets_of(task: Task, item: Item) -> list[Target]:
 @targets_of.register
 def _(task: SingleLabel, item: Item) -> list[Target]:
     rows, names = item.joined(), task.names
-    index, against = item.choose(names, int(item.outputs(rows)[0].argmax()))
-    given = _odds_given(
-        len(names),
-        [index],
-        None if against is None else [against],
-        temperature=task.temperature,
-    )
-    other = "" if against is None else names[against]
-    return [Target(names[index], rows, _odds, given, against=other)]
+    best = int(item.outputs(rows)[0].argmax())
+    return [_odds_target(item, rows, names, best, temperature=task.temperature)]
 
 
 @targets_of.register
@@ -208,15 +233,11 @@ def _(task: MultipleChoice, item: Item) -> list[Target]:
     rows = Rows(item.inputs(features), joined_words(features, pieces))
     best = int(item.outputs(rows)[0].argmax())
     numbers = [str(number) for number in range(len(choices))]
-    index, against = item.choose(numbers, best)
-    given = _odds_given(
-        len(choices),
-        [index],
-        None if against is None else [against],
-        temperature=task.temperature,
-    )
-    other = "" if against is None else f"choice {against}"
-    return [Target(f"choice {index}", rows, _odds, given, against=other)]
+    return [
+        _odds_target(
+            item, rows, numbers, best, kind="choice ", temperature=task.temperature
+        )
+    ]
 
 
 @targets_of.register
@@ -253,16 +274,12 @@ def _(task: MaskedLM, item: Item) -> list[Target]:
     found = []
     for slot in range(masks):
         best = int(logits[slot, : len(vocabulary)].argmax())
-        index, against = item.choose(vocabulary, best)
-        given = _odds_given(
-            logits.shape[-1],
-            [index],
-            None if against is None else [against],
-            places=[(0, slot)],
+        target = _odds_target(
+            item, rows, vocabulary, best, size=logits.shape[-1], places=[(0, slot)]
         )
-        name = vocabulary[index] if masks == 1 else f"{vocabulary[index]} ({slot + 1})"
-        other = "" if against is None else vocabulary[against]
-        found.append(Target(name, rows, _odds, given, against=other))
+        if masks > 1:
+            target = dataclasses.replace(target, name=f"{target.name} ({slot + 1})")
+        found.append(target)
     return found
 
 

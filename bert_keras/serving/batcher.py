@@ -13,7 +13,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -277,15 +277,12 @@ class _Job:
                 end()
 
 
-class _Place:
+class _Place(NamedTuple):
     """A row of a request."""
 
-    __slots__ = ("job", "number", "row")
-
-    def __init__(self, job: _Job, number: int, row: Row) -> None:
-        self.job = job
-        self.number = number
-        self.row = row
+    job: _Job
+    number: int
+    row: Row
 
 
 def _check_finite(answers: Answers) -> None:

@@ -127,7 +127,7 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
         for name, proto in request.inputs.items():
             info = next((i for i in signature.inputs if i.name == name), None)
             given[name] = [] if info is None else _values(info, proto, self._service)
-        return self._service.decoder.columns(given)(signature)
+        return self._service.decoder.columns(signature, given)
 
 
 class _Model(model_service_pb2_grpc.ModelServiceServicer):

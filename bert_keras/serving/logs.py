@@ -29,12 +29,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
+def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
+    """Log an event with further keys."""
+    LOG.log(level, event, extra={"fields": fields})
+
+
 def log_error(event: str, error: BaseException) -> None:
     """Log an unexpected error by its type and where it was raised.
 
     Its message is left out, since TensorFlow writes texts into some messages.
     """
-    LOG.error(event, extra={"fields": _places(error)})
+    log(event, level=logging.ERROR, **_places(error))
 
 
 def _places(error: BaseException) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import re
 import threading
@@ -20,7 +21,7 @@ from bert_keras.inference.export import versions
 from bert_keras.serving.batcher import Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.logs import LOG, log_error
+from bert_keras.serving.logs import log, log_error
 from bert_keras.serving.version import Version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -209,15 +210,12 @@ class _Model:
             except Exception as error:  # a broken export must not end the service
                 self._failed[number] = stands
                 self._set(number, None)
-                LOG.error(
+                log(
                     "a new version cannot be loaded",
-                    extra={
-                        "fields": {
-                            "model": self.name,
-                            "version": number,
-                            "error": one_line(error),
-                        }
-                    },
+                    level=logging.ERROR,
+                    model=self.name,
+                    version=number,
+                    error=one_line(error),
                 )
                 continue
             old, self.current = self.current, new
@@ -251,12 +249,7 @@ class _Model:
         self._set(number, "LOADING")
         version = Version(path, number, config=self._config, seen=self._seen)
         self._set(number, "AVAILABLE")
-        LOG.info(
-            "model loaded",
-            extra={
-                "fields": {"model": self.name, "version": number, "task": version.task}
-            },
-        )
+        log("model loaded", model=self.name, version=number, task=version.task)
         return version
 
     def _set(self, number: int, state: str | None) -> None:

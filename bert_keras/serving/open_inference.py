@@ -140,7 +140,7 @@ class OpenInference:
                     f"{shown(name)}"
                 )
             columns[name] = _column(infos[name], given)
-        return self._service.decoder.columns(columns)(signature)
+        return self._service.decoder.columns(signature, columns)
 
 
 def _asked(request: Request) -> tuple[str, str | None]:

@@ -12,6 +12,11 @@ from bert_keras.serving.rest import model_list
 from bert_keras.serving.service import Service
 
 _KINDS = {"string": "string", "bool": "boolean", "int32": "integer", "int64": "integer"}
+_ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}},
+    "required": ["error"],
+}
 
 
 def openapi(service: Service) -> dict[str, Any]:
@@ -39,13 +44,7 @@ def openapi(service: Service) -> dict[str, Any]:
         "info": {"title": "bert_keras", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": {
-                "Error": {
-                    "type": "object",
-                    "properties": {"error": {"type": "string"}},
-                    "required": ["error"],
-                }
-            },
+            "schemas": {"Error": _ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -62,85 +61,60 @@ def _responses(schema: dict[str, Any], kind: str = "application/json") -> Any:
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
     return {
         "200": {"description": "the answer", "content": {kind: {"schema": schema}}},
-        "default": {
-            "description": "an error",
-            "content": {"application/json": error},
-        },
+        "default": {"description": "an error", "content": {"application/json": error}},
     }
 
 
 def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
-    row = _object(default["inputs"], drop_batch=True)
-    columns = _object(default["inputs"], drop_batch=False)
-    if len(default["inputs"]) == 1:  # may be given without its name
-        (info,) = default["inputs"]
-        row = {"anyOf": [_values(info, drop_batch=True), row]}
-        columns = {"anyOf": [_values(info, drop_batch=False), columns]}
+    inputs, outputs = default["inputs"], default["outputs"]
+    row, columns = (_object(inputs, drop_batch=drop) for drop in (True, False))
+    if len(inputs) == 1:  # may be given without its name
+        row = {"anyOf": [_values(inputs[0], drop_batch=True), row]}
+        columns = {"anyOf": [_values(inputs[0], drop_batch=False), columns]}
+    answer = _object(outputs, drop_batch=True)
+    if len(outputs) == 1:
+        answer = _values(outputs[0], drop_batch=True)
     names = {"type": "string", "enum": sorted(model["signatures"])}
-    answer = _object(default["outputs"], drop_batch=True)
-    if len(default["outputs"]) == 1:
-        answer = _values(default["outputs"][0], drop_batch=True)
     body = {
         "oneOf": [
             {
                 "type": "object",
-                "properties": {
-                    "signature_name": names,
-                    word: {"type": "array", "items": row} if rows else columns,
-                },
-                "required": [word],
+                "properties": {"signature_name": names, form: schema},
+                "required": [form],
                 "additionalProperties": False,
             }
-            for word, rows in (("instances", True), ("inputs", False))
+            for form, schema in (("instances", _list(row)), ("inputs", columns))
         ]
     }
     answers = {
         "type": "object",
-        "properties": {
-            "predictions": {"type": "array", "items": answer},
-            "outputs": {},
-        },
+        "properties": {"predictions": _list(answer), "outputs": {}},
     }
-    return _post(f"Answers of {model['name']} ({model['task']})", body, answers)
+    return _post(model, body, answers)
 
 
 def _infer(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
-    def tensor(names: list[str]) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "name": {"enum": names},
-                "shape": {"type": "array", "items": {"type": "integer"}},
-                "datatype": {"type": "string"},
-                "data": {"type": "array"},
-            },
-            "required": ["name", "shape", "datatype", "data"],
+    def message(word: str) -> dict[str, Any]:
+        tensor = {
+            "name": {"enum": [info["name"] for info in default[word]]},
+            "shape": _list({"type": "integer"}),
+            "datatype": {"type": "string"},
+            "data": {"type": "array"},
         }
-
-    def message(word: str, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        tensors = {"type": "object", "properties": tensor, "required": list(tensor)}
         return {
             "type": "object",
-            "properties": {
-                "id": {"type": "string"},
-                word: {
-                    "type": "array",
-                    "items": tensor([info["name"] for info in infos]),
-                },
-            },
+            "properties": {"id": {"type": "string"}, word: _list(tensors)},
             "required": [word],
         }
 
-    return _post(
-        f"Answers of {model['name']} ({model['task']})",
-        message("inputs", default["inputs"]),
-        message("outputs", default["outputs"]),
-    )
+    return _post(model, message("inputs"), message("outputs"))
 
 
-def _post(summary: str, body: Any, answer: Any) -> dict[str, Any]:
+def _post(model: dict[str, Any], body: Any, answer: Any) -> dict[str, Any]:
     return {
         "post": {
-            "summary": summary,
+            "summary": f"Answers of {model['name']} ({model['task']})",
             "requestBody": {
                 "required": True,
                 "content": {"application/json": {"schema": body}},
@@ -148,6 +122,10 @@ def _post(summary: str, body: Any, answer: Any) -> dict[str, Any]:
             "responses": _responses(answer),
         }
     }
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
 
 
 def _object(infos: list[dict[str, Any]], *, drop_batch: bool) -> dict[str, Any]:
@@ -164,7 +142,7 @@ def _values(info: dict[str, Any], *, drop_batch: bool) -> dict[str, Any]:
     """Return the schema of a tensor, or of one row of it."""
     schema: dict[str, Any] = {"type": _KINDS.get(info["dtype"], "number")}
     for size in reversed(info["shape"][1:] if drop_batch else info["shape"]):
-        schema = {"type": "array", "items": schema}
+        schema = _list(schema)
         if size > 0:
             schema |= {"minItems": size, "maxItems": size}
     return schema

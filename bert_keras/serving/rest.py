@@ -77,26 +77,20 @@ class Rest:
                 f"`signature_name` must be a string; received {shown(signature)}"
             )
         in_rows = "instances" in given
-        decoder = service.decoder
+        decode = service.decoder.rows if in_rows else service.decoder.columns
+        values = given["instances" if in_rows else "inputs"]
         answered = await service.predict(
             record,
             model=request.path_params["name"],
             version=request.path_params.get("version"),
             signature=signature,
-            decode=decoder.rows(given["instances"])
-            if in_rows
-            else decoder.columns(given["inputs"]),
+            decode=lambda signature: decode(signature, values),
             size=len(body),
         )
         answers = answered.answers
-        size = sum(values.nbytes for values in answers.values())
-        if in_rows:
-            return await service.work(
-                size, lambda: json_response({"predictions": row_form(answers)})
-            )
-        return await service.work(
-            size, lambda: json_response({"outputs": column_form(answers)})
-        )
+        size = sum(array.nbytes for array in answers.values())
+        form, name = (row_form, "predictions") if in_rows else (column_form, "outputs")
+        return await service.work(size, lambda: json_response({name: form(answers)}))
 
     async def status(self, request: Request) -> Response:
         """Return the state of the versions of a model."""

@@ -6,18 +6,17 @@ import asyncio
 import contextlib
 import dataclasses
 import hmac
-import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from bert_keras.errors import ConfigError, reason_of
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.logs import LOG
+from bert_keras.serving.logs import log
 from bert_keras.serving.metrics import Metrics
 from bert_keras.serving.models import Models
 from bert_keras.serving.signatures import Answers, Signature
@@ -159,16 +158,15 @@ class Service:
         """Count and log a finished request; `code` is the HTTP status."""
         seconds = time.perf_counter() - record.started
         self.metrics.count(record.protocol, record.model, code, seconds)
-        if LOG.isEnabledFor(logging.INFO):
-            facts: dict[str, Any] = {
-                "protocol": record.protocol,
-                "model": record.model,
-                "version": record.version,
-                "code": code,
-                "texts": record.texts,
-                "milliseconds": round(seconds * 1000, 2),
-            }
-            LOG.info("request", extra={"fields": facts})
+        log(
+            "request",
+            protocol=record.protocol,
+            model=record.model,
+            version=record.version,
+            code=code,
+            texts=record.texts,
+            milliseconds=round(seconds * 1000, 2),
+        )
 
     @contextlib.contextmanager
     def _progress(self) -> Iterator[None]:

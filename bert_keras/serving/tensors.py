@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from bert_keras.errors import shown
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
@@ -58,67 +60,41 @@ class Decoder:
         self._max_texts = config.max_texts
         self._max_characters = config.max_characters
 
-    def rows(self, instances: Any) -> Decode:
-        """Return a decoder of TF Serving's row form, `instances`, for a signature."""
+    def rows(self, signature: Signature, instances: Any) -> Parts:
+        """Return the inputs of a signature from TF Serving's row form, `instances`."""
+        if not isinstance(instances, list):
+            raise RequestError(
+                f"`instances` must be a list; received {shown(instances)}"
+            )
+        self._check_count("instances", len(instances))
+        names = [each.name for each in signature.inputs]
+        named = [
+            _named(f"instances[{place}]", row, names)
+            for place, row in enumerate(instances)
+        ]
+        columns = {name: [row[name] for row in named] for name in names}
+        return self.columns(signature, columns, "instances")
 
-        def decode(signature: Signature) -> Parts:
-            if not isinstance(instances, list):
+    def columns(self, signature: Signature, inputs: Any, word: str = "inputs") -> Parts:
+        """Return the inputs of a signature from TF Serving's column form, `inputs`."""
+        given = _named(word, inputs, [each.name for each in signature.inputs])
+        for name, values in given.items():
+            if not isinstance(values, list):
                 raise RequestError(
-                    f"`instances` must be a list; received {shown(instances)}"
+                    f"`{name}` must be a list of values, one per row; received "
+                    f"{shown(values)}"
                 )
-            self._check_count("instances", len(instances))
-            names = [each.name for each in signature.inputs]
-            columns: dict[str, list[Any]] = {name: [] for name in names}
-            for place, row in enumerate(instances):
-                where = f"instances[{place}]"
-                if not _is_object(row):
-                    if len(names) > 1:
-                        raise RequestError(
-                            f"`{where}` must be an object with {', '.join(names)}; "
-                            f"received {shown(row)}"
-                        )
-                    row = {names[0]: row}
-                _check_names(where, row, names)
-                for name in names:
-                    columns[name].append(row[name])
-            return self.columns(columns, "instances")(signature)
-
-        return decode
-
-    def columns(self, inputs: Any, word: str = "inputs") -> Decode:
-        """Return a decoder of TF Serving's column form, `inputs`, for a signature."""
-
-        def decode(signature: Signature) -> Parts:
-            names = [each.name for each in signature.inputs]
-            given = inputs
-            if not _is_object(given):
-                if len(names) > 1:
-                    raise RequestError(
-                        f"`{word}` must be an object with {', '.join(names)}; "
-                        f"received {shown(given)}"
-                    )
-                given = {names[0]: given}
-            _check_names(word, given, names)
-            counts = set()
-            for name in names:
-                if not isinstance(given[name], list):
-                    raise RequestError(
-                        f"`{name}` must be a list of values, one per row; received "
-                        f"{shown(given[name])}"
-                    )
-                counts.add(len(given[name]))
-            if len(counts) > 1:
-                raise RequestError(
-                    "the inputs must have the same number of rows; received "
-                    f"{', '.join(map(str, sorted(counts)))}"
-                )
-            self._check_count(word, counts.pop())
-            return [
-                self._values(each, given[each.name], signature.longest_row)
-                for each in signature.inputs
-            ]
-
-        return decode
+        counts = {len(values) for values in given.values()}
+        if len(counts) > 1:
+            raise RequestError(
+                "the inputs must have the same number of rows; received "
+                f"{', '.join(map(str, sorted(counts)))}"
+            )
+        self._check_count(word, counts.pop())
+        return [
+            self._values(each, given[each.name], signature.longest_row)
+            for each in signature.inputs
+        ]
 
     def _check_count(self, word: str, count: int) -> None:
         if not 1 <= count <= self._max_texts:
@@ -161,58 +137,46 @@ class Decoder:
         return [nested(value, rank) for value in values]
 
     def _text(self, name: str, value: Any) -> bytes:
-        if isinstance(value, str):
-            if len(value) <= self._max_characters:
-                try:
-                    return value.encode("utf-8")
-                except UnicodeEncodeError:
-                    raise RequestError(
-                        f"`{name}` must not hold a lone surrogate"
-                    ) from None
-            size = len(value)
-        elif isinstance(value, dict) and set(value) == {"b64"}:
-            encoded = value["b64"]
+        """Return a text as bytes; it is a string, bytes, or base64 in an object."""
+        if isinstance(value, dict) and set(value) == {"b64"}:
             try:
-                found = base64.b64decode(encoded, validate=True)
+                value = base64.b64decode(value["b64"], validate=True)
             except (binascii.Error, ValueError, TypeError):
                 raise RequestError(
-                    f"`{name}`: `b64` must be base64; received {shown(encoded)}"
+                    f"`{name}`: `b64` must be base64; received {shown(value['b64'])}"
                 ) from None
-            return self.text_bytes(name, found)
-        elif isinstance(value, bytes):
-            return self.text_bytes(name, value)
-        else:
+        if not isinstance(value, str | bytes):
             raise RequestError(
                 f"`{name}` must hold strings; received {shown(value)} "
                 f"({type(value).__name__})"
             )
-        raise self._too_long(name, size)
-
-    def text_bytes(self, name: str, value: bytes) -> bytes:
-        """Return a text as bytes, if it is not too long."""
         if len(value) > self._max_characters:
-            raise self._too_long(name, len(value))
-        return value
-
-    def _too_long(self, name: str, size: int) -> RequestError:
-        return RequestError(
-            f"`{name}` must have at most {self._max_characters} characters; received "
-            f"{size}",
-            status=413,
-        )
-
-
-def _is_object(value: Any) -> bool:
-    """Return whether a value names inputs; `{"b64": …}` is a string."""
-    return isinstance(value, dict) and set(value) != {"b64"}
+            raise RequestError(
+                f"`{name}` must have at most {self._max_characters} characters; "
+                f"received {len(value)}",
+                status=413,
+            )
+        try:
+            return value if isinstance(value, bytes) else value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise RequestError(f"`{name}` must not hold a lone surrogate") from None
 
 
-def _check_names(where: str, given: Mapping[str, Any], names: list[str]) -> None:
+def _named(where: str, given: Any, names: list[str]) -> Mapping[str, Any]:
+    """Return values by the names of the inputs; a single input needs no name."""
+    if not isinstance(given, dict) or set(given) == {"b64"}:  # base64 is a string
+        if len(names) > 1:
+            raise RequestError(
+                f"`{where}` must be an object with {', '.join(names)}; received "
+                f"{shown(given)}"
+            )
+        return {names[0]: given}
     if set(given) != set(names):
         raise RequestError(
             f"`{where}` must have the inputs {', '.join(names)}; received "
             f"{shown(', '.join(sorted(map(str, given))))}"
         )
+    return given
 
 
 def _shape(name: str, value: Any, rank: int) -> tuple[int, ...]:
@@ -247,16 +211,9 @@ def plain_answers(answers: Answers) -> dict[str, Any]:
     for name, values in answers.items():
         if values.dtype == object:
             convert = _base64 if name.endswith("_bytes") else _decoded
-            found[name] = _mapped(values.tolist(), convert)
-        else:
-            found[name] = values.tolist()
+            values = np.asarray(np.frompyfunc(convert, 1, 1)(values))
+        found[name] = values.tolist()
     return found
-
-
-def _mapped(value: Any, convert: Callable[[bytes], Any]) -> Any:
-    if isinstance(value, list):
-        return [_mapped(each, convert) for each in value]
-    return convert(value)
 
 
 def _decoded(text: bytes) -> str:

@@ -7,6 +7,7 @@ its class: `SingleLabel` and `MultiLabel` have decisions and probabilities of la
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -218,7 +219,7 @@ def explained_mistakes(
     """
     if not most or not mistakes or not seconds:
         return []
-    from bert_keras.explanations.attribution import IntegratedGradients
+    from bert_keras.explanations.attribution import integrated_gradients
     from bert_keras.explanations.explainer import Explainer, answers_of, predictor_of
     from bert_keras.explanations.items import Item
     from bert_keras.explanations.pages import page_values
@@ -233,7 +234,7 @@ def explained_mistakes(
     if not chosen:
         return []
     texts = task.texts(columns)
-    explain = Explainer(model, IntegratedGradients(most=128))
+    explain = Explainer(model, functools.partial(integrated_gradients, most=128))
     found: list[dict[str, Any]] = []
     took = 0.0
     for mistake in chosen:

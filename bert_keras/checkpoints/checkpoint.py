@@ -7,11 +7,8 @@ and what readers and writers share.
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
 import math
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import EllipsisType
@@ -249,21 +246,6 @@ def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
         return BertConfig.from_dict(values)
     except ConfigError as error:
         raise ConfigError(f"{path}: {one_line(error)}") from None
-
-
-def written(
-    folder: Path, undo: contextlib.ExitStack, write: Callable[[Path], object]
-) -> Path:
-    """Return a new file in `folder`, safe on disk, to be moved where it belongs.
-
-    `undo` deletes the file, if it is still there, when it closes.
-    """
-    path = folder / f".writing-{secrets.token_hex(8)}"
-    undo.callback(path.unlink, missing_ok=True)
-    write(path)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    return path
 
 
 def listed(names: list[str], *, most: int = 4) -> str:

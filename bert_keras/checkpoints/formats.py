@@ -251,8 +251,7 @@ _HUB_NAME = re.compile(rf"({_REPOSITORY})(?:@([\w][\w./-]*))?", re.ASCII)
 def resolve(path: str | os.PathLike[str]) -> Path:
     """Return the local folder of a path or hub name; fetches from the hub if needed.
 
-    Args:
-        path: as in `read_checkpoint`; for a checkpoint prefix, its folder.
+    `path` is as in `read_checkpoint`; for a checkpoint prefix, its folder is returned.
 
     Raises:
         CheckpointError: the folder does not exist, or the hub cannot provide it.

@@ -131,9 +131,7 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
             code computes it so, while Hugging Face's "gelu" is the erf form (a file of
             `write_google` may specify the erf form).
 
-    Raises:
-        CheckpointError: a file is missing or broken, or is not a BERT.
-        ConfigError: a size in `bert_config.json` is out of its range.
+    Raises errors as `read_checkpoint` does.
     """
     prefix = Path(prefix)
     raw, config, notes = read_config(prefix.parent / CONFIG)

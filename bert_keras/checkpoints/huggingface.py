@@ -6,7 +6,6 @@ Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,6 @@ from bert_keras.checkpoints.checkpoint import (
     choose,
     listed,
     one_line,
-    written,
 )
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.safetensors_file import (
@@ -35,6 +33,7 @@ from bert_keras.checkpoints.safetensors_file import (
     write_tensors,
 )
 from bert_keras.errors import CheckpointError
+from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 
 CONFIG = "config.json"
@@ -53,9 +52,7 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
             `model.safetensors.index.json` names; or `pytorch_model.bin`, where torch
             is installed. float16, bfloat16 and float64 become float32.
 
-    Raises:
-        CheckpointError: a file is missing or broken, or is not a BERT.
-        ConfigError: a size in `config.json` is out of its range.
+    Raises errors as `read_checkpoint` does.
     """
     folder = Path(folder)
     raw = read_json(folder / CONFIG)
@@ -363,13 +360,16 @@ def write_huggingface(
         tensors[theirs] = np.asarray(array.T if transpose else array, order="C")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as undo:
-            weights = written(folder, undo, lambda path: write_tensors(path, tensors))
-            with opened(weights):  # the written file must open
-                pass
-            settings = written(folder, undo, lambda path: path.write_bytes(text))
-            os.replace(weights, folder / WEIGHTS)
-            os.replace(settings, folder / CONFIG)
+        # The weights take their place first.
+        with replaced_file(folder / CONFIG) as settings:
+            with replaced_file(folder / WEIGHTS) as weights:
+                write_tensors(weights, tensors)
+                with opened(weights):  # the written file must open
+                    pass
+                settings.write_bytes(text)
+                for path in (weights, settings):  # safe on disk
+                    with open(path, "rb") as file:
+                        os.fsync(file.fileno())
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
 

@@ -80,9 +80,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         folder: holds `config.json` of a `BertBackbone` and `model.weights.h5`, and
             optionally those of a task. Its gelu is the tanh form, `gelu_new`.
 
-    Raises:
-        CheckpointError: a file is missing or broken, or is not a BERT.
-        ConfigError: a size in `config.json` is out of its range.
+    Raises errors as `read_checkpoint` does.
     """
     folder = Path(folder)
     kind, theirs = _object(folder / CONFIG)
@@ -297,17 +295,6 @@ def _preprocessor(
     )
 
 
-def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the metadata of a preset."""
-    encoder = [shape for name, shape in shapes.items() if name.startswith("bert/")]
-    return {
-        "keras_version": distributions.version("keras"),
-        "keras_hub_version": distributions.version("keras-hub"),
-        "parameter_count": sum(math.prod(shape) for shape in encoder),
-        "tasks": ["MaskedLM", "TextClassifier"],
-    }
-
-
 def _serialized(module: str, name: str, **settings: Any) -> dict[str, Any]:
     return {
         "module": f"{_MODULE}.{module}",
@@ -365,8 +352,8 @@ def write_keras_hub(
         Notes on what KerasHub computes differently, and what it lacks.
 
     Raises:
-        CheckpointError: KerasHub lacks the weight, computation or tokenizer, or a
-            value is not finite, or writing fails.
+        CheckpointError: KerasHub lacks the weight, computation or tokenizer, a value is
+            not finite, or writing fails.
         ConfigError: a size in `config` is out of its range.
     """
     sizes = bert_config(config, path=Path(CONFIG))
@@ -400,7 +387,14 @@ def write_keras_hub(
     files = {
         CONFIG: _backbone(sizes),
         OURS: {k: v for k, v in config.items() if k != "model_type"},
-        METADATA: _metadata(shapes),
+        METADATA: {
+            "keras_version": distributions.version("keras"),
+            "keras_hub_version": distributions.version("keras-hub"),
+            "parameter_count": sum(
+                math.prod(s) for name, s in shapes.items() if name.startswith("bert/")
+            ),
+            "tasks": ["MaskedLM", "TextClassifier"],
+        },
         **_task_files(task, config, sizes, tokenizer),
     }
     try:

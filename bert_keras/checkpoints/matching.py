@@ -104,8 +104,7 @@ def assign(
         checkpoint: names to arrays, each read when it is assigned.
         optional: names or scopes (`cls/`) that may be on one side only.
 
-    Raises:
-        MismatchError: names are missing, unexpected or misshapen; reports all at once.
+    Raises errors as `match` does.
     """
     weights = {weight.path: weight for weight in model.weights}
     shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
@@ -121,12 +120,10 @@ def assign(
 def check_encoder(checkpoint: Checkpoint) -> None:
     """Raise unless a checkpoint holds the encoder that its config describes.
 
-    Called before a model is built, so that wrong sizes in a config cost no memory.
+    Called before a model is built, so that wrong sizes in a config cost no memory. Only
+    a pooler may be missing.
 
-    Raises:
-        CheckpointError: its layers differ from the config's.
-        MismatchError: a weight is missing, unexpected or misshapen; a pooler may be
-            missing.
+    Raises errors as `match` does, and a `CheckpointError` for another number of layers.
     """
     layers = checkpoint.config.num_hidden_layers
     found = {name.split("/")[2] for name in checkpoint.shapes if "/layer_" in name}

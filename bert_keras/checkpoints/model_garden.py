@@ -20,17 +20,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import formats, names
+from bert_keras.checkpoints import formats, google, names
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
-    Shape,
     bert_config,
     check_finite,
     joined_heads,
@@ -39,7 +38,7 @@ from bert_keras.checkpoints.checkpoint import (
     shapes_of,
     split_heads,
 )
-from bert_keras.checkpoints.google import CONFIG, config_values, read_config
+from bert_keras.checkpoints.google import CONFIG, PREFIX, config_values, read_config
 from bert_keras.checkpoints.model_garden_config import (
     PARAMS,
     PARAMS_KEYS,
@@ -51,17 +50,16 @@ from bert_keras.checkpoints.names import MODEL_GARDEN
 from bert_keras.checkpoints.tensorflow_checkpoint import (
     BROKEN,
     ROOT,
-    BrokenError,
     ObjectGraph,
     Variable,
     read_graph,
     read_index,
+    refused,
 )
 from bert_keras.checkpoints.tf_hub import CONFIG as HUB_CONFIG
+from bert_keras.checkpoints.tf_hub import GRAPH, VARIABLES
 from bert_keras.errors import CheckpointError
 
-SAVED_MODEL = "saved_model.pb"
-_VARIABLES = Path("variables", "variables")  # the prefix in a SavedModel
 _POOLER_SCOPE = "bert/pooler/dense"
 
 
@@ -76,7 +74,7 @@ def is_saved_model(folder: Path) -> bool:
     Our own exports, with a config in `assets.extra`, are read as TF-Hub SavedModels by
     variable names (`tf_hub`), as are those with other objects.
     """
-    prefix = folder / _VARIABLES
+    prefix = folder / VARIABLES
     variables = read_index(prefix)
     if (folder / HUB_CONFIG).is_file():
         return False
@@ -97,28 +95,20 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
             pooler, it replaces the encoder's own, which pretraining does not train. A
             pooler of zeros counts as missing.
 
-    Raises:
-        CheckpointError: a file is missing or broken, or is not a BERT.
-        ConfigError: a size in its config is out of its range.
+    Raises errors as `read_checkpoint` does.
     """
     folder = Path(path)
-    saved_model = (folder / SAVED_MODEL).is_file()
-    prefix = folder / _VARIABLES if saved_model else folder
+    saved_model = (folder / GRAPH).is_file()
+    prefix = folder / VARIABLES if saved_model else folder
     folder = folder if saved_model else folder.parent
-    variables = read_index(prefix)
-    try:
-        graph = read_graph(variables)
-    except BROKEN as error:
-        raise CheckpointError(
-            f"{prefix}: broken or not a TensorFlow 2 checkpoint: {one_line(error)}"
-        ) from None
-    stored = _Stored(prefix, graph, variables)
-    chosen, unrecognized, notes = stored.sort_out()
-    tokenizer = stored.lower_case()
-    notes += [
-        f"{name}={value}, read from the variable do_lower_case"
-        for name, value in tokenizer.items()
-    ]
+    with refused(f"{prefix}: broken or not a TensorFlow 2 checkpoint"):
+        graph = read_graph(read_index(prefix))
+    chosen, unrecognized, notes = _sort_out(graph, prefix)
+    tokenizer = {}
+    if (lower_case := graph.variable(0, "do_lower_case")) is not None:
+        with refused(str(prefix)):
+            tokenizer["lowercase"] = lowercase = lower_case.read_boolean()
+        notes.append(f"lowercase={lowercase}, read from the variable do_lower_case")
     heads = _heads(chosen, prefix)
     shapes = {name: joined_heads(name, each, heads) for name, each in chosen.items()}
     masked_lm = "cls/predictions/output_bias" in chosen
@@ -147,76 +137,49 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
     )
 
 
-class _Stored:
-    """The variables of a checkpoint: which are weights, which pooler is used."""
+def _sort_out(
+    graph: ObjectGraph, place: Path
+) -> tuple[dict[str, Variable], list[str], list[str]]:
+    """Return canonical name to variable; unrecognized names; notes."""
+    objects = graph.reachable(without=ASIDE)
+    chosen = find_weights(graph, find_parts(graph, objects, place=place), place=place)
+    own_pooler = pooler_variables(graph, objects)
+    used = [*chosen.values(), *own_pooler]
+    for variable in used:
+        variable.check()
+    names_used = {variable.name for variable in used}
+    rest = {
+        number: node.full_name or node.variable.name
+        for number, node in enumerate(graph.nodes)
+        if node.variable is not None
+        and node.variable.is_float  # a counter is not
+        and node.variable.name not in names_used
+    }
+    others = [n for n in objects if n in rest and n not in graph.slots]
+    notes = _pooler_notes(chosen, own_pooler, place)
+    if skipped := len(rest) - len(others):
+        notes.append(f"{skipped:,} optimizer values are skipped")
+    return chosen, [rest[number] for number in others], notes
 
-    def __init__(
-        self, prefix: Path, graph: ObjectGraph, variables: Mapping[str, Variable]
-    ) -> None:
-        self._prefix, self._graph, self._variables = prefix, graph, variables
 
-    def sort_out(self) -> tuple[dict[str, Variable], list[str], list[str]]:
-        """Return canonical name to variable; unrecognized names; notes.
-
-        Raises:
-            CheckpointError: there is no encoder, or a weight is not in the file.
-        """
-        graph, place = self._graph, self._prefix
-        objects = graph.reachable(without=ASIDE)
-        chosen = find_weights(
-            graph, find_parts(graph, objects, place=place), place=place
-        )
-        own_pooler = pooler_variables(graph, objects)
-        weights = {*chosen.values(), *own_pooler}
-        for number in weights:
-            self._variable(number).check()
-        others = [n for n in objects if self._is_float(n) and n not in weights]
-        others = [n for n in others if n not in graph.slots]
-        notes = self._pooler_notes(chosen, own_pooler)
-        state = set(range(len(graph.nodes))) - weights - set(others)
-        if skipped := sum(map(self._is_float, state)):
-            notes.append(f"{skipped:,} optimizer values are skipped")
-        unrecognized = [
-            graph.nodes[n].full_name or self._variable(n).name for n in others
+def _pooler_notes(
+    chosen: dict[str, Variable], own: list[Variable], place: Path
+) -> list[str]:
+    """Return notes on the pooler; removes a pooler of zeros from `chosen`."""
+    taken = {n: v for n, v in chosen.items() if n.startswith(f"{_POOLER_SCOPE}/")}
+    with refused(str(place)):
+        values = [variable.read_bytes() for variable in taken.values()]
+        others = [variable.read_bytes() for variable in own]
+    if taken and not any(map(any, values)):
+        for name in taken:
+            del chosen[name]
+        return ["there is no pooler: the file's is all zeros"]
+    if own and values != others:
+        return [
+            "the pooler is the next-sentence head's; the encoder's own, "
+            "which pretraining leaves untrained, differs"
         ]
-        return {n: self._variable(v) for n, v in chosen.items()}, unrecognized, notes
-
-    def _variable(self, number: int) -> Variable:
-        return self._variables[self._graph.nodes[number].key or ""]
-
-    def _is_float(self, number: int) -> bool:
-        """Return whether an object is a floating-point variable; a counter is not."""
-        if self._graph.nodes[number].key is None:
-            return False
-        return self._variable(number).is_float
-
-    def _pooler_notes(self, chosen: dict[str, int], own: list[int]) -> list[str]:
-        """Return notes on the pooler; removes a pooler of zeros from `chosen`."""
-        taken = [chosen[n] for n in chosen if n.startswith(f"{_POOLER_SCOPE}/")]
-        values, others = self._bytes(taken), self._bytes(own)
-        if taken and not any(map(any, values)):
-            for part in ("kernel", "bias"):
-                chosen.pop(f"{_POOLER_SCOPE}/{part}", None)
-            return ["there is no pooler: the file's is all zeros"]
-        if own and set(own) != set(taken) and values != others:
-            return [
-                "the pooler is the next-sentence head's; the encoder's own, "
-                "which pretraining leaves untrained, differs"
-            ]
-        return []
-
-    def lower_case(self) -> dict[str, bool]:
-        """Return `lowercase` of the tokenizer, if an export stores it."""
-        number = self._graph.nodes[0].children.get("do_lower_case")
-        if number is None or self._graph.nodes[number].key is None:
-            return {}
-        return {"lowercase": self._bytes([number]) != [b"\0"]}
-
-    def _bytes(self, numbers: Iterable[int]) -> list[bytes]:
-        try:
-            return [self._variable(number).read_bytes() for number in numbers]
-        except (BrokenError, OSError) as error:
-            raise CheckpointError(f"{self._prefix}: {one_line(error)}") from None
+    return []
 
 
 def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
@@ -296,7 +259,7 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
     return graph.add(parts)
 
 
-def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, int]:
+def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, Variable]:
     """Return canonical name to variable, of the parts that `find_parts` found.
 
     Raises:
@@ -304,14 +267,13 @@ def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, in
             its own token embeddings.
     """
     chosen = {
-        name: number
+        name: variable
         for name, path in _places(graph, parts)
-        if (number := graph.find(parts, path)) is not None
-        and graph.nodes[number].key is not None
+        if (variable := graph.variable(parts, path)) is not None
     }
-    keys = {graph.nodes[number].key for number in chosen.values()}
     words = graph.find(parts, "encoder/_embedding_layer/embeddings")
     table = graph.find(parts, "masked_lm/embedding_table")
+    keys = {variable.name for variable in chosen.values()}
     if len(keys) < len(chosen) or table not in (None, words):
         raise CheckpointError(
             f"{place}: each weight must be a separate variable, and the masked-LM "
@@ -320,13 +282,15 @@ def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, in
     return chosen
 
 
-def pooler_variables(graph: ObjectGraph, objects: list[int]) -> list[int]:
+def pooler_variables(graph: ObjectGraph, objects: list[int]) -> list[Variable]:
     """Return the variables of the encoder's own pooler, kernel first, if it has one."""
     for number in objects:
         if (attributes := _encoder(graph, number)) is not None:
             encoder = graph.add(attributes)
-            found = [graph.find(encoder, f"{POOLER}/{n}") for n in ("kernel", "bias")]
-            return [n for n in found if n is not None and graph.nodes[n].key]
+            found = [
+                graph.variable(encoder, f"{POOLER}/{n}") for n in ("kernel", "bias")
+            ]
+            return [variable for variable in found if variable is not None]
     return []
 
 
@@ -376,18 +340,7 @@ def _is_next_sentence(graph: ObjectGraph, number: int) -> bool:
 # Writing.
 
 _STATE = "checkpoint"  # the file that `tf.train.latest_checkpoint` reads
-PREFIX = "bert_model.ckpt"
-FILES = frozenset(
-    (
-        CONFIG,
-        PARAMS,
-        _STATE,
-        f"{PREFIX}.data-00000-of-00001",
-        f"{PREFIX}.index",
-        "tokenizer_config.json",
-        "vocab.txt",
-    )
-)
+FILES = google.FILES | {PARAMS, _STATE}
 _Tree = dict[str, Any]  # attribute to its value: a tree, or a variable
 
 
@@ -397,21 +350,10 @@ def write_model_garden(
     """Write `bert_config.json`, `params.yaml` and `bert_model.ckpt.*`.
 
     `tf.train.Checkpoint(encoder=…)`, `(model=…)` of an encoder, or of a pretrainer with
-    its heads, restores them. All weights are in memory at once.
-
-    Args:
-        folder: created if absent; `convert` passes one that is hidden until complete.
-        arrays: canonical name to array, canonical shape; each is read once.
-        config: the whole of a `config.json`. Keys that Model Garden does not use are
-            kept in `bert_config.json`, where `read_model_garden` finds them.
+    its heads, restores them. Arguments and errors are as of `write_google`.
 
     Returns:
         Notes on what Model Garden computes differently, and what the checkpoint lacks.
-
-    Raises:
-        CheckpointError: Model Garden has no such weight or computation, a value is not
-            finite, or writing fails.
-        ConfigError: a size in `config` is out of its range.
     """
     values, notes = config_values(config, formats.MODEL_GARDEN)
     sizes = bert_config(config, path=Path(CONFIG))
@@ -438,12 +380,6 @@ def write_model_garden(
     for variable in read_index(prefix).values():  # the written file must open
         if "/.ATTRIBUTES/VARIABLE_VALUE" in variable.name and variable.shape:
             variable.check()
-    return [*notes, *_missing(shapes)]
-
-
-def _missing(shapes: Mapping[str, Shape]) -> list[str]:
-    """Return notes on the parts of Model Garden's models that the checkpoint lacks."""
-    notes = []
     if f"{_POOLER_SCOPE}/kernel" not in shapes:
         notes.append(
             "there is no pooler: TF Model Garden's `pooler_transform` is all zeros"
@@ -516,20 +452,17 @@ def _made(tree: _Tree) -> Any:
 
 
 def _write_texts(folder: Path, values: Mapping[str, Any]) -> None:
-    """Write the JSON file, the YAML file and the one that names the checkpoint."""
+    """Write the JSON file, the YAML file and the one that names the checkpoint.
+
+    The YAML file is for `--config_file` of train.py's experiments.
+    """
+    bert = {theirs: values[ours] for theirs, ours in PARAMS_KEYS.items()}
+    params = {"task": {"model": {"encoder": {"type": "bert", "bert": bert}}}}
     texts = {
         CONFIG: json.dumps(values, indent=2, sort_keys=True) + "\n",
-        PARAMS: _params(values),
+        PARAMS: json.dumps(params, indent=2) + "\n",  # JSON is valid YAML
         _STATE: f'model_checkpoint_path: "{PREFIX}"\n'
         f'all_model_checkpoint_paths: "{PREFIX}"\n',
     }
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
-
-
-def _params(values: Mapping[str, Any]) -> str:
-    """Return the encoder's settings for `--config_file` of train.py's experiments."""
-    bert = {theirs: values[ours] for theirs, ours in PARAMS_KEYS.items()}
-    encoder = {"type": "bert", "bert": bert}
-    model = {"task": {"model": {"encoder": encoder}}}
-    return json.dumps(model, indent=2) + "\n"  # JSON is valid YAML

@@ -59,8 +59,7 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
         "pooling": _pooling(folder / steps[1][1] / "config.json"),
         "normalize": len(kinds) == len(_STEPS),
     }
-    _check_prompts(folder / MODEL_SETTINGS)
-    _check_lowercase(folder)
+    _check_texts_are_unchanged(folder)
     for name, key in _LENGTHS:
         length = _entry(folder / name, key)
         if type(length) is int and 3 <= length < _NO_LIMIT:
@@ -129,23 +128,21 @@ def _pooling(path: Path) -> str:
     return modes[0]
 
 
-def _check_prompts(path: Path) -> None:
-    """Raise if the model puts a prompt before texts by default."""
-    name = _entry(path, "default_prompt_name")
-    if name is not None:
+def _check_texts_are_unchanged(folder: Path) -> None:
+    """Raise if texts get a prompt, or are lower-cased though their tokenizer is not."""
+    path = folder / MODEL_SETTINGS
+    prompt = _entry(path, "default_prompt_name")
+    if prompt is not None:
         raise CheckpointError(
             f"{path}: `default_prompt_name` must be null, since no prompt is put "
-            f"before a text here; received {one_line(name)}"
+            f"before a text here; received {one_line(prompt)}"
         )
-
-
-def _check_lowercase(folder: Path) -> None:
-    """Raise if text is lower-cased for a tokenizer that would not do it itself."""
-    asked = _entry(folder / SETTINGS, "do_lower_case")
-    if asked and _entry(folder / "tokenizer_config.json", "do_lower_case") is False:
+    path = folder / SETTINGS
+    cased = _entry(folder / "tokenizer_config.json", "do_lower_case") is False
+    if cased and _entry(path, "do_lower_case"):
         raise CheckpointError(
-            f"{folder / SETTINGS}: `do_lower_case` must be false where the tokenizer "
-            "keeps capital letters; received true"
+            f"{path}: `do_lower_case` must be false where the tokenizer keeps capital "
+            "letters; received true"
         )
 
 

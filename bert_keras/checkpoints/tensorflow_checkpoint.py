@@ -13,6 +13,7 @@ protobuf.dev, "Encoding".
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -32,6 +33,15 @@ class BrokenError(Exception):
 
 # What the functions below raise for bytes that are not what they should be.
 BROKEN = (BrokenError, OSError, IndexError, UnicodeDecodeError)
+
+
+@contextlib.contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Turn these errors into a CheckpointError that begins with `what`."""
+    try:
+        yield
+    except BROKEN as error:
+        raise CheckpointError(f"{what}: {one_line(reason_of(error))}") from None
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -76,7 +86,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 # The variables and their values.
 
-BOOL, STRING = 10, 7  # in `types.proto`
+_BOOL, _STRING = 10, 7  # in `types.proto`
 _FLOATS = {1: "F32", 2: "F64", 14: "BF16", 19: "F16"}
 _STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 
@@ -128,8 +138,9 @@ class Variable(StoredTensor):
         """Yield blocks; bfloat16 becomes float32. Wrong values raise after the last."""
         stored = np.dtype(_STORED[self.dtype])
         width = stored.itemsize * math.prod(self.shape[1:])
+        shape = (-1, *self.shape[1:]) if self.shape else ()
         checksum = 0
-        try:
+        with refused(f"{self.file}: broken or truncated: {self.name}"):
             with open(self.file, "rb") as file:
                 file.seek(self.offset)
                 for rows in self.row_blocks():
@@ -139,12 +150,8 @@ class Variable(StoredTensor):
                     block = np.frombuffer(data, stored)
                     if self.dtype == "BF16":
                         block = (block.astype("<u4") << 16).view("<f4")
-                    yield rows, block.reshape(count, *self.shape[1:])
+                    yield rows, block.reshape(shape)
             self._compare(checksum)
-        except (BrokenError, OSError) as error:
-            raise CheckpointError(
-                f"{self.file}: broken or truncated: {self.name}: {reason_of(error)}"
-            ) from None
 
     def read_bytes(self) -> bytes:
         """Return the bytes as stored; raises an error if some are missing or wrong."""
@@ -152,13 +159,20 @@ class Variable(StoredTensor):
         self._compare(google_crc32c.value(data))
         return data
 
+    def read_boolean(self) -> bool:
+        """Return the value of a variable that holds one boolean."""
+        stored = self.read_bytes() if self.size == 1 else b""
+        if self.kind != _BOOL or self.shape or stored not in (b"\0", b"\1"):
+            raise BrokenError(f"{self.name} must hold one boolean")
+        return stored == b"\1"
+
     def read_string(self) -> bytes:
         """Return the value of a variable that holds one string.
 
         The file has its length, a checksum of the length, then the string; the checksum
         in the index covers the length, as four bytes, and all that follows it.
         """
-        if self.kind != STRING or self.shape:
+        if self.kind != _STRING or self.shape:
             raise BrokenError(f"{self.name} must be one string")
         data = self._data()
         length, at = varint(data, 0)
@@ -214,22 +228,15 @@ def read_index(prefix: Path) -> dict[str, Variable]:
     path = Path(f"{prefix}.index")
     if not os.path.isfile(path):
         raise CheckpointError(f"{prefix}: holds no {path.name}")
-    try:
-        size = path.stat().st_size
-        if size > _MOST_INDEX_BYTES:
+    with refused(f"{path}: broken or not a TensorFlow checkpoint"):
+        if path.stat().st_size > _MOST_INDEX_BYTES:
             raise BrokenError(f"more than {_MOST_INDEX_BYTES:,} bytes")
         pairs = list(_table(path.read_bytes()))
         if not pairs or pairs[0][0]:
             raise BrokenError("no header entry")
         files = _header(pairs[0][1])
-        return {
-            name: _entry(name, value, prefix, files)
-            for name, value in ((key.decode(), value) for key, value in pairs[1:])
-        }
-    except BROKEN as error:
-        raise CheckpointError(
-            f"{path}: broken or not a TensorFlow checkpoint: {one_line(error)}"
-        ) from None
+        entries = ((key.decode(), value) for key, value in pairs[1:])
+        return {name: _entry(name, value, prefix, files) for name, value in entries}
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -416,10 +423,10 @@ _MOST_NODES = 200_000
 
 
 class Node(NamedTuple):
-    """One object: its children by name; for a variable, its key and its full name."""
+    """One object: its children by name; of a variable, its values and full name."""
 
     children: Mapping[str, int]
-    key: str | None = None
+    variable: Variable | None = None
     full_name: str = ""
 
 
@@ -439,13 +446,15 @@ class ObjectGraph:
 
     def find(self, start: int, path: str) -> int | None:
         """Return the number of the object at path `a/b/c` from `start`, or `None`."""
-        number = start
+        number: int | None = start
         for step in path.split("/"):
-            child = self.nodes[number].children.get(step)
-            if child is None:
-                return None
-            number = child
+            number = None if number is None else self.nodes[number].children.get(step)
         return number
+
+    def variable(self, start: int, path: str) -> Variable | None:
+        """Return the variable at a path from `start`, or `None`."""
+        number = self.find(start, path)
+        return None if number is None else self.nodes[number].variable
 
     def reachable(self, *, without: Collection[str]) -> list[int]:
         """Return the objects below the root, nearer ones first, past `without`."""
@@ -486,24 +495,23 @@ def read_graph(variables: Mapping[str, Variable]) -> ObjectGraph:
 def _node(data: bytes, slots: set[int], variables: Mapping[str, Variable]) -> Node:
     """Return one object (`TrackableObject`); adds its slots."""
     children: dict[str, int] = {}
-    key, full_name = None, ""
+    variable, full_name = None, ""
     for number, value in fields(data):
-        if not isinstance(value, bytes):
+        if number not in (1, 2, 3) or not isinstance(value, bytes):
             continue
-        if number == 1:
-            parts = dict(fields(value))  # of an `ObjectReference`
+        parts = dict(fields(value))
+        if number == 1:  # `ObjectReference`
             child, name = _number(parts.get(1)), _text(parts.get(2))
             if children.setdefault(name, child) != child:
                 raise BrokenError(f"two objects are both `{name}`")
-        elif number == 2:
-            parts = dict(fields(value))
-            if parts.get(1) == b"VARIABLE_VALUE":
-                key, full_name = _text(parts.get(3)), _text(parts.get(2))
-                if key not in variables:
-                    raise BrokenError(f"the object graph names {key}, absent")
-        elif number == 3:
-            slots.add(_number(dict(fields(value)).get(3)))
-    return Node(children, key, full_name)
+        elif number == 3:  # `SlotVariableReference`
+            slots.add(_number(parts.get(3)))
+        elif _text(parts.get(1)) == "VARIABLE_VALUE":  # `SerializedTensor`
+            key, full_name = _text(parts.get(3)), _text(parts.get(2))
+            variable = variables.get(key)
+            if variable is None:
+                raise BrokenError(f"the object graph names {key}, absent")
+    return Node(children, variable, full_name)
 
 
 def _number(value: int | bytes | None) -> int:

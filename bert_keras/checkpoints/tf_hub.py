@@ -31,13 +31,11 @@ from bert_keras.checkpoints.checkpoint import (
 from bert_keras.checkpoints.matching import encoder_sizes
 from bert_keras.checkpoints.names import from_hub
 from bert_keras.checkpoints.tensorflow_checkpoint import (
-    BOOL,
-    BROKEN,
     ROOT,
-    BrokenError,
     Variable,
     read_graph,
     read_index,
+    refused,
 )
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
@@ -73,9 +71,7 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         folder: holds `saved_model.pb`, which is not read, and `variables/`. The
             masked-LM head is read if present (`mlm` of the newer models).
 
-    Raises:
-        CheckpointError: a file is missing or broken, or is not a BERT.
-        ConfigError: a size in our config is out of its range.
+    Raises errors as `read_checkpoint` does.
     """
     folder = Path(folder)
     prefix = folder / VARIABLES
@@ -92,10 +88,9 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     shapes = {name: _shape(name, each, heads) for name, each in chosen.items()}
     settings = {}
     if LOWER_CASE in variables:
-        settings["lowercase"] = _truth(prefix, variables[LOWER_CASE])
-        notes.append(
-            f"lowercase={settings['lowercase']}, read from the variable do_lower_case"
-        )
+        with refused(f"{prefix}: broken"):
+            settings["lowercase"] = found = variables[LOWER_CASE].read_boolean()
+        notes.append(f"lowercase={found}, read from the variable do_lower_case")
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
 
@@ -116,22 +111,9 @@ def _made_as(prefix: Path) -> dict[str, str]:
     variables = read_index(prefix)
     if ROOT not in variables:  # from TensorFlow 1: the key is the name
         return {key: key for key in variables}
-    try:
+    with refused(f"{prefix}: broken"):
         graph = read_graph(variables)
-    except BROKEN as error:
-        raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
-    return {node.key: node.full_name for node in graph.nodes if node.key}
-
-
-def _truth(prefix: Path, variable: Variable) -> bool:
-    """Return the value of a variable that holds one boolean."""
-    try:
-        stored = variable.read_bytes() if variable.size == 1 else b""
-    except (BrokenError, OSError) as error:
-        raise CheckpointError(f"{prefix}: broken: {one_line(error)}") from None
-    if variable.kind != BOOL or variable.shape or stored not in (b"\0", b"\1"):
-        raise CheckpointError(f"{prefix}: {variable.name} must hold one boolean")
-    return stored == b"\1"
+    return {n.variable.name: n.full_name for n in graph.nodes if n.variable}
 
 
 def _sorted_out(

@@ -22,7 +22,7 @@ from typing import Any
 
 from bert_keras.corpus.sentence_rules import paragraphs_of, sentence_splitter
 from bert_keras.corpus.wikipedia import pages_of, plain_paragraphs
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import DataError
 from bert_keras.files.filesystems import is_remote, matching
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.files.streams import (
@@ -180,23 +180,15 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
 
 
 def no_text(files: int) -> DataError:
-    """Return the error for a corpus of this many files without text."""
     return DataError(f"the corpus holds no text; files read: {files}")
 
 
 def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
     """Return the sentences of a document, stripped and not empty.
 
-    The sentences of `lines` are its lines. Other forms are split by rule
-    (`sentence_rules`): WikiExtractor and Wikipedia by paragraph; others after
-    hard-wrapped lines have been joined.
-
-    Args:
-        document: from `raw_documents`.
-        language: a language code, such as `en` or `zh`.
-
-    Raises:
-        ConfigError: the language code is wrong, or a package is missing.
+    The sentences of `lines` are its lines. Other forms are split by the rules of the
+    language, such as `en` or `zh` (`sentence_rules`): WikiExtractor and Wikipedia by
+    paragraph; others after hard-wrapped lines have been joined.
     """
     text = document.text
     if document.form == "lines":
@@ -297,20 +289,15 @@ def _files_below(folder: str) -> list[str]:
 
 def check_form(form: str) -> None:
     """Raise ConfigError unless a form is `auto` or one of `FORMS`."""
-    if form != "auto" and form not in FORMS:
-        forms = ", ".join(("auto", *FORMS))
-        raise ConfigError(f"`form` must be one of {forms}; received {form!r}")
+    check_choice("form", form, ("auto", *FORMS))
 
 
 def form_of(path: str | os.PathLike[str]) -> str:
     """Return the form of a file by its start: one of `FORMS`, never `file`.
 
     Parquet is recognized by the name `*.parquet`. Text is taken for `lines` if nearly
-    every line ends like a sentence and hardly any contains the end of a sentence.
-
-    Raises:
-        DataError: the file cannot be read, is binary, or looks like XML or JSON that is
-            not a corpus.
+    every line ends like a sentence and hardly any contains the end of a sentence. XML
+    and JSON that are not a corpus raise a DataError.
     """
     path = os.fspath(path)
     if is_parquet(path):

@@ -4,8 +4,7 @@ Sentences follow the rules of `sentencex` (by Wikimedia, some 300 languages), wh
 compiled and splits tens of millions of characters a second. Its time grows with the
 square of a text's length (a line of 200,000 Chinese characters takes 43 seconds), so a
 paragraph of more than 4,096 characters is split in windows; a quotation across two
-windows may be cut. `bert_keras.text.sentences` splits in the TensorFlow graph, for
-tasks that are exported; here language coverage matters more.
+windows may be cut. `text.sentences` splits in the graph, for tasks that are exported.
 """
 
 from __future__ import annotations
@@ -28,12 +27,8 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     Sentences are stripped and not empty, and have at most `MOST_SENTENCE` characters: a
     longer one is cut at a space if it has one.
 
-    Args:
-        language: a code such as `en` or `zh`. Languages that `sentencex` does not know
-            are split like English or a related language.
-
-    Raises:
-        ConfigError: the language code is wrong, or the package is missing.
+    `language` is a code such as `en` or `zh`. Languages that `sentencex` does not know
+    are split like English or a related language.
     """
     if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
         raise ConfigError(

@@ -29,7 +29,7 @@ import tensorflow as tf
 from bert_keras.corpus.word_counts import WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.files.atomic import check_path
-from bert_keras.settings import check_choice
+from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens
@@ -98,9 +98,9 @@ def learn_vocabulary(
     """
     check_tokens((*SPECIAL_TOKENS, *_checked(reserved)))
     check_choice("learner", learner, LEARNERS)
-    _check_count("size", size, least=len(SPECIAL_TOKENS) + len(reserved) + 1)
+    check_whole_number("size", size, least=len(SPECIAL_TOKENS) + len(reserved) + 1)
     if min_count is not None:
-        _check_count("min_count", min_count, least=1)
+        check_whole_number("min_count", min_count, least=1)
     if isinstance(texts, str):
         raise ConfigError("`texts` must be several texts; received one string")
     if folder is not None:
@@ -284,11 +284,6 @@ def _checked(reserved: Sequence[str]) -> Sequence[str]:
             raise ConfigError(f"`reserved` must hold new tokens; {token!r} is {kind}")
         seen.add(token)
     return reserved
-
-
-def _check_count(name: str, value: int, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"`{name}` must be at least {least}; received {value!r}")
 
 
 MARK = "##"

@@ -17,8 +17,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import DataError
 from bert_keras.files.filesystems import guarded, opened
+from bert_keras.settings import check_choice
 
 ERRORS = ("strict", "replace")
 # Endings of compressed files, after the ending of the content.
@@ -51,8 +52,7 @@ class Replaced:
 
 def check_errors(errors: str) -> None:
     """Raise ConfigError unless `errors` is `strict` or `replace`."""
-    if errors not in ERRORS:
-        raise ConfigError(f"`errors` must be strict or replace; received {errors!r}")
+    check_choice("errors", errors, ERRORS)
 
 
 @contextlib.contextmanager

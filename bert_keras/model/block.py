@@ -47,27 +47,13 @@ def check_rate(name: str, rate: Any) -> None:
         raise ConfigError(f"`{name}` must be in [0, 1); received {rate!r}")
 
 
-def check_attention(attention: Any) -> None:
-    """Raise ConfigError unless a way to compute attention exists on this backend."""
-    check_choice("attention", attention, ATTENTIONS)
-    if attention == "fused" and keras.config.backend() == "tensorflow":
-        raise ConfigError(
-            "`attention` must be 'written' on TensorFlow, which has no fused one; "
-            "received 'fused'"
-        )
-
-
 def dropout(x: Any, rate: float, seed: Any) -> Any:
-    """Return `x` with dropout; unchanged where no seed was drawn.
+    """Return `x` with a share `rate` of it set to 0; unchanged where no seed was drawn.
 
-    Args:
-        x: floating-point values of any shape.
-        rate: the share that becomes 0, in [0, 1).
-        seed: uint32 [2], drawn by a `keras.random.SeedGenerator`, or `None`.
-
-    On TensorFlow a unit takes 16 random bits, half of what Keras draws: random numbers
-    are a fifth of the time of a training step on a CPU. The rate is rounded to
-    1/65,536, at most 65,534 of them, and the scale is that of the rounded rate.
+    `seed` is uint32 [2], drawn by a `keras.random.SeedGenerator`, or `None`. On
+    TensorFlow a unit takes 16 random bits, half of what Keras draws: random numbers are
+    a fifth of the time of a training step on a CPU. The rate is rounded to 1/65,536, at
+    most 65,534 of them, and the scale is that of the rounded rate.
     """
     if seed is None or rate == 0:
         return x
@@ -182,7 +168,12 @@ class Attention(Configured, keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         check_rate("dropout_rate", dropout_rate)
         check_rate("attention_dropout_rate", attention_dropout_rate)
-        check_attention(attention)
+        check_choice("attention", attention, ATTENTIONS)
+        if attention == "fused" and keras.config.backend() == "tensorflow":
+            raise ConfigError(
+                "`attention` must be 'written' on TensorFlow, which has no fused one; "
+                "received 'fused'"
+            )
         self.attention = attention
         self.hidden_size = hidden_size
         self.num_heads = num_heads
@@ -286,12 +277,9 @@ class Attention(Configured, keras.layers.Layer):
     def attend_fused(
         self, x: Any, past: tuple[Any, Any], bias: Any, *, count: Any, training: Any
     ) -> tuple[Any, Any]:
-        """Return the context [Q, H], and no probabilities: [Q / q, N, 0, T].
+        """Return the context [Q, H], and no probabilities, [Q / q, N, 0, T].
 
-        Arguments as of `attend`.
-
-        Raises:
-            ConfigError: probabilities must be dropped in training.
+        Arguments as of `attend`; raises a ConfigError if probabilities must be dropped.
         """
         if training and self.attention_dropout_rate > 0:
             raise ConfigError(
@@ -324,7 +312,6 @@ class Attention(Configured, keras.layers.Layer):
 
 
 def _has_cudnn() -> bool:
-    """Return whether JAX runs on a GPU."""
     if keras.config.backend() != "jax":
         return False
     import jax
@@ -340,19 +327,12 @@ class Block(Attention):
     products run on [B*T, H], softmax and LayerNorm in float32 under any dtype policy.
 
     Args:
-        hidden_size, num_heads, intermediate_size: H, N and I.
+        intermediate_size: I.
         hidden_act: activation of the feed-forward layer, see `activation`.
-        dropout_rate: rate on both sub-layers' outputs, in [0, 1).
-        attention_dropout_rate: rate on the attention probabilities, in [0, 1).
-        layer_norm_eps, initializer_range: as in `BertConfig`.
         rematerialize: `True` computes the block again in the backward pass instead of
             keeping its activations: less memory, about a third more time.
-        attention: as of `Attention`; `fused` is for outputs of all tokens, and leaves
-            the probabilities empty, [B, N, 0, T].
-        seed: seed of initializers and dropout.
-
-    Raises:
-        ConfigError: a dropout rate is out of its range.
+        **kwargs: of `Attention`. `attention="fused"` is for outputs of all tokens, and
+            leaves the probabilities empty, [B, N, 0, T].
 
     Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
     Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].
@@ -404,6 +384,7 @@ class Block(Attention):
         x: Any,
         bias: Any,
         cls_positions: Any = None,
+        *,
         first_only: bool = False,
         columns: Any = None,
         training: bool | None = None,
@@ -467,26 +448,15 @@ class Block(Attention):
         return wanted.laid(x), probabilities
 
     def compute_output_spec(
-        self,
-        x: Any,
-        bias: Any,
-        cls_positions: Any = None,
-        first_only: bool = False,
-        columns: Any = None,
-        training: Any = None,
+        self, x: Any, *_: Any, first_only: bool = False, columns: Any = None, **__: Any
     ) -> Any:
-        rows, queries, hidden = x.shape
-        shape = x.shape
+        rows, length, hidden = x.shape
+        shape, queries = x.shape, 0 if self.attention == "fused" else length
         if first_only:
             rows, queries = None, 1
             shape = (rows, hidden)
         elif columns is not None:
             queries = columns.shape[1]
             shape = (rows, queries, hidden)
-        elif self.attention == "fused":
-            queries = 0
-        probabilities = (rows, self.num_heads, queries, x.shape[1])
-        return (
-            keras.KerasTensor(shape, dtype=self.compute_dtype),
-            keras.KerasTensor(probabilities, dtype=self.compute_dtype),
-        )
+        shapes = (shape, (rows, self.num_heads, queries, length))
+        return tuple(keras.KerasTensor(s, dtype=self.compute_dtype) for s in shapes)

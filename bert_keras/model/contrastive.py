@@ -24,10 +24,14 @@ _MASKED = -1e9  # finite in float32
 class _PairLoss(keras.losses.Loss):
     """A loss of cosines times `scale`."""
 
-    def __init__(self, scale: float = 20.0, **kwargs: Any) -> None:
+    default_name = ""
+
+    def __init__(
+        self, scale: float = 20.0, *, name: str | None = None, **kwargs: Any
+    ) -> None:
         if not scale > 0:
             raise ConfigError(f"`scale` must be above 0; received {scale}")
-        super().__init__(**kwargs)
+        super().__init__(name=name or self.default_name, **kwargs)
         self.scale = scale
 
     def get_config(self) -> dict[str, Any]:
@@ -53,10 +57,7 @@ class RankingLoss(_PairLoss):
         0.3133
     """
 
-    def __init__(
-        self, scale: float = 20.0, *, name: str = "ranking", **kwargs: Any
-    ) -> None:
-        super().__init__(scale, name=name, **kwargs)
+    default_name = "ranking"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         first, second = _both(y_pred)
@@ -92,10 +93,7 @@ class SimilarityOrderLoss(_PairLoss):
         1.3133
     """
 
-    def __init__(
-        self, scale: float = 20.0, *, name: str = "similarity_order", **kwargs: Any
-    ) -> None:
-        super().__init__(scale, name=name, **kwargs)
+    default_name = "similarity_order"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         first, second = _both(y_pred)

@@ -1,8 +1,7 @@
 """The BERT decoder: `CrossAttention`, `DecoderBlock` and `BertDecoder`.
 
 The blocks are those of the encoder with a causal mask, and with attention to the
-encoder's output between self-attention and feed-forward layer. Logits are the product
-with the token embeddings, as in the masked-LM head.
+encoder's output between self-attention and feed-forward layer.
 
 Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461), section 2; Vaswani et al.
 2017 (arXiv:1706.03762), section 3; Hugging Face transformers, `BertLMHeadModel` and
@@ -23,13 +22,12 @@ from bert_keras.model.block import Attention, Block
 from bert_keras.model.encoder import (
     TARGET,
     BertEncoder,
-    Quantizable,
-    check_not_quantized,
+    FromConfig,
     is_optional,
     with_optional,
 )
 from bert_keras.model.heads import MaskedLMHead
-from bert_keras.model.layers import EveryToken, initializer
+from bert_keras.model.layers import EveryToken, initializer, moved
 
 # Keys and values of each block: [Q, N, D, T] and [Q, N, T, D].
 Past = list[tuple[Any, Any]]
@@ -153,10 +151,7 @@ class DecoderBlock(keras.layers.Layer):
 class OutputEmbeddings(layers.Configured, keras.layers.Layer):
     """The table of an output that is not tied to the token embeddings, [V, H].
 
-    Args:
-        vocab_size, hidden_size: V and H.
-        initializer_range: as in `BertConfig`.
-        seed: seed of the initializer.
+    Arguments as of `MaskedLMHead`.
 
     Call: any tensor; returns the table in the compute dtype.
     """
@@ -186,10 +181,6 @@ class OutputEmbeddings(layers.Configured, keras.layers.Layer):
     def call(self, x: Any) -> Any:
         return ops.cast(self.table, self.compute_dtype)
 
-    def compute_output_spec(self, x: Any) -> Any:
-        shape = (self.vocab_size, self.hidden_size)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
 
 def target_inputs() -> dict[str, Any]:
     """Return Keras inputs of the targets; those of packed rows are optional.
@@ -209,7 +200,7 @@ def target_inputs() -> dict[str, Any]:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertDecoder(Quantizable, keras.Model):
+class BertDecoder(FromConfig, keras.Model):
     """The BERT decoder as a functional model.
 
     Inputs are a dict: those of `target_inputs`; the encoder's output `memory`
@@ -308,16 +299,8 @@ class BertDecoder(Quantizable, keras.Model):
                         )
                         blocks.append(block)
                         x = block(x, bias, memory, memory_bias)
-            head_seed = None if seed is None else seed + 16 * (len(blocks) + 1)
-            head = MaskedLMHead(
-                hidden_size=config.hidden_size,
-                vocab_size=config.vocab_size,
-                hidden_act=config.hidden_act,
-                layer_norm_eps=config.layer_norm_eps,
-                initializer_range=config.initializer_range,
-                seed=head_seed,
-                dtype=dtype,
-            )
+            head_seed = moved(seed, 16 * (len(blocks) + 1))
+            head = MaskedLMHead.of(config, seed=head_seed, dtype=dtype)
             output = None
             if not tied:
                 with keras.name_scope("cls"):
@@ -325,7 +308,7 @@ class BertDecoder(Quantizable, keras.Model):
                         vocab_size=config.vocab_size,
                         hidden_size=config.hidden_size,
                         initializer_range=config.initializer_range,
-                        seed=None if head_seed is None else head_seed + 1,
+                        seed=moved(head_seed, 1),
                         dtype=dtype,
                         name="predictions",
                     )
@@ -420,20 +403,13 @@ class BertDecoder(Quantizable, keras.Model):
         return self.embeddings(ids, ids, table_only=True)
 
     def get_config(self) -> dict[str, Any]:
-        check_not_quantized(self, "saved as a `.keras` file")
         if self.is_shared:
             raise ConfigError(
                 "a decoder that shares an encoder's weights is saved with it, as a "
                 "`BertEncoderDecoder`"
             )
-        return {"config": self.config.to_dict(), "name": self.name, **self._settings}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        settings = dict(config)
-        settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
-        settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
-        return cls(**settings)
+        config: dict[str, Any] = super().get_config()
+        return config
 
 
 def _block(
@@ -448,7 +424,7 @@ def _block(
     """Return a block of the decoder, built in the scope of its name."""
     name = f"layer_{index}"
     # Sixteen apart: a block and its cross-attention each derive several seeds.
-    seed = None if seed is None else seed + 16 * (index + 1)
+    seed = moved(seed, 16 * (index + 1))
     if shared is None:
         shared = Block.of(
             config, rematerialize=rematerialize, seed=seed, dtype=dtype, name=name
@@ -457,7 +433,7 @@ def _block(
     with keras.name_scope(name):
         cross = CrossAttention.of(
             config,
-            seed=None if seed is None else seed + 8,
+            seed=moved(seed, 8),
             dtype=dtype,
             name="crossattention",
         )

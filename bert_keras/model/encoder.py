@@ -19,7 +19,7 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
-from bert_keras.model.layers import undrawn
+from bert_keras.model.layers import PACKED_INPUTS, REQUIRED_INPUTS, moved, undrawn
 
 if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
@@ -30,8 +30,22 @@ _Model: Any = keras.Model if TYPE_CHECKING else object
 _KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
 
 
-class Quantizable(_Model):
-    """A base of models whose `quantize` skips layers without matrix products."""
+class FromConfig(_Model):
+    """A base of models of a `BertConfig` and `_settings`, other arguments.
+
+    `quantize` skips layers without matrix products.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        check_not_quantized(self, "saved as a `.keras` file")
+        return {"config": self.config.to_dict(), "name": self.name, **self._settings}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        settings = dict(config)
+        settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
+        settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
+        return cls(**settings)
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any
@@ -42,7 +56,6 @@ class Quantizable(_Model):
             mode: `int8`, `int4` or `float8`.
             config: a `keras.quantizers.QuantizationConfig`, instead of a mode.
             filters: selects layers, see Keras; by default all dense layers.
-            **kwargs: further arguments of Keras.
         """
         if filters is None:
             # Keras warns of each layer that it cannot quantize.
@@ -52,7 +65,7 @@ class Quantizable(_Model):
         super().quantize(mode, config=config, filters=filters, **kwargs)
 
 
-class BatchModel(Quantizable):
+class BatchModel(FromConfig):
     """A base of models of batch dicts, which completes the inputs that they omit."""
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,11 +81,6 @@ def check_not_quantized(model: keras.Model, what: str) -> None:
             f"a quantized model cannot be {what}: save it before `quantize`, or export "
             "it as a SavedModel"
         )
-
-
-REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-# Additional inputs of packed rows: see `packing.pack_rows`.
-PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 
 
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
@@ -94,14 +102,11 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
 
 
 def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the inputs of a model from a batch, with defaults for omitted ones.
+    """Return the inputs of a model from a batch dict, with defaults for omitted ones.
 
     Omitted inputs are `None`, which means one text per row. In a functional model under
-    construction Keras requires tensors, so equivalent ones are computed.
-
-    Args:
-        inputs: a batch dict; other entries are for a task's answers.
-        names: the model's inputs.
+    construction Keras requires tensors, so equivalent ones are computed. Entries that
+    the model does not read, those for a task's answers, are left out.
 
     Raises:
         ConfigError: an input that every model needs is left out.
@@ -117,14 +122,10 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return those inputs of a model that a batch has, and the optional ones."""
-    inputs = {name: inputs[name] for name in names if name in inputs}
+    found = {name: inputs[name] for name in names if name in inputs}
     missing = [name for name in names if is_optional(name) and name not in inputs]
-    if not missing:
-        return inputs
-    filled: dict[str, Any] = dict.fromkeys(missing)
-    if keras.utils.is_keras_tensor(inputs.get("padding_mask")):
-        filled = {name: _of_one_text(name, inputs) for name in missing}
-    return {**inputs, **filled}
+    computes = keras.utils.is_keras_tensor(inputs.get("padding_mask"))
+    return found | {n: _of_one_text(n, inputs) if computes else None for n in missing}
 
 
 TARGET = "target_"  # precedes the names of a decoder's own inputs
@@ -236,7 +237,7 @@ class BertEncoder(BatchModel, keras.Model):
                         rematerialize=rematerialize,
                         attention=attention,
                         # Eight apart: a block derives several seeds from its own.
-                        seed=None if seed is None else seed + 8 * (index + 1),
+                        seed=moved(seed, 8 * (index + 1)),
                         dtype=dtype,
                         name=f"layer_{index}",
                     )
@@ -285,10 +286,7 @@ class BertEncoder(BatchModel, keras.Model):
         """Return only the `pooled_output` of a batch dict, [B, H] or [S, H].
 
         Equal to the output of that name, but the last block computes only the tokens
-        that the pooler reads.
-
-        Raises:
-            ConfigError: the encoder has no pooler.
+        that the pooler reads. The encoder must have a pooler.
         """
         if self.pooler is None:
             raise ConfigError("`pooler` must be True for a pooled output")
@@ -345,9 +343,6 @@ class BertEncoder(BatchModel, keras.Model):
 
         All other weights below the pooler are frozen, in every model that uses the
         encoder.
-
-        Raises:
-            ConfigError: all blocks are frozen.
         """
         from bert_keras.model.lora import add_lora
 
@@ -393,15 +388,3 @@ class BertEncoder(BatchModel, keras.Model):
             optional += ("bert/pooler/",)
         assign(encoder, checkpoint, optional=optional)
         return encoder
-
-    def get_config(self) -> dict[str, Any]:
-        check_not_quantized(self, "saved as a `.keras` file")
-        return {"config": self.config.to_dict(), "name": self.name, **self._settings}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        settings = dict(config)
-        settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
-        settings["outputs"] = tuple(settings["outputs"])
-        settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
-        return cls(**settings)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:
     """Return the logits of targets, float32 [R, T, V].
 
-    Args:
-        encoder, decoder: the two halves.
-        inputs: Keras inputs, those of the encoder and of `target_inputs`.
+    `inputs` are Keras inputs, those of the encoder and of `target_inputs`.
     """
     sources = {k: v for k, v in inputs.items() if not k.startswith(TARGET)}
     given = {
@@ -125,10 +123,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
     ) -> BertEncoderDecoder:
         """Return the model of an `EncoderDecoderModel` folder, with its weights.
 
-        Args:
-            path: a Hugging Face folder, `hf://owner/name`, or what `read_checkpoint`
-                returned.
-            rematerialize, seed, dtype: as of `BertEncoder`.
+        Arguments as of `BertEncoder` and its `from_pretrained`.
 
         Raises:
             CheckpointError: it holds no decoder, or a part is missing or broken.

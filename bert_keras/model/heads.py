@@ -11,8 +11,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.config import BertConfig
 from bert_keras.model.block import activation
-from bert_keras.model.layers import Configured, initializer, tokens_at
+from bert_keras.model.layers import (
+    PACKED_INPUTS,
+    REQUIRED_INPUTS,
+    Configured,
+    initializer,
+    tokens_at,
+)
 
 NO_CHOICE = -1e9  # score of padding; finite in float32
 
@@ -25,18 +32,15 @@ def choice_inputs() -> dict[str, Any]:
     `position_ids` and `sequence_ids`, are [R, 1, T], and `cls_positions` [B, C] holds
     the start of each choice, -1 if there is none.
     """
-    inputs = {
-        name: keras.Input((None, None), dtype="int32", name=name)
-        for name in ("token_ids", "segment_ids", "padding_mask")
-    }
-    for name in ("position_ids", "sequence_ids"):
-        inputs[name] = keras.Input(
-            (None, None), dtype="int32", name=name, optional=True
+    return {
+        name: keras.Input(
+            (None,) if name == "cls_positions" else (None, None),
+            dtype="int32",
+            name=name,
+            optional=name in PACKED_INPUTS,
         )
-    inputs["cls_positions"] = keras.Input(
-        (None,), dtype="int32", name="cls_positions", optional=True
-    )
-    return inputs
+        for name in (*REQUIRED_INPUTS, *PACKED_INPUTS)
+    }
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -48,22 +52,14 @@ class ChoiceRows(keras.layers.Layer):
     """
 
     def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        return {name: _flat(name, value) for name, value in inputs.items()}
-
-    def compute_output_spec(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: keras.KerasTensor((None, *value.shape[2:]), dtype=value.dtype)
-            for name, value in inputs.items()
-        }
-
-
-def _flat(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if name == "cls_positions":
-        return ops.reshape(ops.maximum(value, 0), (-1,))
-    rows, choices, length = ops.shape(value)
-    return ops.reshape(value, (rows * choices, length))
+        rows = dict(inputs)
+        for name, value in inputs.items():
+            if value is not None:
+                kept = () if name == "cls_positions" else ops.shape(value)[2:]
+                rows[name] = ops.reshape(value, (-1, *kept))
+        if rows.get("cls_positions") is not None:
+            rows["cls_positions"] = ops.maximum(rows["cls_positions"], 0)
+        return rows
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -82,12 +78,6 @@ class ChoiceScores(keras.layers.Layer):
             there = cls_positions >= 0
         scores = ops.reshape(ops.cast(scores, "float32"), ops.shape(there))
         return ops.where(there, scores, NO_CHOICE)
-
-    def compute_output_spec(
-        self, scores: Any, padding_mask: Any, cls_positions: Any = None
-    ) -> Any:
-        rows = padding_mask if cls_positions is None else cls_positions
-        return keras.KerasTensor(rows.shape[:2], dtype="float32")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -136,13 +126,7 @@ class PooledHead(Configured, keras.layers.Dense):
     def on(
         cls, encoder: Any, units: int, *, seed: int | None, **settings: Any
     ) -> PooledHead:
-        """Return a head with dropout, initializer and dtype of an encoder.
-
-        Args:
-            encoder: a `BertEncoder`.
-            units, seed: of the head.
-            **settings: other arguments of the head, overriding the encoder's.
-        """
+        """Return a head with the dropout, initializer and dtype of a `BertEncoder`."""
         config = encoder.config
         given = {
             "dropout_rate": config.hidden_dropout_prob,
@@ -156,16 +140,13 @@ class PooledHead(Configured, keras.layers.Dense):
         return ops.cast(logits, "float32")
 
     def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
-        shape = (*inputs.shape[:-1], self.units)
-        return keras.KerasTensor(shape, dtype="float32")
+        return keras.KerasTensor((*inputs.shape[:-1], self.units), dtype="float32")
 
 
 def new_heads(model: keras.Model, encoder: Any) -> list[str]:
-    """Return a line for each head that is initialized randomly on pretrained weights.
+    """Return a line for each head of a model on pretrained weights that is random.
 
-    Args:
-        model: a model on the encoder.
-        encoder: a `BertEncoder`; one without a `source` is new itself.
+    An `encoder` without a `source` is new itself.
     """
     if encoder.source is None:
         return []
@@ -194,10 +175,8 @@ class MaskedLMHead(Configured, keras.layers.Layer):
 
     Args:
         hidden_size, vocab_size: H and V.
-        hidden_act: the activation, see `block.activation`.
-        layer_norm_eps, initializer_range: as in `BertConfig`.
+        hidden_act, layer_norm_eps, initializer_range: as in `BertConfig`.
         seed: seed of the initializer.
-        **kwargs: of `keras.layers.Layer`.
 
     Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
     row; columns below 0 are read as 0, and the loss must ignore them. Without
@@ -242,9 +221,8 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         )
 
     @classmethod
-    def on(cls, encoder: Any, *, seed: int | None = None) -> MaskedLMHead:
-        """Return the head that fits a `BertEncoder`."""
-        config = encoder.config
+    def of(cls, config: BertConfig, *, seed: int | None, dtype: Any) -> MaskedLMHead:
+        """Return the head of a model of this config."""
         return cls(
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,
@@ -252,8 +230,13 @@ class MaskedLMHead(Configured, keras.layers.Layer):
             layer_norm_eps=config.layer_norm_eps,
             initializer_range=config.initializer_range,
             seed=seed,
-            dtype=encoder.dtype_policy,
+            dtype=dtype,
         )
+
+    @classmethod
+    def on(cls, encoder: Any, *, seed: int | None = None) -> MaskedLMHead:
+        """Return the head that fits a `BertEncoder`."""
+        return cls.of(encoder.config, seed=seed, dtype=encoder.dtype_policy)
 
     def build(self, *_: Any) -> None:
         with keras.name_scope("predictions"):
@@ -284,12 +267,6 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         logits = ops.cast(ops.matmul(x, columns), "float32")
         logits = logits + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*shape[:-1], self.vocab_size))
-
-    def compute_output_spec(
-        self, x: Any, table: Any, positions: Any = None, is_transposed: bool = False
-    ) -> Any:
-        rows = x.shape[:-1] if positions is None else positions.shape
-        return keras.KerasTensor((*rows, self.vocab_size), dtype="float32")
 
 
 NO_LABEL = -1  # padding where a row has fewer tokens to predict
@@ -334,10 +311,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
 def _smoothed(labels: Any, logits: Any, smoothing: float) -> Any:
     """Return cross-entropies with smoothed labels, float32 [R, T].
 
-    Args:
-        labels: int32 [R, T], from 0.
-        logits: float32 [R, T, V].
-        smoothing: part of the probability that is spread over all tokens.
+    `labels`, int32 [R, T], are from 0; `logits` are float32 [R, T, V].
     """
     if keras.config.backend() == "tensorflow":
         return _smoothed_on_tensorflow(labels, logits, smoothing)

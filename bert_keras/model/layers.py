@@ -1,13 +1,11 @@
 """Layers around the Transformer blocks: embeddings, attention bias, pooler, dense.
 
-`initializer` draws the paper's weights, or none where a checkpoint follows.
 `EveryToken`, `FirstOfTexts` and `TokensAt` select the tokens whose outputs the heads
 read from the last block: a pooler reads the first of each text, a masked-LM head the
 masked ones. The other tokens serve as keys and values only.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3; google-research/bert
-`modeling.py` (`create_initializer`). Weights carry the names of Google's variable
-scopes, so `variable.path` reads `bert/embeddings/word_embeddings`.
+`modeling.py` (`create_initializer`), whose variable scopes name the weights.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -23,45 +22,48 @@ from keras import ops
 
 from bert_keras.config import BertConfig
 
+REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+# Additional inputs of packed rows: see `packing.pack_rows`.
+PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
+
 _UNDRAWN = contextvars.ContextVar("undrawn", default=False)
-
-
-@contextlib.contextmanager
-def undrawn() -> Iterator[None]:
-    """Create layers with uninitialized weights, to be assigned before use.
-
-    Drawing a hundred million random numbers takes most of the time of loading a model,
-    and memory that is never written to is not allocated. Later draws from the same
-    seeds do not change. A pooler, which a checkpoint may lack, is still initialized.
-    """
-    token = _UNDRAWN.set(True)
-    try:
-        yield
-    finally:
-        _UNDRAWN.reset(token)
-
-
+_FOR_ENGINES = contextvars.ContextVar("for_engines", default=False)
 _WORD_VECTORS = contextvars.ContextVar[Callable[[Any], Any] | None](
     "word_vectors", default=None
 )
 
 
 @contextlib.contextmanager
-def word_vectors(change: Callable[[Any], Any]) -> Iterator[None]:
+def _setting(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
+    """Set a variable within, in this thread alone."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def undrawn() -> AbstractContextManager[None]:
+    """Create layers with uninitialized weights, to be assigned before use.
+
+    Drawing a hundred million random numbers takes most of the time of loading a model,
+    and memory that is never written to is not allocated. Later draws from the same
+    seeds do not change. A pooler, which a checkpoint may lack, is still initialized.
+    """
+    return _setting(_UNDRAWN, True)
+
+
+def word_vectors(change: Callable[[Any], Any]) -> AbstractContextManager[None]:
     """Pass the word embeddings of every call inside through a function.
 
-    Explanations move them between a text and a baseline. Other threads are not
-    affected, and the word embeddings that a head is tied to stay as they are.
+    Explanations move them between a text and a baseline. The word embeddings that a
+    head is tied to stay as they are.
 
     Args:
         change: takes and returns float [B, T, H], the word embeddings of the tokens,
             before position and segment embeddings are added.
     """
-    token = _WORD_VECTORS.set(change)
-    try:
-        yield
-    finally:
-        _WORD_VECTORS.reset(token)
+    return _setting(_WORD_VECTORS, change)
 
 
 class Configured:
@@ -80,21 +82,13 @@ class Configured:
         return config
 
 
-_FOR_ENGINES = contextvars.ContextVar[bool]("for_engines", default=False)
-
-
-@contextlib.contextmanager
-def for_engines() -> Iterator[None]:
+def for_engines() -> AbstractContextManager[None]:
     """Write layer normalization as other engines expect it.
 
     OpenVINO and ONNX Runtime compute it in one operation where they find the formula of
-    its definition, which takes TensorFlow longer. Other threads are not affected.
+    its definition, which takes TensorFlow longer.
     """
-    token = _FOR_ENGINES.set(True)
-    try:
-        yield
-    finally:
-        _FOR_ENGINES.reset(token)
+    return _setting(_FOR_ENGINES, True)
 
 
 class _Undrawn(keras.initializers.TruncatedNormal):
@@ -109,6 +103,11 @@ class _Undrawn(keras.initializers.TruncatedNormal):
         return tf.raw_ops.Empty(shape=shape, dtype=kind)
 
 
+def moved(seed: int | None, offset: int) -> int | None:
+    """Return a seed that draws other numbers; `None` draws new ones anyway."""
+    return None if seed is None else seed + offset
+
+
 def initializer(
     stddev: float, seed: int | None, offset: int = 0, *, always: bool = False
 ) -> Any:
@@ -116,10 +115,9 @@ def initializer(
 
     With `always` it draws inside `undrawn` as well.
     """
-    seed = None if seed is None else seed + offset
     draws = always or not _UNDRAWN.get()
     kind = keras.initializers.TruncatedNormal if draws else _Undrawn
-    return kind(stddev=stddev, seed=seed)
+    return kind(stddev=stddev, seed=moved(seed, offset))
 
 
 MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
@@ -160,18 +158,6 @@ class AttentionBias(Configured, keras.layers.Layer):
             allowed = ops.logical_and(allowed, past[None, None])
         return ops.where(allowed, 0.0, ops.cast(MASKED, "float32"))
 
-    def compute_output_spec(
-        self,
-        padding_mask: Any,
-        sequence_ids: Any = None,
-        query_sequence_ids: Any = None,
-    ) -> Any:
-        rows, length = padding_mask.shape
-        queries = 1 if sequence_ids is None and not self.causal else length
-        if query_sequence_ids is not None:
-            queries = query_sequence_ids.shape[1]
-        return keras.KerasTensor((rows, 1, queries, length), dtype="float32")
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Embeddings(Configured, keras.layers.Layer):
@@ -180,8 +166,7 @@ class Embeddings(Configured, keras.layers.Layer):
     Args:
         vocab_size, hidden_size, max_position_embeddings, type_vocab_size: table sizes.
         dropout_rate: rate of the dropout after LayerNorm.
-        layer_norm_eps: epsilon of LayerNorm.
-        initializer_range: standard deviation of the truncated normal initializer.
+        layer_norm_eps, initializer_range: as in `BertConfig`.
         seed: seed of initializers and dropout.
 
     Call: `token_ids`, `segment_ids` and optionally `position_ids`, each int32 [B, T].
@@ -292,8 +277,12 @@ class Dense(keras.layers.Dense):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         x = ops.matmul(inputs, self.kernel)
-        if self.bias is not None:
-            x = _add_bias(x, self.bias)
+        if self.bias is not None and keras.config.backend() == "tensorflow":
+            import tensorflow as tf
+
+            x = tf.nn.bias_add(x, ops.convert_to_tensor(self.bias))
+        elif self.bias is not None:
+            x = ops.add(x, self.bias)
         return x if self.activation is None else self.activation(x)
 
     def quantize(
@@ -325,14 +314,6 @@ class LayerNorm(keras.layers.LayerNormalization):
         # of oneDNN, but with its own epsilon.
         x = x * ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)
         return ops.cast(x + ops.cast(self.beta, x.dtype), self.compute_dtype)
-
-
-def _add_bias(x: Any, bias: Any) -> Any:
-    if keras.config.backend() != "tensorflow":
-        return ops.add(x, bias)
-    import tensorflow as tf
-
-    return tf.nn.bias_add(x, ops.convert_to_tensor(bias))
 
 
 class TokenEmbedding(keras.layers.Layer):
@@ -369,18 +350,13 @@ class FirstTokens(keras.layers.Layer):
     def call(self, x: Any, cls_positions: Any = None) -> Any:
         return first_tokens(x, cls_positions)
 
-    def compute_output_spec(self, x: Any, cls_positions: Any = None) -> Any:
-        texts = x.shape[0] if cls_positions is None else cls_positions.shape[0]
-        return keras.KerasTensor((texts, x.shape[-1]), dtype=self.compute_dtype)
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Pooler(Configured, keras.layers.Layer):
     """Dense + tanh on the final hidden state of `[CLS]`: the vector C of the paper.
 
     Args:
-        hidden_size: H.
-        initializer_range: as in `BertConfig`.
+        hidden_size, initializer_range: as in `BertConfig`.
         seed: seed of the initializer.
 
     Call: `x` [B, H]. Returns [B, H].
@@ -444,9 +420,7 @@ class EveryToken:
 class FirstOfTexts(EveryToken):
     """The first token of each text, `x` [S, H].
 
-    Args:
-        x, bias: as of `EveryToken`.
-        cls_positions: int32 [S], their places in the B*T tokens, for packed rows.
+    `cls_positions`, int32 [S], are their places in the B*T tokens, for packed rows.
     """
 
     def __init__(self, x: Any, bias: Any, cls_positions: Any) -> None:
@@ -471,12 +445,7 @@ class FirstOfTexts(EveryToken):
 
 
 class TokensAt(EveryToken):
-    """Some tokens of each row, as many of each.
-
-    Args:
-        x, bias: as of `EveryToken`.
-        columns: int32 [B, P]; below 0 is read as 0.
-    """
+    """Some tokens of each row, at `columns`, int32 [B, P]; below 0 is read as 0."""
 
     def __init__(self, x: Any, bias: Any, columns: Any) -> None:
         rows, count = shape_of(columns)
@@ -498,10 +467,7 @@ def first_tokens(x: Any, cls_positions: Any = None) -> Any:
 
 
 def tokens_at(x: Any, columns: Any) -> Any:
-    """Gather `x` [B, T, D] at `columns` int32 [B, P]; returns [B * P, D].
-
-    Columns below 0 are read as 0.
-    """
+    """Return `x` [B, T, D] at `columns` int32 [B, P], below 0 read as 0: [B * P, D]."""
     rows, length, width = shape_of(x)
     columns = ops.maximum(ops.cast(columns, "int32"), 0)
     places = ops.arange(rows, dtype="int32")[:, None] * length + columns

@@ -2,9 +2,8 @@
 
 A frozen weight has no gradient and no moments, and no activations are kept below the
 lowest trainable one. LoRA (low-rank adaptation) adds the product of two thin matrices
-to the kernels of query and value; only these, the pooler and the head are trained.
-
-Source: Hu et al. 2021 (arXiv:2106.09685), section 4.2 for the kernels that are adapted.
+to the kernels of query and value (Hu et al. 2021, arXiv:2106.09685, section 4.2); only
+these, the pooler and the head are trained.
 """
 
 from __future__ import annotations
@@ -17,14 +16,11 @@ import numpy as np
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, check_not_quantized
+from bert_keras.model.layers import moved
 
 
 def freeze_layers(encoder: BertEncoder, count: int) -> None:
-    """Freeze the embeddings and the lower blocks of an encoder; 0 freezes nothing.
-
-    Raises:
-        ConfigError: it has fewer blocks.
-    """
+    """Freeze the embeddings and the lower blocks of an encoder; 0 freezes nothing."""
     blocks = encoder.blocks
     if count > len(blocks):
         raise ConfigError(
@@ -32,9 +28,9 @@ def freeze_layers(encoder: BertEncoder, count: int) -> None:
             f"received {count}"
         )
     if count:
-        layers: list[keras.layers.Layer] = [encoder.embeddings, *blocks[:count]]
-        for layer in layers:
-            layer.trainable = False
+        encoder.embeddings.trainable = False
+    for block in blocks[:count]:
+        block.trainable = False
 
 
 def add_lora(
@@ -87,18 +83,14 @@ def add_lora(
         ):
             layer.trainable = False
         for offset, layer in enumerate((block.query, block.value)):
-            own = None if seed is None else seed + 2 * number + offset
+            own = moved(seed, 2 * number + offset)
             start = keras.initializers.HeUniform(seed=own)
             layer.enable_lora(rank, a_initializer=start)
             layer.bias.trainable = False
 
 
 def plain_weights(model: Any) -> dict[str, np.ndarray]:
-    """Return the weights of a task model by name, LoRA merged into the kernels.
-
-    Args:
-        model: a `TaskModel`.
-    """
+    """Return the weights of a `TaskModel` by name, LoRA merged into the kernels."""
     check_not_quantized(model, "saved as a model folder")
     merged: dict[int, Any] = {}
     left_out: set[int] = set()

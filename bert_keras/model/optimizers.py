@@ -33,9 +33,6 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: number of updates; the rate is 0 afterwards.
         warmup_steps: number of updates of the warm-up.
 
-    Raises:
-        ConfigError: a step count is out of its range.
-
     Example:
         >>> float(WarmupLinearDecay(1e-3, total_steps=100, warmup_steps=10)(5))
         0.0005
@@ -74,11 +71,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 class _Adam(keras.optimizers.Optimizer):
     """Adam's update and sparse embedding gradients, shared by AdamW and LAMB.
 
-    Gradients of rows that occur several times in a batch are summed.
-
-    Attributes:
-        factors: factors of the learning rate of some weights, by their paths. Weight
-            decay outside of the update keeps the common rate.
+    Gradients of rows that occur several times in a batch are summed. `factors` are
+    those of the learning rate of some weights, by their paths. Weight decay outside of
+    the update keeps the common rate.
     """
 
     factors: Mapping[str, float] = MappingProxyType({})
@@ -108,11 +103,7 @@ class _Adam(keras.optimizers.Optimizer):
     def _adam_update(self, gradient: Any, variable: Any, largest: Any = None) -> Any:
         """Return the update for a rate of 1, and update the moments of a weight.
 
-        Args:
-            gradient: of the weight.
-            variable: the weight.
-            largest: second moments for AMSGrad, each the largest so far, or
-                `None`.
+        `largest` are AMSGrad's second moments, each the largest so far, or `None`.
         """
         dtype = variable.dtype
         gradient = ops.cast(gradient, dtype)
@@ -144,9 +135,9 @@ class AdamW(_Adam, keras.optimizers.AdamW):
     Args:
         learning_rate: rate or schedule.
         weight_decay: share of a weight taken off at each update, times the rate.
-        beta_1, beta_2, epsilon: as in Adam.
+        epsilon: as in Adam.
         global_clipnorm: largest norm of all gradients together, or `None`.
-        **kwargs: further arguments of `keras.optimizers.AdamW`.
+        **kwargs: further arguments of `keras.optimizers.AdamW`, such as `beta_1`.
 
     Source: Kingma and Ba 2015 (arXiv:1412.6980), algorithm 1; Loshchilov and Hutter
     2019 (arXiv:1711.05101), algorithm 2.
@@ -156,21 +147,13 @@ class AdamW(_Adam, keras.optimizers.AdamW):
         self,
         learning_rate: Any = 5e-5,
         weight_decay: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
+        *,
         epsilon: float = 1e-6,
         global_clipnorm: float | None = 1.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            global_clipnorm=global_clipnorm,
-            **kwargs,
-        )
+        kwargs |= {"epsilon": epsilon, "global_clipnorm": global_clipnorm}
+        super().__init__(learning_rate, weight_decay, **kwargs)
         self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
 
     @property
@@ -238,9 +221,8 @@ class Lamb(_Adam, keras.optimizers.Lamb):
     Args:
         learning_rate: rate or schedule.
         weight_decay: added to the update, times the weight.
-        beta_1, beta_2, epsilon: as in Adam.
-        global_clipnorm: largest norm of all gradients together, or `None`.
-        **kwargs: further arguments of `keras.optimizers.Lamb`.
+        epsilon, global_clipnorm: as of `AdamW`.
+        **kwargs: further arguments of `keras.optimizers.Lamb`, such as `beta_1`.
 
     Source: You et al. 2019 (arXiv:1904.00962), algorithm 2.
     """
@@ -249,20 +231,13 @@ class Lamb(_Adam, keras.optimizers.Lamb):
         self,
         learning_rate: Any = 1e-3,
         weight_decay: float = 0.01,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
+        *,
         epsilon: float = 1e-6,
         global_clipnorm: float | None = 1.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            global_clipnorm=global_clipnorm,
-            **kwargs,
-        )
+        kwargs |= {"epsilon": epsilon, "global_clipnorm": global_clipnorm}
+        super().__init__(learning_rate, **kwargs)
         self.decay_in_update = weight_decay
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -288,8 +263,7 @@ def optimizer_of(
     """Return the optimizer of a run.
 
     Args:
-        config: a `TrainConfig` or `PretrainConfig`: `optimizer`, `weight_decay`,
-            `global_clipnorm` and `precision`; with float16 the loss is scaled.
+        config: a `TrainConfig` or `PretrainConfig`; with float16 the loss is scaled.
         schedule: the learning rate of each update.
         factors: factors of the rate of some weights, by their paths.
     """

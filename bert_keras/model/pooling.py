@@ -52,16 +52,9 @@ class LayerMix(Configured, keras.layers.Layer):
         if self.combine == "concat":
             return ops.concatenate(states, axis=-1)
         if self.combine == "sum":
-            return sum(states[1:], states[0])
+            return sum(states)
         weights = ops.softmax(ops.cast(self.scores, "float32"))
-        weighted = [weights[i] * x for i, x in enumerate(states)]
-        return sum(weighted[1:], weighted[0])
-
-    def compute_output_spec(self, inputs: list[Any]) -> Any:
-        *outer, size = inputs[0].shape
-        if self.combine == "concat":
-            size *= len(inputs)
-        return keras.KerasTensor((*outer, size), dtype="float32")
+        return sum(weights[i] * x for i, x in enumerate(states))
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -144,16 +137,6 @@ class TextPooling(Configured, keras.layers.Layer):
         ones = ops.ones_like(flat[:, :1])
         counts = ops.segment_sum(ones, text, num_segments=texts + 1)[:texts]
         return sums / ops.maximum(counts, 1.0)
-
-    def compute_output_spec(
-        self,
-        x: Any,
-        padding_mask: Any,
-        position_ids: Any = None,
-        cls_positions: Any = None,
-    ) -> Any:
-        texts = x.shape[0] if cls_positions is None else cls_positions.shape[0]
-        return keras.KerasTensor((texts, x.shape[-1]), dtype="float32")
 
 
 def unit_vectors(x: Any) -> Any:

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.layers import Configured
+from bert_keras.model.layers import Configured, moved
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -28,7 +28,6 @@ class Lstm(Configured, keras.layers.Layer):
         units: width of state and output U.
         backward: whether it reads each sequence from its end.
         seed: seed of the initializers.
-        **kwargs: of `keras.layers.Layer`.
 
     Call: `x` [T, B, D], time first, and `sequence_ids` int [T, B]: a sequence is a run
     of equal ids. Returns [T, B, U] in the compute dtype; states are float32 under any
@@ -75,21 +74,9 @@ class Lstm(Configured, keras.layers.Layer):
         h = _outputs(z, goes_on(sequence_ids, self.backward), recurrent, self.backward)
         return ops.cast(h, self.compute_dtype)
 
-    def compute_output_spec(self, x: Any, sequence_ids: Any) -> Any:
-        shape = (*x.shape[:-1], self.units)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
 
 def goes_on(sequence_ids: Any, backward: bool) -> Any:
-    """Return 1 if a token continues the sequence of the one read before it, else 0.
-
-    Args:
-        sequence_ids: int [T, B].
-        backward: whether tokens are read from the last.
-
-    Returns:
-        float32 [T, B, 1].
-    """
+    """Return float32 [T, B, 1]: 1 if a token continues the sequence read before it."""
     same = ops.cast(ops.equal(sequence_ids[1:], sequence_ids[:-1]), "float32")
     edge = ((0, 1), (0, 0)) if backward else ((1, 0), (0, 0))
     return ops.pad(same, edge)[..., None]
@@ -98,11 +85,8 @@ def goes_on(sequence_ids: Any, backward: bool) -> Any:
 def _outputs(z: Any, keep: Any, kernel: Any, backward: bool) -> Any:
     """Return the outputs h of all tokens, float32 [T, B, U].
 
-    Args:
-        z: float32 [T, B, 4U], the inputs' share of the gates.
-        keep: float32 [T, B, 1], see `goes_on`.
-        kernel: [U, 4U], the recurrent weights.
-        backward: as in `Lstm`.
+    `z`, float32 [T, B, 4U], is the inputs' share of the gates, `keep` is as of
+    `goes_on`, and `kernel`, [U, 4U], are the recurrent weights.
     """
     if keras.config.backend() != "tensorflow":
         return _states(z, keep, kernel, backward)[0]
@@ -224,7 +208,6 @@ class RecurrentHead(Configured, keras.layers.Layer):
         dropout_rate: rate of the dropout on the features and before the linear layer.
         initializer_range: standard deviation of the linear layer's initializer.
         seed: seed of initializers and dropout.
-        **kwargs: of `keras.layers.Layer`.
 
     Call: hidden states, L + 1 of [B, T, H], embeddings first; `padding_mask` int [B, T]
     (1 = real) and, for packed rows, `sequence_ids` int [B, T] (0 = padding). No state
@@ -278,7 +261,7 @@ class RecurrentHead(Configured, keras.layers.Layer):
         return Lstm(
             self.units,
             backward=name.startswith("backward"),
-            seed=None if self.seed is None else self.seed + number,
+            seed=moved(self.seed, number),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -345,12 +328,6 @@ class RecurrentHead(Configured, keras.layers.Layer):
         logits = self.output_layer(self.dropout(x, training=training))
         return ops.cast(ops.transpose(logits, (1, 0, 2)), "float32")
 
-    def compute_output_spec(
-        self,
-        states: list[Any],
-        padding_mask: Any,
-        sequence_ids: Any = None,
-        training: bool | None = None,
-    ) -> Any:
+    def compute_output_spec(self, states: list[Any], *_: Any, **__: Any) -> Any:
         shape = (*states[0].shape[:-1], self.classes)
         return keras.KerasTensor(shape, dtype="float32")

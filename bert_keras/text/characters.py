@@ -34,16 +34,10 @@ DELETED = _ranges(
     """
 )
 # Replaced by a space.
-SPACES = _ranges(
-    """
-    9-A D 20 A0 1680 2000-200A 2028-2029 202F 205F 3000
-    """
-)
+SPACES = _ranges("9-A D 20 A0 1680 2000-200A 2028-2029 202F 205F 3000")
 # Split off as words of one character, before accents are stripped.
 CJK = _ranges(
-    """
-    3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F
-    """
+    "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F"
 )
 # Words of one character, judged after lower-casing and stripping.
 PUNCTUATION = _ranges(
@@ -192,11 +186,9 @@ def character_table(
     *, lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool
 ) -> CharacterTable:
     """Return the table of one kind of model; built once for each, in about 0.1 s."""
-    kinds = np.full(_CODES, WORD, np.int32)
-    for kind, ranges in ((ALONE, PUNCTUATION), (SPACE, SPACES), (GONE, DELETED)):
-        _fill(kinds, ranges, kind)
+    kinds = _kinds(DELETED)
     if strip_accents:
-        _fill(kinds, KEPT_MARKS, MARK)
+        kinds[[ord(character) for character in _KEPT_MARKS]] = MARK
     entries = kinds.copy()
     expansions: list[list[int]] = []
     for first, last in _CASED_OR_COMPOSED if lowercase or strip_accents else ():
@@ -229,9 +221,7 @@ def character_table(
 @functools.cache
 def mark_table(*, lowercase: bool) -> MarkTable:
     """Return the table that canonical order needs; built once, in about 0.1 s."""
-    kinds = np.full(_CODES, WORD, np.int32)
-    for kind, ranges in ((ALONE, PUNCTUATION), (SPACE, SPACES), (GONE, MARKS)):
-        _fill(kinds, ranges, kind)
+    kinds = _kinds(MARKS)
     codes, cells, classes = [], [], []
     for first, last in _CASED_OR_COMPOSED:
         for code in range(first, last + 1):
@@ -259,9 +249,13 @@ def _combining(character: str) -> int:
     return unicodedata.combining(character) if known else 0
 
 
-def _fill(array: np.ndarray, ranges: Ranges, value: int) -> None:
-    for first, last in ranges:
-        array[first : last + 1] = value
+def _kinds(gone: Ranges) -> np.ndarray:
+    """Return the kind of each code point, int32 [0x110000]."""
+    kinds = np.full(_CODES, WORD, np.int32)
+    for kind, ranges in ((ALONE, PUNCTUATION), (SPACE, SPACES), (GONE, gone)):
+        for first, last in ranges:
+            kinds[first : last + 1] = kind
+    return kinds
 
 
 def _characters(ranges: Ranges) -> frozenset[str]:

@@ -145,9 +145,6 @@ class Masking:
             random order and ends early before a word that is already chosen, before a
             special token, or if the next word no longer fits.
 
-    Raises:
-        ConfigError: a setting is out of its range.
-
     Example:
         >>> masking = Masking(rate=0.5, mask_share=1.0, random_share=0.0)
         >>> ids = tf.ragged.constant([[2, 7, 8, 9, 10, 3]], dtype=tf.int32)
@@ -189,7 +186,8 @@ class Masking:
         if self.unit == "piece":
             chosen = first_in_order(dense, wanted)
         else:
-            continues = ids.with_flat_values(_continues(ids.flat_values, tokenizer))
+            inner = tf.constant([t.startswith("##") for t in tokenizer.vocabulary])
+            continues = ids.with_flat_values(tf.gather(inner, ids.flat_values))
             lengths = None
             if self.unit == "ngram":
                 drawn = run_lengths(numbers.uniform(_LENGTH))
@@ -203,11 +201,9 @@ class Masking:
         numbers = _Numbers(tf.gather(text_draws, at), tf.gather(places, at))
         fate = numbers.uniform(_FATE)
         new = tf.where(fate < self.mask_share, mask_id, old)
-        becomes_random = (fate >= self.mask_share) & (
-            fate < self.mask_share + self.random_share
-        )
         drawn = _random_tokens(numbers.uniform(_TOKEN), tokenizer)
-        new = tf.where(becomes_random, drawn, new)
+        is_random = fate < self.mask_share + self.random_share
+        new = tf.where((fate >= self.mask_share) & is_random, drawn, new)
         offsets = ids.with_flat_values(tf.cast(places, tf.int32))
         return Masked(
             ids.with_flat_values(put(ids.flat_values, at, new)),
@@ -270,23 +266,13 @@ def _shifted(x: Any, bits: int) -> Any:
     return tf.bitwise.right_shift(x, tf.constant(bits, tf.uint64))
 
 
-def _continues(ids: Any, tokenizer: WordPieceTokenizer) -> Any:
-    """Return which ids are pieces inside a word."""
-    table = tf.constant([token.startswith("##") for token in tokenizer.vocabulary])
-    return tf.gather(table, ids)
-
-
 def _random_tokens(uniform: Any, tokenizer: WordPieceTokenizer) -> Any:
     """Return the ids of all tokens that are not special, int32."""
-    specials = _special_ids(tokenizer)
+    specials = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
+    specials = sorted([*specials, mask_id_of(tokenizer)])
     count = tokenizer.vocab_size - len(specials)
     drawn = tf.cast(tf.math.floor(uniform * float(count)), tf.int32)
     drawn = tf.minimum(drawn, max(count - 1, 0))
     for special in specials:  # in ascending order: each shifts the ids above it
         drawn += tf.cast(drawn >= special, tf.int32)
     return drawn
-
-
-def _special_ids(tokenizer: WordPieceTokenizer) -> list[int]:
-    known = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
-    return sorted(known + ([] if tokenizer.mask_id is None else [tokenizer.mask_id]))

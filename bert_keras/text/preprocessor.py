@@ -44,9 +44,6 @@ class Preprocessor:
 
     Call: tf.string [B] or a list of strings, or a pair (tuple) of those. Returns a
     dict, see `pack_rows` and `pad_rows`.
-
-    Raises:
-        ConfigError: a setting is out of its range.
     """
 
     def __init__(

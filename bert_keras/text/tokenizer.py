@@ -170,14 +170,13 @@ class WordPieceTokenizer(tf.Module):
 
         Returns:
             ragged int32 [B, None]; for one string, int32 [None].
-
-        Raises:
-            ConfigError: `texts` has another type or shape.
         """
         if is_single(texts):
             return self(as_batch(texts))[0]
         with tf.device("CPU:0"):  # int32 would be copied between CPU and GPU
-            return self._tokenize(as_strings(texts), self._plain_ids, self._ids)
+            return self._tokenize(
+                as_strings(texts), lambda some: self._plain_pieces(some)[0], self._ids
+            )
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(
@@ -235,9 +234,6 @@ class WordPieceTokenizer(tf.Module):
 
         Returns:
             a string, or a list with one for each text.
-
-        Raises:
-            ConfigError: an id is not in the vocabulary.
         """
         rows = _as_lists(ids)
         if rows and all(isinstance(row, list) for row in rows):
@@ -248,20 +244,15 @@ class WordPieceTokenizer(tf.Module):
         tokens = [self.id_to_token(i) for i in rows]
         if skip_special_tokens:
             tokens = [token for token in tokens if token not in SPECIAL_TOKENS]
-        return "".join(
-            _tidied(token, first=number == 0) for number, token in enumerate(tokens)
-        )
+        spaced = [t[2:] if t[:2] == "##" else _JOINED.sub("", f" {t}") for t in tokens]
+        return "".join([*tokens[:1], *spaced[1:]])
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, or `None` if the vocabulary lacks it."""
         return self._id_of.value.get(token)
 
     def id_to_token(self, id: int) -> str:
-        """Return the token of an id.
-
-        Raises:
-            ConfigError: the id is not in the vocabulary.
-        """
+        """Return the token of an id."""
         check_whole_number("id", id, least=0, most=len(self) - 1)
         return self.vocabulary[id]
 
@@ -343,9 +334,6 @@ class WordPieceTokenizer(tf.Module):
 
         return tf.cond(tf.reduce_all(plain), lambda: plain_way(texts), both_ways)
 
-    def _plain_ids(self, texts: Any) -> Any:
-        return self._plain_pieces(texts)[0]
-
     def _plain_offsets(self, texts: Any) -> Any:
         # One byte is one character here, and lower-casing moves none.
         ids, starts, ends = self._plain_pieces(texts)
@@ -411,15 +399,6 @@ def _as_lists(ids: Any) -> list[Any]:
 
 # No space before these in decoded text.
 _JOINED = re.compile(r"^ (?=[.?!,]|n't|'m|'s|'ve|'re)")
-
-
-def _tidied(token: str, *, first: bool) -> str:
-    """Return a token as it continues a text."""
-    if first:
-        return token
-    if token.startswith("##"):
-        return token[2:]
-    return _JOINED.sub("", f" {token}")
 
 
 class _Untracked:

@@ -247,7 +247,7 @@ def test_the_folder_opens_as_a_tokenizer(tmp_path: Path) -> None:
     ("changes", "parts"),
     [
         ({"size": 20}, ["`size`", "27 tokens in all", "received 20"]),
-        ({"size": 5}, ["`size` must be at least 6", "received 5"]),
+        ({"size": 5}, ["`size` must be a whole number of at least 6", "received 5"]),
         ({"size": 50.0}, ["`size`", "received 50.0"]),
         ({"min_count": 0}, ["`min_count`", "received 0"]),
         ({"min_count": 1000}, ["`min_count`", "no character", "1000"]),

@@ -194,7 +194,7 @@ def measurements(parts: dict[str, Any]) -> list[list[str]]:
         facts = held["machine"]
         versions = {**{k: facts[k] for k in ("tensorflow", "keras")}, **facts["peers"]}
         shown = ", ".join(f"{name} {version}" for name, version in versions.items())
-        found.append([part, f"`{held['command']}`", shown])
+        found.append([part, f"`python benchmarks/{held['command']}`", shown])
     return found
 
 

@@ -9,6 +9,7 @@ DOCS := .venv-docs
 PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu selects the small CPU build of torch.
 TORCH_INDEX ?=
+BENCH ?=
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
@@ -78,8 +79,9 @@ docs: $(DOCS)/.made
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
 	@echo "build/site/index.html; for its search: $(PYTHON) -m http.server --directory build/site"
 
+# BENCH="--rounds 2 --parts prediction" passes options on.
 bench: $(PEERS)/.made
-	$(PEERS)/bin/python benchmarks/speed_table.py
+	$(PEERS)/bin/python benchmarks/speed_table.py $(BENCH)
 
 lint: $(VENV)/.made
 	$(VENV)/bin/ruff format --check .

@@ -48,6 +48,7 @@ def measured(commands: Mapping[str, Sequence[str]], rounds: int) -> Seconds:
     """
     workers: dict[str, Any] = {}
     for name, command in commands.items():
+        print(f"starting {name}", flush=True)
         errors = tempfile.TemporaryFile("w+")
         worker: Any = subprocess.Popen(
             command,
@@ -65,7 +66,8 @@ def measured(commands: Mapping[str, Sequence[str]], rounds: int) -> Seconds:
             lines = errors.read().strip().splitlines()
             print(f"{name} failed: {lines[-1] if lines else ''}", flush=True)
     seconds: Seconds = {name: [] for name in workers}
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
+        print(f"round {number} of {rounds}", flush=True)
         for name, worker in workers.items():
             worker.stdin.write("go\n")
             worker.stdin.flush()

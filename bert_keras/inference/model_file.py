@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import io
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,9 @@ _PACKAGES = {
     "litert": (),  # TensorFlow writes it
 }
 _IDENTITY = "Identity"  # TensorFlow's name of each output of a function
+# In older ones tf2onnx writes some means as poolings, and ONNX Runtime then does not
+# find the layer normalization around them.
+_OPSET = {"onnx": {"opset_version": 18}}
 
 
 def package(name: str, what: str) -> Any:
@@ -123,6 +127,7 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
                 # Keras's exporter names them in the order of this dict.
                 input_signature=[dict(sorted(specs.items()))],
                 verbose=False,
+                **_OPSET.get(kind, {}),
             )
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise BertKerasError(
@@ -198,6 +203,7 @@ def _complete_onnx(
     """Name the outputs of a model.onnx, and store the weights, still inputs there."""
     onnx = package("onnx", "the format onnx")
     read = onnx.load(os.fspath(path))
+    _divide_before_erf(read.graph, onnx.numpy_helper)
     renamed = {}
     for output, name in zip(read.graph.output, names, strict=True):
         renamed[output.name] = name
@@ -217,6 +223,30 @@ def _complete_onnx(
         if name in used
     )
     onnx.save(read, os.fspath(path))
+
+
+def _divide_before_erf(graph: Any, numpy_helper: Any) -> None:
+    """Replace `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`.
+
+    ONNX Runtime computes GELU in one operation where it finds the quotient, which
+    TensorFlow has turned into a product.
+    """
+    factor = np.float32(math.sqrt(0.5))
+    factors = {
+        each.name
+        for each in graph.initializer
+        if np.array_equal(numpy_helper.to_array(each), factor)
+    }
+    divisor = numpy_helper.from_array(np.float32(math.sqrt(2.0)), "sqrt_of_2")
+    before_erf = {node.input[0] for node in graph.node if node.op_type == "Erf"}
+    for node in graph.node:
+        if node.op_type == "Mul" and node.output[0] in before_erf:
+            others = [name for name in node.input if name not in factors]
+            if len(others) == 1:
+                node.op_type = "Div"
+                node.input[:] = [*others, divisor.name]
+    if any(divisor.name in node.input for node in graph.node):
+        graph.initializer.append(divisor)
 
 
 def check_int8(kind: str) -> None:

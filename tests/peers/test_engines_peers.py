@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib
 import json
@@ -142,6 +143,25 @@ def test_an_export_holds_what_a_stranger_needs(
         *("classification", "float32"),
         24,
     )
+
+
+def test_onnx_runtime_computes_gelu_and_layer_normalization_in_one_operation(
+    onnx_folder: Path, spam_model: Any, tmp_path: Path
+) -> None:
+    import onnx
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    settings.log_severity_level = 3  # no warning that the file is for this machine
+    onnxruntime.InferenceSession(onnx_folder / "model.onnx", settings)
+    graph = onnx.load(settings.optimized_model_filepath).graph
+    found = collections.Counter(node.op_type for node in graph.node)
+    blocks = spam_model.backbone.config.num_hidden_layers
+    assert found["Gelu"] + found["BiasGelu"] == blocks
+    norms = found["LayerNormalization"] + found["SkipLayerNormalization"]
+    assert norms == 1 + 2 * blocks
+    assert not found.keys() & {"Erf", "ReduceMean", "GlobalAveragePool"}
 
 
 def test_an_export_is_loaded_as_it_is(

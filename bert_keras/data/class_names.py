@@ -42,8 +42,7 @@ def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
         for name in found
         if len(name) > _MOST_LETTERS
     ]
-    if problems:
-        raise columns.error(problems)
+    columns.refuse(problems)
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
@@ -70,8 +69,7 @@ def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the classes in a Hugging Face `config.json`, by number.
 
-    Without `id2label` there are two, Hugging Face's default; `head_config` names those
-    of an existing head.
+    Without `id2label` there are two, Hugging Face's default.
 
     Raises:
         CheckpointError: `id2label` does not map 0, 1 … to different names.
@@ -95,13 +93,8 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ...]:
     """Return class names, a list or tuple of strings, as a tuple.
 
-    Args:
-        names: the value of `classes`.
-        least: minimum number of names.
-        what: plural noun for the error message.
-
     Raises:
-        ConfigError: they are not strings, too few, or not all different.
+        ConfigError: they are not strings, fewer than `least`, or not all different.
     """
     count = "one" if least == 1 else "two"
     if not isinstance(names, list | tuple) or not all(

@@ -28,15 +28,10 @@ _MISSING = ("NAType", "NaTType")  # of empty cells in pandas
 
 @dataclasses.dataclass(frozen=True)
 class MemoryRows:
-    """A table in memory, with rows like those of a JSONL file.
+    """A table in memory, with rows like those of a JSONL file."""
 
-    Args:
-        columns: name to N cells: text, `None`, lists or dicts.
-        path: the Parquet file that holds them, if any; for errors.
-    """
-
-    columns: dict[str, list[Any]]
-    path: str = "rows in memory"
+    columns: dict[str, list[Any]]  # name to N cells: text, `None`, lists or dicts
+    path: str = "rows in memory"  # or the Parquet file that holds them, for errors
 
     def rows(self) -> list[Row]:
         """Return number and cells of each row."""
@@ -55,10 +50,8 @@ def is_path(data: Any) -> bool:
 def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
     """Return the path of a file as a string, or the rows of a table in memory.
 
-    A Parquet file is a table in memory, too.
-
-    Raises:
-        ConfigError: `data` is something else; `name` is the argument, for errors.
+    A Parquet file is a table in memory, too. Something else raises a ConfigError, with
+    the `name` of the argument.
     """
     if not is_path(data):
         return rows_in_memory(data, name=name)
@@ -69,11 +62,7 @@ def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
 
 
 def rows_of_file(path: str, table: Any) -> MemoryRows:
-    """Return the rows of a file that was read into a table.
-
-    Raises:
-        DataError: a cell cannot be read, or two columns have one name.
-    """
+    """Return the rows of a file that was read into a table."""
     try:
         return MemoryRows(rows_in_memory(table).columns, path)
     except DataError as error:
@@ -83,14 +72,12 @@ def rows_of_file(path: str, table: Any) -> MemoryRows:
 
 
 def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
-    """Return the rows of a table in memory.
+    """Return the rows of a table in memory, of any type in `ACCEPTED` except a path.
 
-    Args:
-        data: any type that `ACCEPTED` lists, except a path. Class columns of `datasets`
-            become class names. In a `tf.data.Dataset` the parts of an element are
-            columns; the parts of a tuple are `text`, or `text` and `text_pair`, and
-            `label`; elements whose parts all have a first dimension are batches.
-        name: the argument, for errors.
+    Class columns of `datasets` become class names. In a `tf.data.Dataset` the parts of
+    an element are columns; the parts of a tuple are `text`, or `text` and `text_pair`,
+    and `label`; elements whose parts all have a first dimension are batches. `name` is
+    the argument, for errors.
 
     Raises:
         ConfigError: `data` is something else.
@@ -127,16 +114,10 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
 
 
 def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
-    """Return a cell as if read from JSONL; numbers are strings, unless in a list.
+    """Return a cell as if read from JSONL; numbers are strings, unless `nested` in a
+    list.
 
-    Args:
-        cell: a value of Python, NumPy, pandas or TensorFlow; `None` and what these
-            libraries use in its place become `None`.
-        row: its number, for errors.
-        nested: whether it is inside a list or a dict.
-
-    Raises:
-        DataError: bytes are not UTF-8; a number is too long.
+    `None` and what pandas and the like use in its place become `None`.
     """
     if isinstance(cell, str):
         return str(cell)

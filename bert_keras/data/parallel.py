@@ -39,21 +39,13 @@ def read_parallel(
 
 
 def without_empty(pairs: Columns) -> Columns:
-    """Return the pairs with a source and a target; report the others.
-
-    Raises:
-        NoRowsError: none is left.
-    """
-    kept = [
-        row
-        for row, (source, target) in enumerate(
-            zip(pairs["source"], pairs["target"], strict=True)
-        )
-        if source.strip() and target.strip()
-    ]
-    if len(kept) == len(pairs):
+    """Return the pairs with a source and a target; report the others."""
+    sides = zip(pairs["source"], pairs["target"], strict=True)
+    is_whole = [all(side.strip() for side in pair) for pair in sides]
+    if all(is_whole):
         return pairs
-    left_out = sorted(set(range(len(pairs))) - set(kept))
+    kept = [row for row, whole in enumerate(is_whole) if whole]
+    left_out = [row for row, whole in enumerate(is_whole) if not whole]
     named = first_of([str(pairs.lines[row]) for row in left_out], most=8)
     if not kept:
         raise NoRowsError("holds no pair with a source and a target", path=pairs.path)

@@ -59,9 +59,6 @@ def stream_lines(path: str) -> Iterator[str]:
 
     Skips and rejects the same as `read_text`, when it is reached; needs the memory of
     the longest line.
-
-    Raises:
-        DataError: as for `read_text`; a bad line when it is reached.
     """
     blank: list[str] = []  # skipped at the end of the file
     parts: list[str] = []  # of a very long line
@@ -108,9 +105,7 @@ def tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
 def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, and its cells.
 
-    Args:
-        path: the file, for messages.
-        text: its text, or its lines one by one; a cell then has at most 64 MiB.
+    The text may come in lines, one by one; a cell then has at most 64 MiB.
 
     Raises:
         DataError: a quote is not closed, or is not followed by a comma.
@@ -139,10 +134,7 @@ def json_rows(
 ) -> list[tuple[int, dict[str, Any]]]:
     """Return the line and the object of each row; numbers are strings, as written.
 
-    Args:
-        path: the file, for messages.
-        text: its text, or a part that begins at `first_line`.
-        first_line: counted from 1.
+    The text may be a part of the file that begins at `first_line`.
 
     Raises:
         DataError: a line is not a JSON object.
@@ -171,8 +163,7 @@ def json_rows(
                 rows.append((line, row))
             else:
                 problems.append((line, "must be one JSON object, {…}"))
-    if problems:
-        raise bad_lines(path, problems)
+    refuse_lines(path, problems)
     return rows
 
 
@@ -232,6 +223,12 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+def refuse_lines(path: str, problems: Sequence[tuple[int, str]]) -> None:
+    """Raise the error of `bad_lines` if there are any."""
+    if problems:
+        raise bad_lines(path, problems)
+
+
 def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
     """Return one error for all bad lines, with their count and the first ten."""
     by_line: dict[int, list[str]] = {}
@@ -258,13 +255,7 @@ def wanted_columns(
 ) -> dict[str, str | int]:
     """Return the selected roles, each with the name or number of its column.
 
-    Args:
-        columns: role to its column; a role of `None` is left out.
-        optional: roles whose column may be missing.
-        header: `auto`, `yes` or `no`.
-
-    Raises:
-        ConfigError: one of them is wrong.
+    A role of `None` is left out; a wrong one raises a ConfigError.
     """
     check_choice("header", header, HEADER)
     wanted = {role: column for role, column in columns.items() if column is not None}
@@ -286,13 +277,7 @@ def wanted_columns(
 def names_a_column(
     first: list[str], wanted: dict[str, str | int], optional: Sequence[str]
 ) -> bool:
-    """Return whether the first row holds the name of a selected column.
-
-    Args:
-        first: its cells.
-        wanted: role to the name or number of its column.
-        optional: roles whose column may be missing.
-    """
+    """Return whether the first row holds the name of a selected column."""
     names = {role: c for role, c in wanted.items() if _number(c) is None}
     return any(role not in optional or name in first for role, name in names.items())
 
@@ -307,13 +292,8 @@ def locate_columns(
 ) -> dict[str, int]:
     """Return the column index of each role found in the file.
 
-    Args:
-        path: the file, for messages.
-        first: cells of the first row.
-        wanted: role to the name or number of its column.
-        optional: roles whose column may be missing.
-        named: whether the first row holds the names.
-        header: `auto`, `yes` or `no`.
+    `first` are the cells of the first row, `named` is whether they are names, as
+    `header` (`auto`, `yes` or `no`) may have asked.
 
     Raises:
         DataError: a column is missing, or two have its name.
@@ -355,11 +335,7 @@ def quote(name: str | int) -> str:
 
 
 def refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
-    """Raise if row 0 looks like a header: a known name, or text above numbers only.
-
-    Raises:
-        DataError: asks for `header`.
-    """
+    """Raise if row 0 looks like a header: a known name, or text above numbers only."""
     for role, (first, *rest) in cells.items():
         word = first.strip().casefold()
         above_numbers = (

@@ -22,11 +22,7 @@ _ROLES = ("id", "question", "context", "answers")
 
 
 def is_squad(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is one JSON object, as SQuAD is, not a table of rows.
-
-    Raises:
-        DataError: the file cannot be read, or starts like JSON and is broken.
-    """
+    """Return whether a file is one JSON object, as SQuAD is, not a table of rows."""
     return isinstance(_load(os.fspath(path)), dict)
 
 

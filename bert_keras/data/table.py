@@ -1,7 +1,6 @@
 """Labelled columns of a user's file: `read_columns` gives lists of strings by role.
 
-The formats, TSV, CSV and JSONL, are those of `bert_keras.data.rows`. No row is
-silently dropped: an invalid row is an error with its line.
+No row is silently dropped: an invalid row is an error with its line.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from bert_keras.data.rows import (
     quote,
     read_text,
     refuse_hidden_header,
+    refuse_lines,
     stream_lines,
     tsv_rows,
     wanted_columns,
@@ -102,10 +102,7 @@ class Columns:
     ) -> np.ndarray:
         """Return the index of each cell among the values, int32 [N].
 
-        Args:
-            role: of the column.
-            values: strings, all different.
-            rule: what a cell must be, for the error; by default one of the values.
+        `rule` is what a cell must be, for the error; by default one of the values.
 
         Raises:
             DataError: a cell is not among the values; named by line.
@@ -123,9 +120,13 @@ class Columns:
             for row, cell in enumerate(self[role])
             if cell not in index
         ]
-        if unknown:
-            raise self.error(unknown)
+        self.refuse(unknown)
         return np.array([index[cell] for cell in self[role]], "int32")
+
+    def refuse(self, problems: Sequence[tuple[int, str]]) -> None:
+        """Raise the `error` of the problems, if there are any."""
+        if problems:
+            raise self.error(problems)
 
     def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
         """Return one error with the line of each problem, a (row, message)."""
@@ -182,8 +183,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
         for row, cell in enumerate(cells)
         if cell is None
     ]
-    if missing:
-        raise columns.error(missing)
+    columns.refuse(missing)
     return columns
 
 
@@ -206,12 +206,7 @@ def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Column
 
 
 def column_names(path: str, text: str) -> list[str]:
-    """Return the names of a table's columns: its first row, or its first object's.
-
-    Args:
-        path: the file.
-        text: its text.
-    """
+    """Return the names of a table's columns: its first row, or its first object's."""
     kind = format_of(path, text)
     first = text.partition("\n")[0]
     if kind == "jsonl":
@@ -228,14 +223,8 @@ def with_slices(
 ) -> Columns:
     """Return rows with further columns, which `sliced` reads; cells may be empty.
 
-    Args:
-        columns: some or all rows of the source.
-        source: file or table in memory, as in `read_columns`; `Columns` have them.
-        names: names of columns or, in TSV and CSV, numbers from 0.
-        header: as in `read_columns`.
-
-    Raises:
-        DataError: a column is missing.
+    `columns` are some or all rows of the source. The names are those of columns or, in
+    TSV and CSV, numbers from 0; `Columns` as a source have them already.
     """
     if not names or isinstance(source, Columns):
         for name in names:
@@ -263,15 +252,10 @@ def without_slices(columns: Columns) -> list[str]:
 
 
 def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[int]:
-    """Return random rows to set aside, leaving at least one of each kind.
+    """Return random rows to set aside, in order, leaving at least one of each kind.
 
-    Args:
-        kinds: the kinds of each row, such as its class.
-        count: number of rows; fewer if too many are the only one of their kind.
-        seed: random seed.
-
-    Returns:
-        Their indices, in order.
+    `kinds` are those of each row, such as its class; there are fewer than `count` rows
+    if too many are the only one of their kind.
     """
     left = collections.Counter(kind for row in kinds for kind in set(row))
     found: list[int] = []
@@ -354,12 +338,9 @@ def stream_columns(
 ) -> Iterator[Columns]:
     """Yield what `read_columns` returns in parts, for files larger than memory.
 
-    Bad rows raise an error when reached. A header in a file whose columns
-    are selected by number is detected in the first part.
-
-    Args:
-        path, columns, header: as in `read_columns`; no column is optional.
-        rows_at_once: rows of a part; the first may have one more.
+    Bad rows raise an error when reached. A header in a file whose columns are selected
+    by number is detected in the first part, which may have one row more. No column is
+    optional.
     """
     place = os.fspath(path)
     wanted = wanted_columns(columns, (), header)
@@ -434,8 +415,7 @@ def _select_cells(
             for line, row in data
             if len(row) == width and not row[index].strip()
         ]
-    if problems:
-        raise bad_lines(path, problems)
+    refuse_lines(path, problems)
     cells = {role: [row[i] for _, row in data] for role, i in found.items()}
     if header == "auto" and not named:
         refuse_hidden_header(path, cells)
@@ -499,6 +479,5 @@ def _select_keys(
         elif path == MemoryRows.path:
             message = f"have no column {', '.join(missing)}; they have {keys}"
         raise DataError(message, path=path)
-    if problems:
-        raise bad_lines(path, problems)
+    refuse_lines(path, problems)
     return Columns(path, cells, [line for line, _ in rows])

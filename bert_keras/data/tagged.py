@@ -22,7 +22,6 @@ import numpy as np
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import (
     ColumnNames,
-    bad_lines,
     ending_of,
     existing,
     format_of,
@@ -30,6 +29,7 @@ from bert_keras.data.rows import (
     json_rows,
     quote,
     read_text,
+    refuse_lines,
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, first_of, received
@@ -174,21 +174,20 @@ def _read_conll(path: str, text: str, chosen: ColumnNames, header: str) -> Colum
             problems.append((number, "the word is empty"))
         elif "label" in places and (reason := tag_problem(cells[places["label"]])):
             problems.append((number, reason))
-    if problems:
-        raise bad_lines(path, problems)
+    refuse_lines(path, problems)
     found: dict[str, list[Any]] = {
         role: [[cells[place] for _, cells in sentence] for sentence in sentences]
         for role, place in places.items()
     }
     word_lines = [[number for number, _ in sentence] for sentence in sentences]
     if "label" in found:
-        _tell_of_strays(path, found["label"], word_lines)
+        _report_strays(path, found["label"], word_lines)
         found["label"] = [to_bio(tags) for tags in found["label"]]
     found[WORD_LINES] = word_lines
     return Columns(path, found, [sentence[0][0] for sentence in sentences])
 
 
-def _tell_of_strays(
+def _report_strays(
     path: str, labels: list[list[str]], word_lines: list[list[int]]
 ) -> None:
     """Report I- tags that do not follow a tag of the same entity."""
@@ -253,8 +252,7 @@ def _read_word_lists(table: MemoryRows, chosen: ColumnNames) -> Columns:
             if not strings or not words:
                 reason = f"`{role}` must be words, or a list of them; {received(words)}"
                 problems.append((line, reason))
-    if problems:
-        raise bad_lines(table.path, problems)
+    refuse_lines(table.path, problems)
     return Columns(table.path, found, list(range(1, len(cells) + 1)))
 
 
@@ -282,8 +280,7 @@ def _read_spans(
         problems += [(line, reason) for reason in reasons]
         words.append([cell[start:end] for start, end in bounds])
         tags.append(tags_of(entities, len(bounds)))
-    if problems:
-        raise bad_lines(path, problems)
+    refuse_lines(path, problems)
     return Columns(path, {"text": words, "label": tags}, [line for line, _ in rows])
 
 

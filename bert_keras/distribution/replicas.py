@@ -57,13 +57,9 @@ def is_default(strategy: tf.distribute.Strategy) -> bool:
 def added_up(
     strategy: tf.distribute.Strategy, function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Return a function's outputs summed over all replicas; in a graph.
+    """Return a function's nested tensors summed over all replicas; in a graph.
 
-    Args:
-        strategy: the replicas.
-        function: returns nested tensors.
-        *arguments: its arguments; those from a distributed dataset are each replica's
-            own.
+    Arguments from a distributed dataset are each replica's own.
     """
     if is_default(strategy):
         return function(*arguments)
@@ -99,10 +95,9 @@ def all_reduced(found: Any) -> Any:
 
 
 def gathered(values: Any) -> Any:
-    """Return nested tensors [B, …] of all replicas, concatenated.
+    """Return nested tensors [B, …] of all replicas, concatenated; `None` is unchanged.
 
     In a replica's function; gradients flow back to the replica that a row is from.
-    `None` is unchanged.
     """
     if values is None:
         return None
@@ -163,7 +158,7 @@ def set_replica_seeds(model: keras.Model, strategy: tf.distribute.Strategy) -> N
             # Without aggregation a replica assigns only its own copy.
             state.assign(tf.cast(tf.where(replica == 0, base, new), state.dtype))
 
-    run_once(strategy, set_seeds)
+    tf.function(lambda: strategy.run(set_seeds), autograph=False)()
 
 
 def take_from_first(
@@ -188,24 +183,13 @@ def take_from_first(
     return int(agreed)
 
 
-def run_once(strategy: tf.distribute.Strategy, function: Callable[[], Any]) -> None:
-    """Run a function on each replica, in a graph."""
-    tf.function(lambda: strategy.run(function), autograph=False)()
-
-
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """The replicas of one worker among all.
+    """The replicas of one worker among all."""
 
-    Args:
-        first: number of the worker's first replica.
-        count: number of the worker's replicas.
-        replicas: number of replicas on all workers.
-    """
-
-    first: int = 0
-    count: int = 1
-    replicas: int = 1
+    first: int = 0  # number of the worker's first replica
+    count: int = 1  # of the worker's replicas
+    replicas: int = 1  # on all workers
 
     def parts(self, *batch: Any) -> tf.data.Dataset:
         """Return the parts of a batch [B, …] for this worker's replicas.
@@ -232,11 +216,8 @@ ALONE = Share()
 def check_batch_size(batch_size: int, parts: int, replicas: int, static: bool) -> None:
     """Raise ConfigError unless each replica gets examples of each part of a batch.
 
-    Args:
-        batch_size: examples of an update.
-        parts: number of parts of an update (`accumulation`).
-        replicas: number of replicas that share a part.
-        static: whether all must get the same number of examples.
+    `parts` are those of an update (`accumulation`); `static` is whether all replicas
+    must get the same number of examples.
     """
     if batch_size < parts * replicas:
         raise ConfigError(
@@ -255,11 +236,8 @@ def distributed(
 ) -> Any:
     """Return a dataset whose elements hold a part for each replica.
 
-    It is iterated like any other, and has an `element_spec`, for `TrainStep`.
-
-    Args:
-        strategy: the replicas; for TensorFlow's default one the dataset is unchanged.
-        make: makes the dataset of a worker's share, see `Share.parts`.
+    It is iterated like any other, and has an `element_spec`, for `TrainStep`. `make`
+    makes the dataset of a worker's share, see `Share.parts`.
     """
     if is_default(strategy):
         return make(ALONE)
@@ -294,11 +272,7 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def summed(gradients: Sequence[Any]) -> list[Any]:
-    """Return gradients summed over the replicas; in a replica's function.
-
-    Args:
-        gradients: of the replica's share of the loss, or `None`.
-    """
+    """Sum gradients, or `None`, over the replicas; in a replica's function."""
     if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
         return list(gradients)
     # Dense: replicas differ in the embedding rows that their tokens use, and rows used
@@ -319,12 +293,9 @@ def apply_summed(
 ) -> None:
     """Clip the gradients of all replicas and update the weights once.
 
-    For a replica's function, in a graph; with one replica it is `optimizer.apply`.
-
-    Args:
-        optimizer: built; `global_clipnorm` and a loss scale are applied.
-        gradients: as returned by `summed`, or `None`, one per variable.
-        variables: the variables to update.
+    For a replica's function, in a graph; with one replica it is `optimizer.apply`. Of
+    the optimizer, `global_clipnorm` and a loss scale are applied. The gradients are
+    those of `summed`.
     """
     replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:
@@ -373,11 +344,8 @@ class ReplicatedFit(_Model):
     ) -> None:
         """Set what `fit` trains, as `keras.Model.compile` does.
 
-        Args:
-            optimizer, loss, metrics: as in Keras; `auto` uses those of the model's own
-                training. `fit` of a model that is not compiled uses all three.
-            loss_weights: as in Keras.
-            **kwargs: further arguments of Keras.
+        `auto` takes optimizer, loss and metrics of the model's own training, as `fit`
+        of a model that is not compiled does.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self._own_optimizer()

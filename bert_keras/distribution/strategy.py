@@ -32,23 +32,16 @@ _TPU_NAMES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 class Devices:
     """The devices of a run.
 
-    Args:
-        name: one of `STRATEGIES`, except `auto`.
-        strategy: creates the variables: model and optimizer belong in its scope.
-        reason: why this strategy was selected.
-        worker: number of this process among the workers.
-        workers: number of workers.
-
     Example:
         >>> devices = find_strategy("auto")
         >>> with devices.strategy.scope():
         ...     model = BertPretrainer(BertEncoder(config))
     """
 
-    name: str
-    strategy: tf.distribute.Strategy
-    reason: str
-    worker: int = 0
+    name: str  # one of `STRATEGIES`, except `auto`
+    strategy: tf.distribute.Strategy  # model and optimizer are created in its scope
+    reason: str  # why this strategy was selected
+    worker: int = 0  # number of this process among the workers
     workers: int = 1
 
     @property
@@ -139,7 +132,8 @@ def find_strategy(name: str = "auto") -> Devices:
 def _what_is_there() -> str:
     if len(_cluster_workers()) > 1 or int(os.environ.get(_SLURM_TASKS, "1")) > 1:
         return "multi-worker"
-    if any(os.environ.get(variable) for variable in _TPU_NAMES) or _has_local_tpu():
+    is_named = any(os.environ.get(variable) for variable in _TPU_NAMES)
+    if is_named or tf.config.list_physical_devices("TPU"):
         return "tpu"
     return "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "single"
 
@@ -181,12 +175,11 @@ def _multi_worker() -> Devices:
     except RuntimeError as error:
         raise ConfigError(
             "`strategy` multi-worker must be made before TensorFlow computes anything: "
-            f"{str(error).splitlines()[0][:120]}"
+            f"{_first_line(error)}"
         ) from None
     except (tf.errors.OpError, ValueError) as error:
-        reason = str(error).splitlines()[0][:120]
         raise ConfigError(
-            f"the workers of {_CLUSTER} cannot connect: {reason}"
+            f"the workers of {_CLUSTER} cannot connect: {_first_line(error)}"
         ) from None
     return Devices("multi-worker", strategy, reason, number, len(workers))
 
@@ -199,9 +192,8 @@ def _tpu() -> Devices:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0][:120]
         raise ConfigError(
-            f"`strategy` tpu needs a TPU; there is none: {reason}"
+            f"`strategy` tpu needs a TPU; there is none: {_first_line(error)}"
         ) from None
     return Devices("tpu", strategy, name or f"{_TPU_NAMES[0]} is set")
 
@@ -223,11 +215,7 @@ def _default_strategy() -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def _has_local_tpu() -> bool:
-    return bool(tf.config.list_physical_devices("TPU"))
-
-
-def _told() -> dict[str, Any]:
+def _tf_config() -> dict[str, Any]:
     """Return the content of `TF_CONFIG`."""
     given = os.environ.get(_CLUSTER) or "{}"
     try:
@@ -243,7 +231,7 @@ def _told() -> dict[str, Any]:
 
 def _cluster_workers() -> list[tuple[str, int]]:
     """Return kind and number of each process that trains, the chief first."""
-    cluster = _told().get("cluster", {})
+    cluster = _tf_config().get("cluster", {})
     others = sorted(set(cluster) - {"chief", "worker", "evaluator"})
     if others:
         raise ConfigError(
@@ -254,7 +242,7 @@ def _cluster_workers() -> list[tuple[str, int]]:
 
 
 def _place_of_this(workers: list[tuple[str, int]]) -> int:
-    task = _told().get("task") or {}
+    task = _tf_config().get("task") or {}
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return workers.index((task["type"], int(task["index"])))
     raise ConfigError(
@@ -281,9 +269,8 @@ def _slurm_cluster() -> dict[str, Any]:
         kind, number = found.get_task_info()
         host = cluster[kind][number].rsplit(":", 1)[0]
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0][:120]
         raise ConfigError(
-            f"Slurm's variables do not describe the step: {reason}"
+            f"Slurm's variables do not describe the step: {_first_line(error)}"
         ) from None
     own = os.environ.get("SLURMD_NODENAME", host)
     if own != host:
@@ -291,3 +278,7 @@ def _slurm_cluster() -> dict[str, Any]:
             f"Slurm's task {number} must run on {host}; runs on {own}: set {_CLUSTER}"
         )
     return {"cluster": cluster, "task": {"type": kind, "index": number}}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:120]

@@ -26,15 +26,10 @@ _LEAVING = 8  # ended sources leave when they are one in so many
 
 
 class Hypotheses(NamedTuple):
-    """The texts that were written for B sources, best first.
+    """The texts that were written for B sources, best first."""
 
-    Args:
-        ids: int32 [B, S, L], each up to the first `[SEP]`; what follows has no meaning.
-        scores: float32 [B, S], log-probabilities over a power of the length.
-    """
-
-    ids: Any
-    scores: Any
+    ids: Any  # int32 [B, S, L], each up to the first `[SEP]`; the rest has no meaning
+    scores: Any  # float32 [B, S], log-probabilities over a power of the length
 
 
 class _State(NamedTuple):
@@ -118,15 +113,7 @@ def _kept(settings: Decoding) -> int:
 
 
 class _Search:
-    """The search for the texts of B sources.
-
-    Args:
-        decoder: the decoder.
-        settings: how to search.
-        table: of the decoder's output, from `BertDecoder.start`.
-        step: a step of the search.
-        longest: int32 [], most tokens of a text.
-    """
+    """The search for the texts of B sources, of at most `longest` tokens each."""
 
     def __init__(
         self,
@@ -260,14 +247,7 @@ def _state_shapes(decoder: BertDecoder, kept: int) -> _State:
 def _chosen(
     state: _State, searched: _Sources, chosen: Any, *, group: int, kept: int
 ) -> tuple[_State, _Sources]:
-    """Return both for some of the sources.
-
-    Args:
-        state, searched: for B sources.
-        chosen: int64 [C], which of them.
-        group: rows of a source.
-        kept: hypotheses of a row.
-    """
+    """Return both for some of B sources, `chosen` int64 [C]."""
 
     def repeated(places: Any, count: int) -> Any:
         return tf.reshape(
@@ -318,13 +298,9 @@ class _Step:
     def __call__(
         self, state: _State, searched: _Sources, logits: Any, past: Any
     ) -> _State:
-        """Return the state after one more token.
+        """Return the state after one more token, from the logits, float32 [R * k, V].
 
-        Args:
-            state: the state before.
-            searched: the sources.
-            logits: float32 [R * k, V].
-            past: the cache, grown by this step.
+        `past` is the cache, grown by this step.
         """
         kept = self._kept
         logits = logits[:, : self._vocab_size]
@@ -436,18 +412,11 @@ class _Step:
 
 
 def largest(values: Any, count: int) -> tuple[Any, Any]:
-    """Return the largest values of each row and their places, as `tf.math.top_k` does.
+    """Return the `count` largest values of each row, [Q, V], like `tf.math.top_k`.
 
     Of long rows it reads the maximum of each block first, which are computed quickly,
     and then only the blocks with the largest ones: a quarter of the time for 8 of
     8,000. Of equal values the first is returned first.
-
-    Args:
-        values: float32 [Q, V], V static.
-        count: how many, K.
-
-    Returns:
-        float32 [Q, K] and int32 [Q, K].
     """
     width = values.shape[1]
     if count == 1 or count * _BLOCK * 2 > width:

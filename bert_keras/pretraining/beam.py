@@ -20,7 +20,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
@@ -42,6 +42,7 @@ from bert_keras.pretraining.manifest import (
     is_partial,
     job_of,
     manifest_of,
+    writing,
 )
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -52,10 +53,7 @@ _LOCAL = re.compile(
 
 
 def pipeline_of(flags: Sequence[str]) -> Any:
-    """Return a new pipeline.
-
-    Args:
-        flags: Beam's own, such as `--runner=FlinkRunner`.
+    """Return a new pipeline with Beam's own flags, such as `--runner=FlinkRunner`.
 
     Raises:
         ConfigError: Beam is missing; a flag or the runner is wrong or unknown.
@@ -76,16 +74,16 @@ def pipeline_of(flags: Sequence[str]) -> Any:
 def _options(flags: list[str]) -> Any:
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(output):
             options = PipelineOptions(flags)
             known = options.get_all_options(drop_default=True)
             given = options.get_all_options(
                 drop_default=True, retain_unknown_options=True
             )
     except SystemExit:
-        reason = (said.getvalue().strip().splitlines() or ["wrong"])[-1]
+        reason = (output.getvalue().strip().splitlines() or ["wrong"])[-1]
         reason = reason.partition("error: ")[2] or reason
         raise ConfigError(f"`pipeline_args`: {reason}") from None
     unknown = sorted(set(given) - set(known))
@@ -172,7 +170,7 @@ def run_beam_pretraining_data(
     folder = _folder(output)
     pipeline = pipeline_of(pipeline_args)
     job = job_of(config, tokenizer, steps.sentences_by(language))
-    with _told(folder):
+    with writing(folder):
         done = _finished(folder, job)
         if done is not None:
             return done
@@ -186,8 +184,8 @@ def run_beam_pretraining_data(
         folder, work, json.dumps(tokenizer.get_config()), config, language
     )
     _run(pipeline, write, steps.Measure(form, text_field, errors))
-    with _told(folder):
-        shards = _made(work, CorpusReport() if report is None else report)
+    with writing(folder):
+        shards = _results(work, CorpusReport() if report is None else report)
         return _finish(folder, work, job, shards, config)
 
 
@@ -202,22 +200,9 @@ def _folder(output: str | os.PathLike[str]) -> str:
     return os.path.abspath(folder)
 
 
-@contextlib.contextmanager
-def _told(folder: str) -> Iterator[None]:
-    """Turn an error of a file system into one line."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"cannot be written: {reason}", path=folder) from None
-
-
 def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest of a finished folder, `None` if there is none.
-
-    Raises:
-        DataError: it belongs to another job, or a shard is missing or incomplete; or
-            the folder holds other files.
+    """Return the manifest of a finished folder of the same job, `None` if there is
+    none.
     """
     sizes = filesystems.sizes_in(folder)
     check_names(folder, sizes)
@@ -287,7 +272,7 @@ def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None
         raise DataError(f"{failed}: it ended as {state}", path=write.output)
 
 
-def _made(work: str, report: CorpusReport) -> list[dict[str, Any]]:
+def _results(work: str, report: CorpusReport) -> list[dict[str, Any]]:
     """Return the facts about the shards, and fill in the report."""
     plan = json.loads(filesystems.read(f"{work}/{steps.PLAN}") or b"null")
     shards = json.loads(filesystems.read(f"{work}/{steps.SHARDS}") or b"null")

@@ -30,14 +30,9 @@ from bert_keras.corpus.documents import (
 from bert_keras.errors import BertKerasError, DataError
 from bert_keras.files import filesystems
 from bert_keras.files.streams import Replaced
-from bert_keras.pretraining.blocks import (
-    Block,
-    block_of,
-    check_documents,
-    shares_of,
-)
+from bert_keras.pretraining.blocks import Block, block_of, check_documents, shares_of
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import check_shard, check_text, shard_name
+from bert_keras.pretraining.manifest import check_shard, check_text, shard_name, writing
 
 # In the folder of the run: the names of the files, the plan, the results.
 FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"
@@ -65,11 +60,7 @@ def listed(work: str) -> list[tuple[int, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """Reads a file for the lengths of its documents.
-
-    Args:
-        form, text_field, errors: as in `raw_documents`.
-    """
+    """Reads a file for the lengths of its documents; settings as in `raw_documents`."""
 
     form: str
     text_field: str
@@ -116,15 +107,7 @@ def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
 def keep_lengths(
     work: str, group: tuple[int, Iterable[tuple[int, Any, bytes]]]
 ) -> list[dict[str, Any]]:
-    """Store the lengths of a group of files, in their order.
-
-    Args:
-        work: the folder of the run.
-        group: from `Measure`.
-
-    Returns:
-        The reports on the files.
-    """
+    """Store the lengths of a group of files, from `Measure`; return their reports."""
     name, found = group
     files = sorted(found, key=lambda file: file[0])
     data = b"".join(lengths for _, _, lengths in files)
@@ -138,11 +121,8 @@ def _lengths_name(work: str, group: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Assigns the documents of each file to blocks.
-
-    Args:
-        work: the folder of the run.
-        characters, next_sentence: as in `PretrainingDataConfig`.
+    """Assigns the documents of each file to blocks; settings of
+    `PretrainingDataConfig`.
     """
 
     work: str
@@ -188,11 +168,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class ReadDocuments:
-    """Reads a file again and gives each document to its block.
-
-    Args:
-        text_field, errors: as in `raw_documents`.
-    """
+    """Reads a file again and gives each document to its block."""
 
     text_field: str
     errors: str
@@ -222,19 +198,11 @@ class ReadDocuments:
 
 @dataclasses.dataclass(frozen=True)
 class WriteShard:
-    """Writes the shard of a block, unless an earlier attempt did.
+    """Writes the shard of a block, unless an earlier attempt did."""
 
-    Args:
-        output: the folder of the shards.
-        work: the folder of the run.
-        tokenizer: its settings, as JSON.
-        config: as in `write_pretraining_data`.
-        language: as in `sentences_of`.
-    """
-
-    output: str
-    work: str
-    tokenizer: str
+    output: str  # the folder of the shards
+    work: str  # the folder of the run
+    tokenizer: str  # its settings, as JSON
     config: PretrainingDataConfig
     language: str
 
@@ -259,18 +227,15 @@ class WriteShard:
     def _shard(self, block: Block) -> dict[str, Any]:
         name = shard_name(block.number)
         path, note = f"{self.output}/{name}", f"{self.work}/{name}.json"
-        try:
-            known = json.loads(filesystems.read(note) or b"null")
+        with writing(path):
+            known: dict[str, Any] | None = json.loads(filesystems.read(note) or b"null")
             if known is not None:
                 check_shard(note, known)
-            if known is not None and filesystems.size_of(path) == known["bytes"]:
-                check_text(self.output, known, block.text_blake2b)
-                return known
+                if filesystems.size_of(path) == known["bytes"]:
+                    check_text(self.output, known, block.text_blake2b)
+                    return known
             shard = self._made(block, path)
             filesystems.write(note, json.dumps(shard).encode())
-        except OSError as error:
-            reason = error.strerror or error
-            raise DataError(f"cannot be written: {reason}", path=path) from None
         return shard
 
     def _made(self, block: Block, path: str) -> dict[str, Any]:

@@ -19,19 +19,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Documents that become one shard.
+    """Documents that become one shard."""
 
-    Args:
-        number: of the block, from 0.
-        documents: the documents in order, as `to_sentences` accepts them.
-        characters: of their texts.
-        text_blake2b: a hash of their texts.
-    """
-
-    number: int
-    documents: list[Any]
+    number: int  # from 0
+    documents: list[Any]  # in order, as `to_sentences` accepts them
     characters: int
-    text_blake2b: str
+    text_blake2b: str  # a hash of their texts
 
 
 def blocks_of(documents: Iterable[Any], characters: int) -> Iterator[Block]:
@@ -48,11 +41,7 @@ def blocks_of(documents: Iterable[Any], characters: int) -> Iterator[Block]:
 
 
 def block_of(number: int, documents: list[Any]) -> Block:
-    """Return the block of some documents.
-
-    Raises:
-        ConfigError: a document is not a string and has no string `text`.
-    """
+    """Return the block of some documents."""
     texts = [_text_of(document) for document in documents]
     found = hashlib.blake2b(digest_size=16)
     for document, text in zip(documents, texts, strict=True):
@@ -69,14 +58,9 @@ def shares_of(
 ) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
     """Yield how many documents each file contributes to each block, by their lengths.
 
-    Args:
-        lengths: for each document its characters and the number of its file, in the
-            order of the files and of their documents.
-        characters: as in `blocks_of`.
-
-    Yields:
-        The number of a file, and for each block that has documents of it: the block's
-        number, the number of documents from this file, and from all files.
+    `lengths` are, for each document in order, its characters and the number of its
+    file. Yields the number of a file, and for each block that has documents of it: the
+    block's number, the number of documents from this file, and from all files.
     """
     file = -1
     shares: list[tuple[int, int, int]] = []

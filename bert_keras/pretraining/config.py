@@ -12,27 +12,9 @@ import dataclasses
 import math
 from typing import Any
 
+from bert_keras import settings
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
-    ACCUMULATION,
-    GLOBAL_CLIPNORM,
-    KEEP,
-    LAYOUT,
-    MASK_RATE,
-    MASK_SHARE,
-    MASK_UNIT,
-    MASKING,
-    NEXT_SENTENCE,
-    OBJECTIVES,
-    ON_NONFINITE,
-    OPTIMIZER,
-    PRECISION,
-    RANDOM_SHARE,
-    REMATERIALIZE,
-    SAVE_EVERY,
-    SEED,
-    STRATEGY,
-    WEIGHT_DECAY,
     check_mask_shares,
     check_options,
     option,
@@ -78,10 +60,10 @@ class PretrainingDataConfig:
         least=0,
         most=1,
     )
-    mask_rate: float = MASK_RATE.field()
-    mask_share: float = MASK_SHARE.field()
-    random_share: float = RANDOM_SHARE.field()
-    mask_unit: str = MASK_UNIT.field()
+    mask_rate: float = settings.MASK_RATE.field()
+    mask_share: float = settings.MASK_SHARE.field()
+    random_share: float = settings.RANDOM_SHARE.field()
+    mask_unit: str = settings.MASK_UNIT.field()
     dupe_factor: int | None = option(
         None,
         "passes over the text, each with different pairs and masks",
@@ -94,15 +76,17 @@ class PretrainingDataConfig:
         "the second text of a row: next follows the first in half of the pairs, else "
         "is from another document; order swaps two neighbours in half of the pairs; "
         "none: one contiguous text per row",
-        words=NEXT_SENTENCE,
+        words=settings.NEXT_SENTENCE,
     )
     masking: str = option(
         "static",
         "static writes masked tokens; dynamic writes the plain tokens, which are "
         "masked dynamically during training",
-        words=MASKING,
+        words=settings.MASKING,
     )
-    seed: int = SEED.field(help="seed of all random choices: same seed, same bytes")
+    seed: int = settings.SEED.field(
+        help="seed of all random choices: same seed, same bytes"
+    )
     block_characters: int = option(
         8_000_000,
         "approximate characters of text per shard; a worker holds one shard in memory, "
@@ -180,8 +164,8 @@ class PretrainConfig:
         unset="0.9 and 0.1 for two data sets",
     )
     batch_size: int = option(256, "examples per update", unit="examples", least=1)
-    accumulation: int = ACCUMULATION.field()
-    optimizer: str = OPTIMIZER.field()
+    accumulation: int = settings.ACCUMULATION.field()
+    optimizer: str = settings.OPTIMIZER.field()
     learning_rate: float = option(1e-4, "peak learning rate", unit="rate", above=0)
     warmup_share: float = option(
         0.01,
@@ -190,13 +174,13 @@ class PretrainConfig:
         least=0,
         most=1,
     )
-    weight_decay: float = WEIGHT_DECAY.field()
-    global_clipnorm: float = GLOBAL_CLIPNORM.field()
+    weight_decay: float = settings.WEIGHT_DECAY.field()
+    global_clipnorm: float = settings.GLOBAL_CLIPNORM.field()
     objective: str = option(
         "masked",
         "what is predicted: masked tokens, or (causal) each next token from left to "
         "right",
-        words=OBJECTIVES,
+        words=settings.OBJECTIVES,
     )
     next_sentence: str = option(
         "auto",
@@ -204,17 +188,17 @@ class PretrainConfig:
         "masked, none leaves it out",
         words=("auto", "none"),
     )
-    mask_rate: float | None = MASK_RATE.field(**_OF_THE_DATA)
-    mask_share: float | None = MASK_SHARE.field(**_OF_THE_DATA)
-    random_share: float | None = RANDOM_SHARE.field(**_OF_THE_DATA)
-    mask_unit: str | None = MASK_UNIT.field(**_OF_THE_DATA)
-    layout: str = LAYOUT.field()
-    seed: int = SEED.field()
-    precision: str = PRECISION.field()
-    strategy: str = STRATEGY.field()
-    rematerialize: bool = REMATERIALIZE.field()
-    save_every: int = SAVE_EVERY.field(default=1_000)
-    keep: int = KEEP.field()
+    mask_rate: float | None = settings.MASK_RATE.field(**_OF_THE_DATA)
+    mask_share: float | None = settings.MASK_SHARE.field(**_OF_THE_DATA)
+    random_share: float | None = settings.RANDOM_SHARE.field(**_OF_THE_DATA)
+    mask_unit: str | None = settings.MASK_UNIT.field(**_OF_THE_DATA)
+    layout: str = settings.LAYOUT.field()
+    seed: int = settings.SEED.field()
+    precision: str = settings.PRECISION.field()
+    strategy: str = settings.STRATEGY.field()
+    rematerialize: bool = settings.REMATERIALIZE.field()
+    save_every: int = settings.SAVE_EVERY.field(default=1_000)
+    keep: int = settings.KEEP.field()
     evaluate_every: int = option(
         1_000,
         "updates between scores on the held-out data",
@@ -227,7 +211,7 @@ class PretrainConfig:
         unit="examples",
         least=1,
     )
-    on_nonfinite: str = ON_NONFINITE.field()
+    on_nonfinite: str = settings.ON_NONFINITE.field()
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import DataError
 from bert_keras.files.atomic import check_path, replaced_file
 from bert_keras.pretraining.blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining.config import PretrainingDataConfig
@@ -37,6 +36,7 @@ from bert_keras.pretraining.manifest import (
     job_of,
     read_manifest,
     shard_name,
+    writing,
 )
 from bert_keras.pretraining.shards import ShardWriter, totals_of
 from bert_keras.runs.process_pool import map_unordered
@@ -47,10 +47,6 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 class Journal:
     """The finished shards of a job, each recorded as soon as it is finished.
-
-    Args:
-        folder: the folder of the shards.
-        job: see `manifest.job_of`.
 
     Attributes:
         shards: number to the facts about a finished shard, also of an earlier run.
@@ -67,7 +63,7 @@ class Journal:
         self.job = dict(job)
         self.shards: dict[int, dict[str, Any]] = {}
         self.manifest = read_manifest(self.folder)
-        try:
+        with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._check_folder()
             if self.manifest is not None:
@@ -75,8 +71,6 @@ class Journal:
                 self._keep(self.manifest["shards"])
             else:
                 self._resume()
-        except OSError as error:
-            raise _unwritable(self.folder, error) from None
 
     def _check_folder(self) -> None:
         """Raise if there are other files; delete what a killed run left incomplete."""
@@ -106,10 +100,8 @@ class Journal:
                 self.shards[shard["number"]] = shard
 
     def holds(self, number: int, text_hash: str) -> bool:
-        """Return whether the shard of a block is finished.
-
-        Raises:
-            DataError: it is, but was written from other text.
+        """Return whether the shard of a block is finished; a DataError if of other
+        text.
         """
         shard = self.shards.get(number)
         if shard is None:
@@ -118,19 +110,13 @@ class Journal:
         return True
 
     def add(self, shard: Mapping[str, Any]) -> None:
-        """Record that a shard is finished; its file is in place.
-
-        Raises:
-            DataError: writing fails.
-        """
+        """Record that a shard is finished; its file is in place."""
         self.shards[shard["number"]] = dict(shard)
         if self.manifest is not None:  # one of its shards was lost and written again
             return
-        try:
-            with open(self.folder / JOURNAL, "a", encoding="utf-8") as file:
-                file.write(json.dumps(shard) + "\n")
-        except OSError as error:
-            raise _unwritable(self.folder / JOURNAL, error) from None
+        path = self.folder / JOURNAL
+        with writing(path), open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(shard) + "\n")
 
     def finish(self, count: int, totals: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest of `count` shards and return it.
@@ -141,12 +127,10 @@ class Journal:
         check_none_left(self.folder, map(shard_name, self.shards), count)
         shards = [self.shards[number] for number in range(count)]
         manifest = {**self.job, **totals, "shards": shards}
-        try:
-            path = self.folder / MANIFEST
+        path = self.folder / MANIFEST
+        with writing(path):
             _replace(path, as_text(manifest))
             (self.folder / JOURNAL).unlink(missing_ok=True)
-        except OSError as error:
-            raise _unwritable(path, error) from None
         return manifest
 
 
@@ -164,10 +148,6 @@ def whole_lines(data: bytes) -> list[Any]:
 def _replace(path: Path, text: str) -> None:
     with replaced_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def _unwritable(path: Path, error: OSError) -> DataError:
-    return DataError(f"cannot be written: {error.strerror or error}", path=path)
 
 
 def write_pretraining_data(
@@ -233,9 +213,24 @@ def write_pretraining_data(
     )
     blocks = _checked(blocks_of(documents, config.block_characters), config)
     journal = Journal(output, job_of(config, tokenizer, to_sentences))
-    progress = _Progress(characters, say)
-    todo = _unfinished(blocks, journal, progress)
-    made: Iterator[dict[str, Any]] = map(writer, todo)
+    bar = Progress("shards", unit="characters", total=characters, is_shown=say is None)
+    numbers, finished = [], 0
+
+    def unfinished() -> Iterator[Block]:
+        """Yield the blocks without a shard from an earlier run."""
+        nonlocal finished
+        for block in blocks:
+            numbers.append(block.number)
+            if journal.holds(block.number, block.text_blake2b):
+                bar.skip(block.characters)
+                finished += 1
+            else:
+                yield block
+
+    def fields() -> list[str]:
+        return [f"{finished:,} shards"]
+
+    made: Iterator[dict[str, Any]] = map(writer, unfinished())
     if workers > 1:
         make = functools.partial(
             _shard_writer,
@@ -244,12 +239,15 @@ def write_pretraining_data(
             tokenizer.get_config(),
             config,
         )
-        made = map_unordered(make, todo, workers=workers)
-    with progress.bar:
+        made = map_unordered(make, unfinished(), workers=workers)
+    with bar:
         for shard in made:
             journal.add(shard)
-            progress.made(shard["characters"])
-    shards = [journal.shards[number] for number in range(progress.blocks)]
+            finished += 1
+            bar.add(shard["characters"], fields)
+            if say is not None:
+                say(bar.line(fields()))
+    shards = [journal.shards[number] for number in numbers]
     return journal.finish(len(shards), totals_of(shards, config))
 
 
@@ -273,50 +271,3 @@ def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator
     first = list(itertools.islice(blocks, 1))
     check_documents(sum(len(block.documents) for block in first), config.next_sentence)
     return itertools.chain(first, blocks)
-
-
-def _unfinished(
-    blocks: Iterable[Block], journal: Journal, progress: _Progress
-) -> Iterator[Block]:
-    """Yield the blocks without a shard from an earlier run."""
-    for block in blocks:
-        progress.blocks += 1
-        if journal.holds(block.number, block.text_blake2b):
-            progress.found(block.characters)
-        else:
-            yield block
-
-
-class _Progress:
-    """Reports the speed and the time left after each shard.
-
-    Args:
-        total: characters of all documents, if known.
-        say: receives a line after each shard; `None` reports as `Progress` does.
-
-    Attributes:
-        blocks: number of blocks so far.
-    """
-
-    def __init__(self, total: int | None, say: Callable[[str], object] | None) -> None:
-        self.bar = Progress(
-            "shards", unit="characters", total=total, is_shown=say is None
-        )
-        self.say = say
-        self.blocks = 0
-        self._shards = 0
-
-    def found(self, characters: int) -> None:
-        """Count a shard of an earlier run."""
-        self.bar.skip(characters)
-        self._shards += 1
-
-    def made(self, characters: int) -> None:
-        """Count a shard and report it."""
-        self._shards += 1
-        self.bar.add(characters, self._fields)
-        if self.say is not None:
-            self.say(self.bar.line(self._fields()))
-
-    def _fields(self) -> list[str]:
-        return [f"{self._shards:,} shards"]

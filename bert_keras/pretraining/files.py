@@ -29,21 +29,12 @@ _ENDINGS = (".tfrecord", ".tfrecord.gz", ".tfrecords", ".tf_record")
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingFiles:
-    """Files of examples of one kind.
-
-    Args:
-        paths: the files.
-        features: how an example is parsed; includes `MASKED` if masks are
-            stored.
-        settings: those that the data was made with, as in `PretrainingDataConfig`;
-            `None` if unknown.
-        counts: number of examples of each file; `None` if unknown.
-    """
+    """Files of examples of one kind."""
 
     paths: list[str]
-    features: dict[str, tf.io.FixedLenFeature]
-    settings: dict[str, Any] | None
-    counts: list[int] | None
+    features: dict[str, tf.io.FixedLenFeature]  # includes `MASKED` if masks are stored
+    settings: dict[str, Any] | None  # of `PretrainingDataConfig`; `None` if unknown
+    counts: list[int] | None  # examples of each file; `None` if unknown
 
     @property
     def examples(self) -> int | None:
@@ -185,8 +176,7 @@ def _checked_counts(
 ) -> list[int] | None:
     """Return the number of examples of each file, if manifests give all of them.
 
-    Raises:
-        DataError: a shard is truncated; TensorFlow would read the rest of it.
+    A truncated shard raises a DataError; TensorFlow would read the rest of it.
     """
     shards = {
         os.path.join(folder, shard["file"]): shard

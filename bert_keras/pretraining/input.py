@@ -186,13 +186,9 @@ def pretraining_dataset(
     check_whole_number("seed", seed, least=0)
     if epochs is not None:
         check_whole_number("epochs", epochs, least=1)
-    choices = (
-        ("objective", objective, OBJECTIVES),
-        ("layout", layout, LAYOUTS),
-        ("padding", padding, PADDING),
-    )
-    for name, value, allowed in choices:
-        check_choice(name, value, allowed)
+    check_choice("objective", objective, OBJECTIVES)
+    check_choice("layout", layout, LAYOUTS)
+    check_choice("padding", padding, PADDING)
     found = find_files(files, tokenizer)
     if found.is_masked and objective == "causal":
         raise ConfigError(

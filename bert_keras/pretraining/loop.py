@@ -1,4 +1,4 @@
-"""The phases of pretraining, and the scores of held-out data: `PretrainingLoop`."""
+"""Pretraining by phases, and the scores of held-out data: `PretrainingLoop`."""
 
 from __future__ import annotations
 
@@ -49,11 +49,7 @@ from bert_keras.training.train_step import make_updates
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingPlace:
-    """The examples of an update.
-
-    Args:
-        plan: the run.
-        step: number of the update, from 1, of the whole run.
+    """The examples of an update, by its number in the whole run, from 1.
 
     Example:
         >>> str(PretrainingPlace(plan, 1000))
@@ -74,10 +70,7 @@ class PretrainingPlace:
         return (self.step - 1 - self.phase.first) * self.plan.config.batch_size
 
     def facts(self) -> dict[str, Any]:
-        """Return `pretraining_dataset`'s arguments for these examples, as JSON values.
-
-        `skip_batches` counts batches of `batch_size` examples.
-        """
+        """Return `pretraining_dataset`'s arguments for these examples, as JSON."""
         size = self.plan.config.batch_size
         return {
             "step": self.step,
@@ -89,11 +82,7 @@ class PretrainingPlace:
         }
 
     def rows(self) -> dict[str, Any]:
-        """Return file and number of each example's record, from 0.
-
-        Raises:
-            DataError: a file cannot be read.
-        """
+        """Return file and number of each example's record, from 0."""
         places = record_places(
             self.phase.data,
             self.plan.tokenizer,
@@ -130,13 +119,8 @@ class HeldOut:
     """The first examples of a data set, with the same masks each time.
 
     The masks are those of the data's own settings, whatever the config uses in
-    training, so that runs with different masks can be compared.
-
-    Args:
-        data: folder, file or pattern, as in `pretraining_dataset`.
-        plan: the run: objective, layout, and number of examples.
-        devices: where to compute. A TPU, which needs one shape, skips the last examples
-            if they do not fill a batch.
+    training, so that runs with different masks can be compared. A TPU, which needs one
+    shape, skips the last examples if they do not fill a batch.
 
     Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
     exponential), `masked_lm_accuracy` and, if pairs are scored,
@@ -149,10 +133,7 @@ class HeldOut:
     """
 
     def __init__(
-        self,
-        data: str | os.PathLike[str],
-        plan: PretrainingPlan,
-        devices: Devices,
+        self, data: str | os.PathLike[str], plan: PretrainingPlan, devices: Devices
     ) -> None:
         config = plan.config
         files = find_files(data, plan.tokenizer)
@@ -205,9 +186,7 @@ class HeldOut:
         return {"perplexity": perplexity, **scores}
 
     def _graph_of(self, model: BertPretrainer) -> Any:
-        """Return a function from a batch to loss, hits and count of each head,
-        float32 [3] each.
-        """
+        """Return a function from a batch to loss, hits and count of each head, [3]."""
 
         def score(batch: Any, labels: Any) -> dict[str, Any]:
             sums = self._objective.sums(model(batch, training=False), labels)
@@ -221,16 +200,13 @@ _ROWS = 200  # of the curves; each covers at most a hundred steps
 
 
 class PretrainingLoop(TrainingLoop):
-    """Trains a model phase by phase; saves it, and scores held-out data, when due.
+    """Trains a model on the phases of a plan; saves it, and scores held-out data.
 
     Args:
-        model: created in the scope of the strategy, with its initial weights; those
-            of a checkpoint replace them.
+        model: with its initial weights; those of a checkpoint replace them.
         plan: the run.
-        run: its folder; for a worker that does not write, a `SilentRun`.
+        run, devices, stop: as in `TrainingLoop`; by default on one device.
         held_out: data to score, or `None`.
-        devices: where to compute; `None`: on one device.
-        stop: signals when the run should end.
 
     Attributes:
         scores: the latest scores of the held-out data.

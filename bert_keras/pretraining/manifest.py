@@ -7,11 +7,12 @@ they are read: every key, its type and its range.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,29 +44,22 @@ def _hex(digits: int) -> _Rule:
     pattern = re.compile(rf"[0-9a-f]{{{digits}}}")
     return (
         f"{digits} hexadecimal digits",
-        lambda v: _is(v, str) and bool(pattern.fullmatch(v)),
+        lambda v: isinstance(v, str) and bool(pattern.fullmatch(v)),
     )
 
 
 def _one_of(*values: Any) -> _Rule:
     words = ", ".join(json.dumps(value) for value in values)
     # 1 is not true, and 0 is not false.
-    return f"one of {words}", lambda v: any(v is w or _equal(v, w) for w in values)
+    known = [(type(value), value) for value in values]
+    return f"one of {words}", lambda v: (type(v), v) in known
 
 
-def _equal(value: Any, wanted: Any) -> bool:
-    return type(value) is type(wanted) and value == wanted
-
-
-def _is(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind)
-
-
-_TEXT: _Rule = ("a string", lambda v: _is(v, str))
-_OBJECT: _Rule = ("an object", lambda v: _is(v, dict))
+_TEXT: _Rule = ("a string", lambda v: isinstance(v, str))
+_OBJECT: _Rule = ("an object", lambda v: isinstance(v, dict))
 _SHARE: _Rule = (
     "a number from 0 to 1",
-    lambda v: _is(v, int | float) and not _is(v, bool) and 0 <= v <= 1,
+    lambda v: isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v <= 1,
 )
 _JOB: dict[str, _Rule] = {
     "format": _one_of(_FORMAT),
@@ -103,7 +97,7 @@ _MANIFEST: dict[str, _Rule] = {
     "not_next_share": _SHARE,
     "shards": (
         "a list of at least one shard",
-        lambda v: _is(v, list) and bool(v),
+        lambda v: isinstance(v, list) and bool(v),
     ),
 }
 
@@ -162,108 +156,106 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
         raise DataError(f"is not JSON: {error}", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DataError(f"must be the manifest of {_FORMAT}", path=path)
-    _check_keys(path, None, "", manifest, _MANIFEST)
-    _check_job_values(path, None, manifest)
-    for number, shard in enumerate(manifest["shards"]):
-        check_shard(path, shard, place=f"shards[{number}]")
-        if shard["number"] != number:
-            raise _wrong(path, None, f"shards[{number}].number", f"{number}", shard)
+    whole = _Object(path, manifest)
+    whole.check(_MANIFEST)
+    _check_job_values(whole)
+    for number, values in enumerate(manifest["shards"]):
+        shard = _Object(path, values, place=f"shards[{number}]")
+        _check_shard(shard)
+        if values["number"] != number:
+            raise shard.wrong("number", f"{number}")
     for name in SUMMED:
         total = sum(shard[name] for shard in manifest["shards"])
         if manifest[name] != total:
-            rule = f"{total}, the sum over the shards"
-            raise _wrong(path, None, name, rule, manifest)
+            raise whole.wrong(name, f"{total}, the sum over the shards")
     return manifest
 
 
 def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
     """Raise DataError unless the rows of a journal are a job and finished shards."""
-    for line, row in enumerate(rows, 1):
+    for line, values in enumerate(rows, 1):
+        row = _Object(path, values, line)
         if line == 1:
-            _check_keys(path, line, "", row, _JOB)
-            _check_job_values(path, line, row)
+            row.check(_JOB)
+            _check_job_values(row)
         else:
-            check_shard(path, row, line=line)
+            _check_shard(row)
 
 
-def check_shard(
-    path: str | os.PathLike[str],
-    shard: Any,
-    *,
-    line: int | None = None,
-    place: str = "",
-) -> None:
-    """Raise DataError unless an object, at a place of a file, describes a shard."""
-    _check_keys(path, line, place, shard, _SHARD)
-    name = shard_name(shard["number"])
-    if shard["file"] != name:
-        raise _wrong(path, line, _inside(place, "file"), name, shard)
+def check_shard(path: str | os.PathLike[str], shard: Any) -> None:
+    """Raise DataError unless the object in a file describes a shard."""
+    _check_shard(_Object(path, shard))
 
 
-def _check_job_values(
-    path: str | os.PathLike[str], line: int | None, job: Mapping[str, Any]
-) -> None:
+def _check_shard(shard: _Object) -> None:
+    shard.check(_SHARD)
+    name = shard_name(shard.values["number"])
+    if shard.values["file"] != name:
+        raise shard.wrong("file", name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Object:
+    """An object of a file, and its place in it, for errors."""
+
+    path: str | os.PathLike[str]
+    values: Any
+    line: int | None = None
+    place: str = ""  # such as `shards[0]`; empty for the whole
+
+    def inside(self, key: str) -> _Object:
+        """Return the object under a key."""
+        return dataclasses.replace(self, values=self.values[key], place=self._name(key))
+
+    def check(self, rules: Mapping[str, _Rule]) -> None:
+        """Raise unless the object has exactly these keys, with allowed values."""
+        if not isinstance(self.values, dict):
+            what = f"`{self.place}` must be" if self.place else "must be"
+            raise self.error(f"{what} an object; received {shown(self.values)}")
+        for key, (rule, holds) in rules.items():
+            if key not in self.values:
+                raise self.error(f"lacks `{self._name(key)}`")
+            if not holds(self.values[key]):
+                raise self.wrong(key, rule)
+        more = sorted(set(self.values) - set(rules))
+        if more:
+            raise self.error(f"has the unknown key {shown(self._name(more[0]))}")
+
+    def wrong(self, key: str, rule: str) -> DataError:
+        """Return the error of a value that breaks a rule."""
+        value = shown(self.values[key])
+        return self.error(f"`{self._name(key)}` must be {rule}; received {value}")
+
+    def error(self, message: str) -> DataError:
+        return DataError(message, path=self.path, line=self.line)
+
+    def _name(self, key: str) -> str:
+        return f"{self.place}.{key}" if self.place else key
+
+
+def _check_job_values(job: _Object) -> None:
     """Check the two objects of a job."""
-    _check_keys(path, line, "tokenizer", job["tokenizer"], _TOKENIZER)
+    job.inside("tokenizer").check(_TOKENIZER)
     names = [field.name for field in dataclasses.fields(PretrainingDataConfig)]
     rules: dict[str, _Rule] = {name: ("", lambda v: True) for name in names}
     # `None` is allowed from a user; its resolved value is recorded.
     rules |= {"max_predictions": _count(1), "dupe_factor": _count(1)}
-    _check_keys(path, line, "settings", job["settings"], rules)
+    settings = job.inside("settings")
+    settings.check(rules)
     try:
-        PretrainingDataConfig(**job["settings"])
+        PretrainingDataConfig(**settings.values)
     except ConfigError as error:
-        raise DataError(f"`settings`: {error}", path=path, line=line) from None
+        raise job.error(f"`settings`: {error}") from None
 
 
-def _check_keys(
-    path: str | os.PathLike[str],
-    line: int | None,
-    place: str,
-    values: Any,
-    rules: Mapping[str, _Rule],
-) -> None:
-    """Raise unless an object has exactly these keys, with allowed values.
-
-    Args:
-        path, line: of the file.
-        place: of the object in the file; empty for the whole.
-        values: the object.
-        rules: key to rule.
-    """
-    if not isinstance(values, dict):
-        what = f"`{place}` must be" if place else "must be"
-        raise DataError(
-            f"{what} an object; received {shown(values)}", path=path, line=line
-        )
-    for name, (rule, holds) in rules.items():
-        if name not in values:
-            raise DataError(f"lacks `{_inside(place, name)}`", path=path, line=line)
-        if not holds(values[name]):
-            raise _wrong(path, line, _inside(place, name), rule, values)
-    more = sorted(set(values) - set(rules))
-    if more:
-        raise DataError(
-            f"has the unknown key {shown(_inside(place, more[0]))}",
-            path=path,
-            line=line,
-        )
-
-
-def _inside(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
-
-
-def _wrong(
-    path: str | os.PathLike[str],
-    line: int | None,
-    name: str,
-    rule: str,
-    values: Mapping[str, Any],
-) -> DataError:
-    """Return the error of a key, whose name ends with the key of `values`."""
-    value = shown(values[name.rpartition(".")[2]])
-    return DataError(f"`{name}` must be {rule}; received {value}", path=path, line=line)
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an error of a file system into one line."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot be written: {reason}", path=path) from None
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:

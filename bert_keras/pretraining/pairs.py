@@ -28,30 +28,19 @@ _Pair = tuple[int, int, int, int, int]
 
 
 class Tokens(NamedTuple):
-    """Tokenized documents, none of them empty.
+    """Tokenized documents, none of them empty."""
 
-    Args:
-        ids: int32 [N], the pieces of all sentences.
-        sentences: int64 [S + 1], where each sentence begins in `ids`, and N.
-        documents: int64 [D + 1], where each document begins in the sentences, and S.
-    """
-
-    ids: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
+    ids: np.ndarray  # int32 [N], the pieces of all sentences
+    sentences: np.ndarray  # int64 [S + 1], where each begins in `ids`, and N
+    documents: np.ndarray  # int64 [D + 1], where each begins in the sentences, and S
 
 
 class Pairs(NamedTuple):
-    """M pairs of texts; text B may be empty.
+    """M pairs of texts; text B may be empty."""
 
-    Args:
-        first, second: int64 [M, 2], the range of A and of B in the tokens.
-        labels: int32 [M]: 0 if B follows A, 1 if it is random or swapped.
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-    labels: np.ndarray
+    first: np.ndarray  # int64 [M, 2], the range of A in the tokens
+    second: np.ndarray  # int64 [M, 2], the range of B
+    labels: np.ndarray  # int32 [M]: 0 if B follows A, 1 if it is random or swapped
 
     def take(self, rows: np.ndarray | slice) -> Pairs:
         """Return some of the pairs, by index or mask."""
@@ -59,26 +48,18 @@ class Pairs(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Joined pairs, int32 [M, T]: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, padded.
-
-    Args:
-        token_ids: the tokens.
-        segment_ids: 1 for B and its `[SEP]`, else 0.
-        padding_mask: 1 for real tokens.
-    """
+    """Joined pairs, padded, int32 [M, T]: `[CLS] A [SEP]` and, if any, `B [SEP]`."""
 
     token_ids: np.ndarray
-    segment_ids: np.ndarray
-    padding_mask: np.ndarray
+    segment_ids: np.ndarray  # 1 for B and its `[SEP]`, else 0
+    padding_mask: np.ndarray  # 1 for real tokens
 
 
 def tokens_of(ids: np.ndarray, sizes: np.ndarray, counts: Sequence[int]) -> Tokens:
     """Return documents without empty sentences and empty documents.
 
-    Args:
-        ids: int32 [N], the pieces of all sentences.
-        sizes: int64, the pieces of each sentence.
-        counts: the sentences of each document.
+    `ids` int32 [N] are the pieces of all sentences, `sizes` int64 those of each
+    sentence; `counts` are the sentences of each document.
     """
     owner = np.repeat(np.arange(len(counts)), counts)[sizes > 0]
     full = np.bincount(owner, minlength=len(counts))
@@ -103,14 +84,11 @@ def make_pairs(
     Pairs that are too long are cut at both ends of the longer text.
 
     For sentence order a pair needs two sentences (documents of one sentence are
-    skipped), and a single last sentence joins the pair before it. Without pairs
-    every token of a document is in one row, cut between words.
+    skipped), and a single last sentence joins the pair before it. Without pairs every
+    token of a document is in one row, cut between words.
 
-    Args:
-        tokens: the documents.
-        config: the settings.
-        random: the source of all draws.
-        inside: bool [N], which tokens continue the word before.
+    `random` is the source of all draws; `inside` bool [N] are the tokens that continue
+    the word before.
 
     Raises:
         DataError: next sentences are requested, and there is only one document.
@@ -135,13 +113,7 @@ def make_pairs(
 
 
 class _Maker:
-    """Makes pairs, document by document.
-
-    Args:
-        edges: the start of each sentence, in tokens, and the end.
-        documents: the start of each document, in sentences, and the end.
-        random, inside: see `make_pairs`.
-    """
+    """Makes pairs, document by document; edges are the starts of the sentences."""
 
     def __init__(
         self,

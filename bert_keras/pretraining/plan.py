@@ -33,19 +33,12 @@ _PAIR_HEAD = "cls/seq_relationship/"
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A data set and the steps that are trained on it.
+    """A data set and the steps that are trained on it."""
 
-    Args:
-        data: the folder, or another input of `pretraining_dataset`.
-        files: its files.
-        masking: how tokens are hidden; `None` is as in the data.
-        first, last: the step before its first one, and its last one, in the whole run.
-    """
-
-    data: Any
+    data: Any  # the folder, or another input of `pretraining_dataset`
     files: PretrainingFiles
-    masking: Masking | None
-    first: int
+    masking: Masking | None  # `None` is as in the data
+    first: int  # the step before its first one, in the whole run
     last: int
 
     def seed(self, config: PretrainConfig) -> int:
@@ -65,25 +58,15 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingPlan:
-    """A run: the model's sizes and initial weights, its data by phases, notes.
-
-    Args:
-        config: how to train.
-        sizes: of the model; causal if the objective is.
-        checkpoint: the checkpoint that training starts from; `None` for a new model.
-        tokenizer: of model and data.
-        phases: in their order.
-        next_sentence: whether pairs are trained.
-        notes: notes for the user.
-    """
+    """A run: the model's sizes and initial weights, its data by phases, notes."""
 
     config: PretrainConfig
-    sizes: BertConfig
-    checkpoint: Checkpoint | None
+    sizes: BertConfig  # of the model; causal if the objective is
+    checkpoint: Checkpoint | None  # that training starts from; `None` for a new model
     tokenizer: WordPieceTokenizer
     phases: tuple[Phase, ...]
-    next_sentence: bool
-    notes: tuple[str, ...]
+    next_sentence: bool  # whether pairs are trained
+    notes: tuple[str, ...]  # for the user
 
     def settings(self) -> dict[str, Any]:
         """Return everything that determines the final weights, as JSON values."""
@@ -105,13 +88,7 @@ def plan_pretraining(
     vocab: str | os.PathLike[str] | None,
     config: PretrainConfig,
 ) -> PretrainingPlan:
-    """Return the plan of a run; arguments as in `pretrain`.
-
-    Raises:
-        ConfigError: a setting is wrong, or does not fit the data.
-        DataError: the data is missing, broken or of another vocabulary.
-        CheckpointError: the checkpoint is missing or broken.
-    """
+    """Return the plan of a run; arguments and errors as in `pretrain`."""
     places = [data] if isinstance(data, str | os.PathLike) else list(data)
     if not places:
         raise ConfigError("`data` must name at least one folder; received none")

@@ -5,7 +5,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.config import BertConfig
-from bert_keras.distribution.strategy import Devices, find_strategy
+from bert_keras.distribution.strategy import find_strategy
 from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.inference.model_card import write_card
 from bert_keras.pretraining.config import PretrainConfig
@@ -104,7 +103,10 @@ def pretrain(
     with devices.together():
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
         held = None if held_out is None else HeldOut(held_out, plan, devices)
-        with _run_folder(devices, output, plan) as run:
+        opened: Any = SilentRun(output)
+        if devices.is_chief:
+            opened = RunFolder(output, plan.settings())
+        with opened as run:
             say(devices.line())
             for note in plan.notes:
                 devices.say(note)
@@ -127,14 +129,6 @@ def pretrain(
             if devices.is_chief:
                 _write(loop, plan, command)
     return PretrainResult(run.path / MODEL, model, scores, loop.history)
-
-
-def _run_folder(
-    devices: Devices, output: str | os.PathLike[str], plan: PretrainingPlan
-) -> contextlib.AbstractContextManager[Any]:
-    if devices.is_chief:
-        return RunFolder(output, plan.settings())
-    return SilentRun(output)
 
 
 def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:

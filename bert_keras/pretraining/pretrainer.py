@@ -126,11 +126,10 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         A missing head is initialized randomly, with a message.
 
         Args:
-            path: as in `BertEncoder.from_pretrained`.
+            path, rematerialize: as in `BertEncoder.from_pretrained`.
             next_sentence: whether the model has that head; `None`: if the checkpoint
                 has the pooler below it.
             precision: dtype policy; by default Keras's own.
-            rematerialize: as in `BertEncoder`.
             seed: seed of initializers and dropout.
 
         Raises:
@@ -212,12 +211,8 @@ def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
     For `compile`; Keras shows them as `masked_lm_accuracy`, `masked_lm_perplexity` and
     `next_sentence_accuracy`.
     """
-    metrics: dict[str, list[Any]] = {
-        "masked_lm": [
-            MaskedAccuracy(name="accuracy"),
-            MaskedPerplexity(name="perplexity"),
-        ]
-    }
+    found = [MaskedAccuracy(name="accuracy"), MaskedPerplexity(name="perplexity")]
+    metrics: dict[str, list[Any]] = {"masked_lm": found}
     if next_sentence:
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         metrics["next_sentence"] = [accuracy]
@@ -226,20 +221,15 @@ def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingObjective:
-    """Sums of losses (nats) and of correct answers, for `TrainStep` and held-out data.
-
-    Args:
-        next_sentence: whether pairs are scored.
-    """
+    """Sums of losses (nats) and correct answers, for `TrainStep` and held-out data."""
 
     next_sentence: bool = True
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
         """Return the numbers of masked tokens and of pairs, float32 [] each.
 
-        Args:
-            labels: `masked_lm` int32 [R, P], -1 at padding; `next_sentence`
-                int32 [S].
+        The labels are `masked_lm` int32 [R, P], -1 at padding, and `next_sentence`
+        int32 [S].
         """
         hidden = tf.cast(labels["masked_lm"] >= 0, tf.float32)
         found = {"masked_lm": tf.reduce_sum(hidden)}
@@ -251,12 +241,7 @@ class PretrainingObjective:
     def sums(
         self, outputs: dict[str, Any], labels: dict[str, Any]
     ) -> dict[str, tuple[Any, Any]]:
-        """Return loss and correct answers of each head, float32 [] each.
-
-        Args:
-            outputs: logits of `BertPretrainer`.
-            labels: as in `counts`.
-        """
+        """Return loss and correct answers of each head, float32 [], from its logits."""
         hidden = labels["masked_lm"] >= 0
         found = {"masked_lm": _sums(outputs["masked_lm"], labels["masked_lm"], hidden)}
         if self.next_sentence:
@@ -307,7 +292,8 @@ def assign_pretrainer(
     if not has_pooler or not model.has_next_sentence:
         optional += (_POOLER,)
     assign(model.encoder, checkpoint, optional=optional)
-    wanted = [scope for scope in _HEADS if _has(model, scope)]
+    paths = [weight.path for weight in model.weights]
+    wanted = [s for s in _HEADS if any(path.startswith(s) for path in paths)]
     missing = [scope for scope in wanted if not assign_scope(model, checkpoint, scope)]
     if model.has_next_sentence and not has_pooler:
         missing.insert(0, _POOLER)
@@ -323,11 +309,7 @@ def write_pretrainer(
 ) -> None:
     """Write config, weights and vocabulary into an existing folder.
 
-    Args:
-        folder: the folder.
-        model: the model.
-        tokenizer: its vocabulary.
-        arrays: weights by name, in place of the model's current ones.
+    `arrays` are weights by name, in place of the model's current ones.
     """
     config = {
         "model_type": "bert",
@@ -342,7 +324,3 @@ def write_pretrainer(
 def weights_of(model: BertPretrainer) -> dict[str, np.ndarray]:
     """Return a copy of the weights, by name."""
     return {weight.path: np.array(weight.numpy()) for weight in model.weights}
-
-
-def _has(model: BertPretrainer, scope: str) -> bool:
-    return any(weight.path.startswith(scope) for weight in model.weights)

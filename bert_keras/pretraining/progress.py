@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.runs.progress import Progress
+from bert_keras.training.loop import UpdateProgress
 
 TRAINING = 3  # a backward pass takes twice the products of the forward pass
 
@@ -53,7 +54,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _SECONDS_BETWEEN_DRAWS = 2.0  # reading the values waits for the device
 
 
-class PretrainingProgress:
+class PretrainingProgress(UpdateProgress):
     """Sums the outputs of updates: fields of the progress, and rows of the curves.
 
     The progress shows the losses, the speed in real tokens, their share of the rows,
@@ -105,14 +106,6 @@ class PretrainingProgress:
         self._row_start = 0.0
         self.close()
 
-    def close(self) -> None:
-        """Stop the clock, until `resume`, and remove the bar from the terminal."""
-        self._bar.close()
-
-    def resume(self) -> None:
-        """Start the clock again."""
-        self._bar.resume()
-
     @contextlib.contextmanager
     def scoring(self) -> Iterator[None]:
         """Measure the time of scoring, in a `with` block."""
@@ -130,10 +123,8 @@ class PretrainingProgress:
     ) -> dict[str, float] | None:
         """Count an update; returns a row when one is due.
 
-        Args:
-            sums, totals, is_made: as returned by `TrainStep`.
-            tokens: `token_counts` of its batches, summed.
-            waited: seconds spent waiting for them.
+        `sums`, `totals` and `is_made` are returned by `TrainStep`; `tokens` are the
+        `token_counts` of its batches, for which it `waited` seconds.
         """
         self.step += 1
         self._updates.append((sums, totals, is_made, tokens))
@@ -145,7 +136,6 @@ class PretrainingProgress:
         return row
 
     def end_row(self) -> dict[str, float] | None:
-        """Return the row of the updates since the last one, if there are any."""
         if not self._updates:
             return None
         row = self._row()
@@ -250,10 +240,8 @@ def with_prefix(value: float) -> str:
 
 
 def token_counts(inputs: Mapping[str, Any]) -> Any:
-    """Return real tokens, positions in rows and squared lengths of texts, float32 [3].
-
-    Args:
-        inputs: a batch dict.
+    """Return real tokens, positions and squared lengths of texts of a batch, float32
+    [3].
     """
     mask = tf.cast(inputs["padding_mask"], tf.float32)
     positions = inputs.get("position_ids")

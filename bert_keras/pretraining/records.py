@@ -28,11 +28,8 @@ ToElements = Callable[[Any, tf.data.Dataset], tf.data.Dataset]
 class RecordLanes:
     """The lanes of some files.
 
-    Args:
-        paths: the files.
-        counts: number of records of each file.
-        shuffle: size of the shuffle buffer, in all lanes together.
-        to_elements: maps a file's number, int64 [], and its records to the elements.
+    `shuffle` is the size of the shuffle buffer, in all lanes together; `to_elements`
+    maps a file's number, int64 [], and its records to the elements.
     """
 
     paths: Sequence[str]
@@ -57,16 +54,11 @@ class RecordLanes:
     def epoch(
         self, seed: Any, number: Any = 0, replica: int = 0, replicas: int = 1
     ) -> tf.data.Dataset:
-        """Return a replica's records of an epoch, each with its place in the epoch.
+        """Return a replica's records of an epoch, each with its place in it, in graph.
 
-        In graph.
-
-        Args:
-            seed: of the epoch, int64 [].
-            number: of the epoch, int64 []: an epoch begins where the previous one ends,
-                even in the middle of a batch.
-            replica: number of the replica.
-            replicas: number of replicas, R; divides the number of lanes.
+        The seed of the epoch and its number are int64 []: an epoch begins where the
+        previous one ends, even in the middle of a batch. `replicas` divides the number
+        of lanes.
         """
         first = tf.math.floormod(
             replica - tf.cast(number, tf.int64) * self.records, replicas
@@ -137,11 +129,7 @@ _GRAPH_SEED = 87_654_321  # TensorFlow's default if no global seed is set
 
 
 def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
-    """Yield the elements of a dataset.
-
-    Raises:
-        DataError: a file is broken; names the data.
-    """
+    """Yield the elements of a dataset; a broken file raises a DataError."""
     batches = iter(dataset)
     while True:
         try:
@@ -163,15 +151,12 @@ def record_places(
     seed: int,
     shuffle: int = 16_384,
 ) -> list[tuple[str, int]]:
-    """Return the place of examples: the file, and the number of the record in it.
+    """Return the place of `count` examples: the file, and the number of the record in
+    it.
 
-    Earlier records of their epoch are read, but not decoded.
-
-    Args:
-        files, tokenizer, seed, shuffle: as in `pretraining_dataset`, with `epochs`
-            `None`.
-        first: number of examples before them, from the start of the data set.
-        count: number of examples.
+    Earlier records of their epoch are read, but not decoded. `first` is the number of
+    examples before them, from the start of the data set; the other arguments are as in
+    `pretraining_dataset`, with `epochs` `None`.
     """
     found = find_files(files, tokenizer)
 
@@ -204,11 +189,7 @@ def examples_in_order(
 ) -> tf.data.Dataset:
     """Return records in their order, and the number that determines each one's masks.
 
-    Args:
-        found: the files.
-        seed, shuffle, epochs, redraw: as in `pretraining_dataset`.
-        skip: number of examples to skip at the start.
-        to_elements: maps a file's number, int64 [], and its records to the elements.
+    Arguments are as in `pretraining_dataset` and `RecordLanes`; `skip` counts examples.
     """
 
     def one_epoch(epoch_seed: Any) -> tf.data.Dataset:
@@ -243,13 +224,7 @@ def parts_in_order(
 
     One element per replica, as in `Share.parts`, from only the files of these replicas.
     `None` if replicas would share a file: there are fewer files than replicas, or the
-    numbers do not divide.
-
-    Args:
-        found: the files.
-        share: the replicas.
-        seed, shuffle: as in `pretraining_dataset`, with `epochs` `None`.
-        batch_size, skip_batches, drop_remainder: for the whole batches.
+    numbers do not divide. Arguments as in `pretraining_dataset`, for the whole batches.
     """
     if not shuffle or not found.counts:
         return None
@@ -298,10 +273,7 @@ def _epoch_seeds(
 
 
 def _records(
-    paths: Sequence[str],
-    seed: Any,
-    shuffle: int,
-    to_elements: ToElements,
+    paths: Sequence[str], seed: Any, shuffle: int, to_elements: ToElements
 ) -> tf.data.Dataset:
     """Return the records of all files; in their order if there is no seed."""
     read = reader(paths, to_elements)

@@ -40,10 +40,7 @@ _PAIRS, _ORDER, _MASKS = range(3)
 class ShardWriter:
     """Writes the shards of a job; one in each process.
 
-    Args:
-        folder: the folder of the shards.
-        to_sentences: splits a document into sentences, a list of str.
-        tokenizer, config: as in `write_pretraining_data`.
+    Arguments are those of `write_pretraining_data`.
 
     Raises:
         ConfigError: the vocabulary has no `[MASK]`.

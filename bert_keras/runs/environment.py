@@ -41,14 +41,7 @@ def load_tensorflow() -> None:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
-_PACKAGES = (
-    "bert_keras",
-    "tensorflow",
-    "tensorflow-text",
-    "keras",
-    "keras-hub",
-    "numpy",
-)
+_PACKAGES = "bert_keras tensorflow tensorflow-text keras keras-hub numpy".split()
 
 
 def environment() -> dict[str, str]:
@@ -63,7 +56,8 @@ def environment() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             facts[package] = "not installed"
     facts["system"] = f"{platform.system()} {platform.machine()}"
-    facts["processor"] = f"{_processor()}, {os.cpu_count()} cores"
+    processor = _cpuinfo("model name") or platform.processor() or "unknown"
+    facts["processor"] = f"{processor}, {os.cpu_count()} cores"
     return facts
 
 
@@ -81,12 +75,6 @@ def computes_bfloat16() -> bool:
     """Return whether the processor has instructions for products in bfloat16."""
     features = processor_features()
     return features["avx512_bf16"] or features["amx_bf16"]
-
-
-def _processor() -> str:
-    import platform
-
-    return _cpuinfo("model name") or platform.processor() or "unknown"
 
 
 def _cpuinfo(name: str) -> str:

@@ -34,11 +34,8 @@ def map_unordered(
 ) -> Iterator[Any]:
     """Yield the result of a function for each item, in the order in which they finish.
 
-    Args:
-        make: makes the function, once in each process; it, the items and the results
-            must be picklable.
-        items: the function's arguments.
-        workers: number of processes.
+    `make` makes the function, once in each process; it, the items and the results must
+    be picklable.
 
     Raises:
         ConfigError: `make` cannot be pickled.

@@ -139,12 +139,9 @@ class Progress:
     def add(
         self, count: int = 1, fields: Fields = tuple, *, ends: bool = False
     ) -> None:
-        """Count units, and show progress when due.
+        """Count units, and show progress when due, in any case if `ends`.
 
-        Args:
-            count: completed units.
-            fields: returns further text to show; called only when progress is shown.
-            ends: whether to print a line in any case.
+        `fields` returns further text; it is called only when progress is shown.
         """
         self.done += count
         if not self.is_shown or _is_quiet:

@@ -16,19 +16,15 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import replaced_file, replaced_folder
 
-SETTINGS, CURVES, CHECKPOINTS, MODEL = (
-    "run.json",
-    "curves.jsonl",
-    "checkpoints",
-    "model",
-)
+SETTINGS, CURVES = "run.json", "curves.jsonl"
+CHECKPOINTS, MODEL = "checkpoints", "model"
 NONFINITE = "nonfinite.json"  # written when a run stops at a non-finite value
 _FORMAT = 1
 _LOCK = ".lock"
@@ -41,21 +37,14 @@ _LEFT = (
     f"{CHECKPOINTS}/.old-*",
 )
 _NAME = re.compile(r"step-([0-9]{9,})")
-_SHOWN, _BEFORE = (
-    60,
-    10,
-)  # characters of a long text, and those before a difference
+_SHOWN, _BEFORE = 60, 10  # characters of a long text, and those before a difference
 
 
 class RunFolder:
     """Opens or creates the folder of a run; the end of a `with` block closes it.
 
     Only one process at a time can open it. Closing waits for the checkpoint that is
-    being written.
-
-    Args:
-        path: a new folder, an empty one, or the folder of a run with the same settings.
-        settings: everything that determines the result, as JSON values.
+    being written. `settings` are everything that determines the result, as JSON values.
 
     Raises:
         ConfigError: the folder holds a run with other settings; the error names the
@@ -71,7 +60,7 @@ class RunFolder:
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: concurrent.futures.Future[None] | None = None
         wanted = json.loads(json.dumps({"format": _FORMAT, **settings}))
-        try:
+        with self._writes():
             is_run = (self.path / SETTINGS).is_file()
             if is_run:
                 self._compare(wanted)
@@ -91,8 +80,6 @@ class RunFolder:
                 with replaced_file(self.path / SETTINGS) as temporary:
                     temporary.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
                     _sync(temporary)
-        except OSError as error:
-            raise self._refused(error) from None
 
     def __enter__(self) -> RunFolder:
         return self
@@ -137,12 +124,7 @@ class RunFolder:
     def put(self, name: str, write: Callable[[Path], object]) -> None:
         """Write a model folder inside the run's in the background, like `save`.
 
-        Args:
-            name: an existing folder is replaced once the new one is complete.
-            write: fills the folder that it receives.
-
-        Raises:
-            CheckpointError: as for `save`.
+        An existing folder is replaced once the new one is complete.
         """
         self.wait()
         self._writing = self._writer.submit(self._put, self.path / name, write)
@@ -158,36 +140,25 @@ class RunFolder:
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Append a row to the curves."""
-        try:
-            with open(self.path / CURVES, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise self._refused(error) from None
+        with self._writes(), open(self.path / CURVES, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def add_note(self, name: str, values: Mapping[str, Any]) -> None:
         """Write a JSON file in the folder, replacing one of the same name."""
-        try:
-            with replaced_file(self.path / name) as temporary:
-                temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
-        except OSError as error:
-            raise self._refused(error) from None
+        with self._writes(), replaced_file(self.path / name) as temporary:
+            temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
     def rows(
         self,
         last_step: int,
         wanted: Callable[[Mapping[str, Any]], bool] = bool,
     ) -> list[dict[str, Any]]:
-        """Return the curves up to a step; later rows are deleted.
-
-        Args:
-            last_step: the step of the checkpoint that a run resumes from.
-            wanted: returns whether to keep a row before that step.
-        """
+        """Return the curves up to a step, without unwanted rows; others are deleted."""
         path = self.path / CURVES
         rows: list[dict[str, Any]] = []
-        try:
+        with self._writes():
             lines = path.read_bytes().splitlines() if path.exists() else []
             for line in lines:
                 try:
@@ -201,13 +172,11 @@ class RunFolder:
                     rows.append(row)
             with replaced_file(path) as temporary:
                 temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        except OSError as error:
-            raise self._refused(error) from None
         return rows
 
     def _save(self, step: int, write: Callable[[Path], object], keep: int) -> None:
         target = self.checkpoint(step)
-        try:
+        with self._writes():
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
                 new = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
@@ -225,8 +194,6 @@ class RunFolder:
                 gone = target.with_name(f".old-{old}")
                 self.checkpoint(old).rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
-        except OSError as error:
-            raise self._refused(error) from None
 
     def _put(self, target: Path, write: Callable[[Path], object]) -> None:
         with replaced_folder(target) as new:
@@ -271,21 +238,22 @@ class RunFolder:
                 else:
                     left.unlink(missing_ok=True)
 
-    def _refused(self, error: OSError) -> CheckpointError:
-        return CheckpointError(
-            f"{self.path}: cannot be written: {reason_of(error)}; "
-            "finished checkpoints are kept"
-        )
+    @contextlib.contextmanager
+    def _writes(self) -> Iterator[None]:
+        """Turn an error of the file system into a CheckpointError."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: cannot be written: {reason_of(error)}; "
+                "finished checkpoints are kept"
+            ) from None
 
 
 def what_differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Describe where settings differ: the first key, its values, further keys.
 
-    Args:
-            old, new: JSON values; `None` if one of them lacks a key.
-
-        Returns:
-            An empty string if they do not differ.
+    Empty if they do not differ; `None` stands for a key that one of them lacks.
 
     Example:
         >>> what_differs({"task settings": {"top": 3}}, {"task settings": {"top": 5}})
@@ -347,9 +315,6 @@ class SilentRun:
 
     It does not read either, so that the folder may be on the chief's own disk: the
     state to resume from comes from the chief, see `replicas.take_from_first`.
-
-    Args:
-        path: the folder of the run.
     """
 
     steps: tuple[int, ...] = ()
@@ -363,23 +328,11 @@ class SilentRun:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         pass
 
-    def save(self, step: int, write: Callable[[Path], object], *, keep: int) -> None:
+    def save(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
 
-    def put(self, name: str, write: Callable[[Path], object]) -> None:
-        """Do nothing."""
+    put = wait = add_row = add_note = save
 
-    def wait(self) -> None:
-        """Return immediately."""
-
-    def add_row(self, row: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def add_note(self, name: str, values: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def rows(
-        self, last_step: int, wanted: Callable[[Mapping[str, Any]], bool] = bool
-    ) -> list[dict[str, Any]]:
+    def rows(self, *args: Any) -> list[dict[str, Any]]:
         """Return no rows."""
         return []

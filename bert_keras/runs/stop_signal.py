@@ -11,9 +11,10 @@ loop in a shell can distinguish the two.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -29,11 +30,8 @@ class StopSignal:
     """Records SIGTERM and SIGINT in a `with` block; a second one ends the process.
 
     In threads other than the main one, where Python delivers no signals, it records
-    nothing.
-
-    Args:
-        vote: for workers that train together and stop together: takes whether this
-            worker got a signal and returns whether any did. `None` for a single worker.
+    nothing. `vote`, for workers that train together and stop together, takes whether
+    this worker got a signal and returns whether any did.
 
     Example:
         >>> with StopSignal() as stop:
@@ -47,7 +45,7 @@ class StopSignal:
     def __init__(self, vote: Callable[[bool], bool] | None = None) -> None:
         self._vote = vote
         self._name = ""
-        self._told = False
+        self._is_due = False
         self._at_once = False
         self._before: dict[int, Any] = {}
 
@@ -64,28 +62,32 @@ class StopSignal:
 
     def is_due(self) -> bool:
         """Return whether a signal has come, so that the state should be saved now."""
-        self._told = (self._vote or bool)(bool(self._name))
-        return self._told
+        self._is_due = (self._vote or bool)(bool(self._name))
+        return self._is_due
 
     def leave(self, last: Callable[[], object] | None = None) -> None:
-        """Raise if `is_due` has returned true; `last` is called before.
-
-        Raises:
-            RunStopped: names the signal.
-        """
-        if not self._told:
+        """Raise RunStopped if `is_due` has returned true; `last` is called before."""
+        if not self._is_due:
             return
         if last is not None:
             last()
         raise self._stopped()
 
-    def at_once(self) -> _AtOnce:
-        """Return a context in which a signal raises immediately.
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal raise immediately, in a `with` block.
 
         For work that is repeated when the run resumes, such as scoring. Workers that
         stop together finish it.
         """
-        return _AtOnce(self)
+        if self._vote is None:
+            self._at_once = True
+            if self._name:
+                raise self._stopped()
+        try:
+            yield
+        finally:
+            self._at_once = False
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._name:  # a second signal
@@ -99,18 +101,3 @@ class StopSignal:
     def _stopped(self) -> RunStopped:
         by = self._name or "another worker"
         return RunStopped(f"stopped by {by}; the work so far is saved")
-
-
-class _AtOnce:
-    def __init__(self, stop: StopSignal) -> None:
-        self.stop = stop
-
-    def __enter__(self) -> None:
-        if self.stop._vote is not None:
-            return
-        self.stop._at_once = True
-        if self.stop._name:
-            raise self.stop._stopped()
-
-    def __exit__(self, *_: Any) -> None:
-        self.stop._at_once = False

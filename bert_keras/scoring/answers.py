@@ -61,10 +61,6 @@ def squad1_scores(
 ) -> dict[str, float]:
     """Return `exact_match` and `f1` in percent, by each question's best gold answer.
 
-    Args:
-        golds: the gold answers of each question, at least one.
-        predictions: the answer to each.
-
     Raises:
         BertKerasError: the lengths differ, or a question has no gold answer.
 
@@ -155,10 +151,7 @@ def squad_scores(
 ) -> dict[str, Any]:
     """Return `squad1_scores` if each question has and gets an answer, else 2.0's.
 
-    Args:
-        golds, predictions, null_scores: as in `squad2_scores`.
-        threshold: questions whose null score is above it are not answered; `None`: all
-            are.
+    Arguments are those of `squad2_scores`; without a threshold all are answered.
     """
     if threshold is None and all(golds):
         return squad1_scores(golds, predictions)
@@ -285,9 +278,6 @@ class ScoredAnswers:
     def scores(self, *, abstain_below: float) -> dict[str, Any]:
         """Return the scores of the official script, 2.0's if some have no answer, with
         calibration error, diagram, and the effect of abstaining.
-
-        Args:
-            abstain_below: the lowest score of an answer that is given.
         """
         sure = self.confidence[:, self.confidence.shape[1] // 2]
         return {

@@ -1,8 +1,8 @@
 """Probabilities: cross-entropy, calibration error, temperature scaling, abstention.
 
-Probabilities are float [N, C], labels integer [N] class numbers from 0; NumPy float64,
-no TensorFlow. Values fitted on dev rows become settings of the task, applied in its
-graph.
+Probabilities are float [N, C] whose rows sum to 1, labels integer [N] from 0 to C - 1,
+confidences float [N] from 0 to 1, `correct` bool [N]; NumPy float64, no TensorFlow.
+Values fitted on dev rows become settings of the task, applied in its graph.
 
 Sources: Guo et al. 2017 (arXiv:1706.04599), sections 2 (expected calibration error) and
 4.2 (temperature scaling); Geifman and El-Yaniv 2017 (arXiv:1705.08500) for thresholds
@@ -29,10 +29,6 @@ def cross_entropy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
     A probability of 0, to which a float32 softmax can sink, counts as the smallest
     normal float32 (1.2e-38), so that the mean stays finite: at most 87.3 a row.
 
-    Args:
-        labels: integer [N], from 0 to C - 1.
-        probabilities: float [N, C]; rows sum to 1.
-
     Raises:
         BertKerasError: shapes do not fit, or a row is not a distribution.
     """
@@ -47,7 +43,7 @@ def expected_calibration_error(
 ) -> float:
     """Return the mean gap between confidence and accuracy, weighted by rows.
 
-    Args and errors are those of `reliability`; as in Guo et al. 2017, equation 3.
+    Arguments and errors are those of `reliability`; as in Guo et al. 2017, equation 3.
     """
     return _mean_gap(reliability(labels, probabilities, num_bins=num_bins))
 
@@ -55,19 +51,11 @@ def expected_calibration_error(
 def reliability(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, num_bins: int = 15
 ) -> list[dict[str, Any]]:
-    """Return the reliability diagram: accuracy by confidence.
+    """Return the reliability diagram: accuracy by confidence, the largest probability.
 
-    The confidence of a row is its largest probability; bins have equal width and hold
+    Each bin that holds rows has `confidence` and `accuracy`, the means of its rows, and
+    `support`, their number. The `num_bins` bins from 0 to 1 have equal width and hold
     their upper edge.
-
-    Args:
-        labels: integer [N], from 0 to C - 1.
-        probabilities: float [N, C]; rows sum to 1.
-        num_bins: number of bins from 0 to 1.
-
-    Returns:
-        A dict for each bin that holds rows: `confidence` and `accuracy`, the means of
-        its rows, and `support`, their number.
 
     Raises:
         BertKerasError: as for `cross_entropy`, or `num_bins` is below 1.
@@ -83,14 +71,8 @@ def confidence_scores(
 ) -> dict[str, Any]:
     """Return calibration error and reliability diagram for answers of any kind.
 
-    Args:
-        confidence: float [N], from 0 to 1, one an answer.
-        correct: bool [N], whether the answer is right.
-        num_bins: number of bins from 0 to 1.
-
-    Returns:
-        `expected_calibration_error` and `reliability`, as for classes; an empty dict
-        if there are no answers.
+    The keys are `expected_calibration_error` and `reliability`, as for classes; none if
+    there are no answers.
 
     Example:
         >>> found = confidence_scores([0.9, 0.8], [True, False])
@@ -125,11 +107,7 @@ def _mean_gap(bins: list[dict[str, Any]]) -> float:
 
 
 def check_integers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return an argument of whole numbers as int64 [N].
-
-    Raises:
-        BertKerasError: it is empty, of another shape or type; names the argument.
-    """
+    """Return an argument of whole numbers as int64 [N], at least one."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise BertKerasError(
@@ -155,10 +133,10 @@ def check_range(name: str, values: npt.NDArray[np.int64], num_classes: int) -> N
 def check_probabilities(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Check labels and probabilities; return int64 [N] and float64 [N, C].
+    """Return checked labels and probabilities as int64 [N] and float64 [N, C].
 
     Raises:
-        BertKerasError: they do not, or a row is not a distribution.
+        BertKerasError: their shapes do not fit, or a row is not a distribution.
     """
     true = check_integers("labels", labels)
     array = np.asarray(probabilities)
@@ -215,11 +193,8 @@ def fit_temperature(
 
     It divides the logits; above 1 it makes a model less confident. The loss is convex
     in its inverse, so bisection of the slope finds the minimum. Clipped to 0.1 to 10.
-
-    Args:
-        labels: integer [N], from 0 to C - 1.
-        probabilities: float [N, C] of a softmax; their logarithms are its logits.
-        absent: bool [N, C], which of them pad a row that has fewer.
+    The probabilities are those of a softmax, whose logarithms are its logits; `absent`
+    bool [N, C] are those that pad a row that has fewer.
 
     Example:
         >>> round(fit_temperature([0, 0, 0, 1], [[0.9, 0.1]] * 4), 3)  # right: 0.75
@@ -242,13 +217,8 @@ def fit_temperature(
 def best_factor(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     """Return the index of the temperature, of K, at which answers are calibrated best.
 
-    Args:
-        confidence: float [N, K], the score of each answer at each of them.
-        correct: bool [N].
-
-    Returns:
-        The index of the lowest mean -log p of right and wrong; the middle if no
-        answers.
+    That is the lowest mean -log p of right and wrong, of the confidences [N, K] at each
+    of them; the middle if there are no answers.
     """
     p = np.asarray(confidence, np.float64).clip(_NEARLY, 1 - _NEARLY)
     if not len(p):
@@ -288,16 +258,10 @@ def uncalibrated_scores(
 def abstention_threshold(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, *, accuracy: float
 ) -> float:
-    """Return the lowest confidence above which answers are right often enough.
+    """Return the lowest confidence above which answers reach an accuracy.
 
-    Args:
-        confidence: float [N], 0 to 1.
-        correct: bool [N].
-        accuracy: wanted share of right answers among those that are given.
-
-    Returns:
-        A threshold between two rows: 0 if all may be answered, and 1 if no threshold
-        reaches the accuracy, so that only full certainty is answered.
+    It is a threshold between two rows: 0 if all may be answered, and 1 if no threshold
+    reaches the accuracy, so that only full certainty is answered.
     """
     scores = np.asarray(confidence, np.float64)
     order = np.argsort(-scores, kind="stable")

@@ -1,11 +1,12 @@
 """Scores of a classifier on a data set, in NumPy float64; no TensorFlow.
 
-Labels and predictions are integer [N] class numbers from 0, probabilities are float
-[N, C]. The values equal those of scikit-learn; an undefined precision, recall, F1 or
-correlation is 0 (`zero_division=0`).
+Labels and predictions are integer [N] class numbers from 0, below `num_classes` where
+it is given; probabilities are float [N, C]. The values equal those of scikit-learn; an
+undefined precision, recall, F1 or correlation is 0 (`zero_division=0`). Arrays that are
+empty, not integers, of different lengths or out of range raise a BertKerasError.
 
-Sources: Gorodkin 2004, "Comparing two K-category assignments by a K-category
-correlation coefficient" (R_K, the multi-class Matthews correlation).
+Source: Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation
+coefficient" (R_K, the multi-class Matthews correlation).
 """
 
 from __future__ import annotations
@@ -28,15 +29,7 @@ from bert_keras.scoring.calibration import (
 
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the share of predictions that equal the label.
-
-    Args:
-        labels: integer [N].
-        predictions: integer [N].
-
-    Raises:
-        BertKerasError: the arrays are empty, not integers or differ in length.
-    """
+    """Return the share of predictions that equal the label."""
     true, predicted = _check_pair(labels, predictions)
     return float(np.mean(true == predicted))
 
@@ -45,14 +38,6 @@ def confusion_matrix(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, *, num_classes: int
 ) -> npt.NDArray[np.int64]:
     """Return int64 [C, C]: how often class i (row) was predicted as j (column).
-
-    Args:
-        labels: integer [N], from 0 to `num_classes` - 1.
-        predictions: integer [N], in the same range.
-        num_classes: C.
-
-    Raises:
-        BertKerasError: as for `accuracy`, or a class is out of range.
 
     Example:
         >>> confusion_matrix([0, 1, 1], [0, 1, 0], num_classes=2).tolist()
@@ -70,10 +55,12 @@ def precision_recall_f1(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return precision, recall and F1 of each class, each float64 [C].
 
-    Args and errors are those of `confusion_matrix`. A class that is never predicted
-    has precision 0, one without examples recall 0, and either has F1 0.
+    A class that is never predicted has precision 0, one without examples recall 0, and
+    either has F1 0.
     """
-    return _class_scores(confusion_matrix(labels, predictions, num_classes=num_classes))
+    matrix = confusion_matrix(labels, predictions, num_classes=num_classes)
+    precision, recall, f1 = _rates_of_classes(matrix).values()
+    return precision, recall, f1
 
 
 def macro_f1(
@@ -83,8 +70,6 @@ def macro_f1(
 
     A class that is neither a label nor a prediction here is left out, as scikit-learn
     does, so that a small dev set is not penalized for classes it lacks.
-
-    Args and errors are those of `confusion_matrix`.
     """
     return _macro_f1(confusion_matrix(labels, predictions, num_classes=num_classes))
 
@@ -93,13 +78,6 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
     """Return the Matthews correlation for two or more classes, from -1 to 1.
 
     It is 0 if undefined: all labels or all predictions are of one class.
-
-    Args:
-        labels: integer [N] from 0.
-        predictions: integer [N] from 0.
-
-    Raises:
-        BertKerasError: as for `accuracy`, or a class is negative.
     """
     true, predicted = _check_pair(labels, predictions)
     # The number of a class does not matter here, so large ones take no memory.
@@ -125,8 +103,7 @@ def classification_scores(
         labels: integer [N], from 0 to C - 1.
         probabilities: float [N, C]; rows sum to 1.
         class_names: C different names.
-        positive_class: the class whose F1 is `f1`; by default the second of two
-            classes.
+        positive_class: the class whose F1 is `f1`; by default the second of two.
 
     Returns:
         `num_examples`, `loss` (mean cross-entropy, nats), `accuracy`, `macro_f1`,
@@ -147,12 +124,10 @@ def classification_scores(
             f"{p.shape[1]} columns of `probabilities`; received {names}"
         )
     matrix = confusion_matrix(true, p.argmax(axis=1), num_classes=len(names))
-    columns = (*_class_scores(matrix), matrix.sum(axis=1))
-    keys = ("precision", "recall", "f1", "support")
-    rows = zip(*(column.tolist() for column in columns), strict=True)
+    columns = {**_rates_of_classes(matrix), "support": matrix.sum(axis=1)}
     per_class = {
-        name: dict(zip(keys, row, strict=True))
-        for name, row in zip(names, rows, strict=True)
+        name: {key: column[number].item() for key, column in columns.items()}
+        for number, name in enumerate(names)
     }
     if positive_class is None and len(names) == 2:
         positive_class = names[1]
@@ -175,22 +150,22 @@ def classification_scores(
     }
 
 
-def _class_scores(
-    matrix: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return precision, recall and F1, each float64 [C], of a confusion matrix."""
-    hits = np.diagonal(matrix)
-    predicted, true = matrix.sum(axis=0), matrix.sum(axis=1)
-    return (
-        hits / np.maximum(predicted, 1),  # hits are 0 wherever the divisor was 0
-        hits / np.maximum(true, 1),
-        2 * hits / np.maximum(predicted + true, 1),
-    )
+def rates(hits: Any, predicted: Any, support: Any) -> dict[str, Any]:
+    """Return precision, recall and F1 of counts, numbers or arrays; undefined: 0."""
+    return {
+        "precision": hits / np.maximum(predicted, 1),
+        "recall": hits / np.maximum(support, 1),
+        "f1": 2 * hits / np.maximum(predicted + support, 1),
+    }
+
+
+def _rates_of_classes(matrix: npt.NDArray[np.int64]) -> dict[str, Any]:
+    return rates(np.diagonal(matrix), matrix.sum(axis=0), matrix.sum(axis=1))
 
 
 def _macro_f1(matrix: npt.NDArray[np.int64]) -> float:
     occurs = (matrix.sum(axis=0) + matrix.sum(axis=1)) > 0
-    return float(_class_scores(matrix)[2][occurs].mean())
+    return float(_rates_of_classes(matrix)["f1"][occurs].mean())
 
 
 def _matthews(matrix: npt.NDArray[np.int64]) -> float:

@@ -1,7 +1,8 @@
 """Pearson's and Spearman's correlation, in NumPy float64; no TensorFlow.
 
 The values equal those of SciPy, except for undefined correlations (one side is
-constant): they are 0 here and NaN in SciPy.
+constant): they are 0 here and NaN in SciPy. Numbers that are empty, not finite or of
+different lengths raise a BertKerasError.
 """
 
 from __future__ import annotations
@@ -13,14 +14,7 @@ from bert_keras.errors import BertKerasError
 
 
 def pearson(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Return the linear correlation, from -1 to 1.
-
-    Args:
-        targets: numbers [N].
-        predictions: numbers [N].
-
-    Raises:
-        BertKerasError: the arrays are empty, not finite or differ in length.
+    """Return the linear correlation of numbers [N], from -1 to 1.
 
     Example:
         >>> pearson([1, 2, 3], [2, 4, 6])
@@ -32,8 +26,6 @@ def pearson(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 def spearman(targets: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the correlation of ranks, from -1 to 1; ties share their mean rank.
-
-    Args and errors are those of `pearson`.
 
     Example:
         >>> spearman([1, 2, 3], [1, 10, 100])
@@ -58,7 +50,7 @@ def ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def check_numbers(
     targets: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return both as float64 [N]; raises a BertKerasError as `pearson` does."""
+    """Return both as float64 [N], checked."""
     x, y = np.asarray(targets), np.asarray(predictions)
     for name, values in (("targets", x), ("predictions", y)):
         if values.ndim != 1 or not values.size:

@@ -1,7 +1,8 @@
 """Curves of a yes-or-no decision over its threshold, in NumPy float64; no TensorFlow.
 
 Labels are 0 or 1, [N], scores float [N]: a row is predicted if its score reaches the
-threshold. The values equal those of scikit-learn.
+threshold. The values equal those of scikit-learn. Other shapes or labels, and labels
+without a 1, raise a BertKerasError.
 
 Sources: Fawcett 2006, "An introduction to ROC analysis"; Davis and Goadrich 2006, "The
 relationship between precision-recall and ROC curves".
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
+from bert_keras.scoring.classification import rates
 
 _Floats = npt.NDArray[np.float64]
 _Counts = npt.NDArray[np.int64]
@@ -26,13 +28,7 @@ def roc_curve(labels: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[_Floats, _F
     """Return the false and the true positive rate at each threshold, float64 [K].
 
     K - 1 is the number of different scores; the first point is (0, 0), the last (1, 1).
-
-    Args:
-        labels: 0 or 1, [N], some of each.
-        scores: float [N].
-
-    Raises:
-        BertKerasError: the shapes differ, a label is not 0 or 1, or all are equal.
+    The labels must have a 0 and a 1.
 
     Example:
         >>> x, y = roc_curve([0, 1, 1], [0.2, 0.1, 0.9])
@@ -49,7 +45,7 @@ def roc_curve(labels: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[_Floats, _F
 
 
 def roc_auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Return the area under the ROC curve; args and errors are those of `roc_curve`."""
+    """Return the area under the ROC curve."""
     x, y = roc_curve(labels, scores)
     return float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2))
 
@@ -59,12 +55,7 @@ def precision_recall_curve(
 ) -> tuple[_Floats, _Floats, _Floats]:
     """Return precision, recall and threshold, float64 [K], by descending threshold.
 
-    Args:
-        labels: 0 or 1, [N], at least one 1.
-        scores: float [N], K different ones.
-
-    Raises:
-        BertKerasError: the shapes differ, a label is not 0 or 1, or none is 1.
+    K is the number of different scores.
     """
     true, levels = _check(labels, scores)
     hits, counts, thresholds = cuts(true, levels)
@@ -72,23 +63,16 @@ def precision_recall_curve(
 
 
 def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Return the sum of precision times gain in recall over all thresholds.
-
-    Args and errors are those of `precision_recall_curve`.
-    """
+    """Return the sum of precision times gain in recall over all thresholds."""
     precision, recall, _ = precision_recall_curve(labels, scores)
     return float((precision * np.diff(recall, prepend=0)).sum())
 
 
 def best_threshold(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Return the threshold with the highest F1.
+    """Return the threshold with the highest F1, for scores from 0 to 1.
 
     It lies half-way between two rows' scores; among equals the one nearest to 0.5 is
-    taken.
-
-    Args:
-        labels: 0 or 1, [N]; without a 1 the threshold is 0.5.
-        scores: float [N], from 0 to 1.
+    taken. Labels without a 1 give 0.5.
     """
     true, levels = np.asarray(labels, bool), np.asarray(scores, np.float64)
     if not true.any():
@@ -105,21 +89,11 @@ def best_threshold(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 def scores_at(
     labels: npt.ArrayLike, scores: npt.ArrayLike, threshold: float
 ) -> dict[str, float]:
-    """Return `threshold`, `precision`, `recall` and `f1`; an undefined one is 0.
-
-    Args:
-        labels: 0 or 1, [N].
-        scores: float [N].
-        threshold: a row is predicted at or above it.
-    """
+    """Return `threshold`, `precision`, `recall` and `f1`; an undefined one is 0."""
     true, found = np.asarray(labels, bool), np.asarray(scores) >= threshold
-    hits, support, predicted = int((true & found).sum()), true.sum(), found.sum()
-    return {
-        "threshold": float(threshold),
-        "precision": float(hits / max(predicted, 1)),
-        "recall": float(hits / max(support, 1)),
-        "f1": float(2 * hits / max(predicted + support, 1)),
-    }
+    found_rates = rates((true & found).sum(), found.sum(), true.sum())
+    named = {"threshold": threshold, **found_rates}
+    return {name: float(value) for name, value in named.items()}
 
 
 def decision_curves(
@@ -129,19 +103,12 @@ def decision_curves(
     threshold: float | None = None,
     with_points: bool = True,
 ) -> dict[str, Any]:
-    """Return the curves of a decision for a report, as JSON values.
+    """Return the curves of a decision, with scores from 0 to 1, as JSON values.
 
-    Args:
-        labels: 0 or 1, [N].
-        scores: float [N], from 0 to 1.
-        threshold: compared with 0.5; by default the best for these rows.
-        with_points: whether to return the points of the curves.
-
-    Returns:
-        `roc_auc`, `average_precision`, `at` (`scores_at` of 0.5 and of the threshold)
-        and, with points, `roc` (false and true positive rate), `precision_recall`
-        (recall and precision) and `by_threshold` (threshold, precision, recall, F1), at
-        most 200 points each. Empty if all labels are equal.
+    `roc_auc`, `average_precision`, `at` (`scores_at` of 0.5 and of the threshold, by
+    default the best for these rows) and, with points, `roc` (false and true positive
+    rate), `precision_recall` (recall and precision) and `by_threshold` (threshold,
+    precision, recall, F1), at most 200 points each. Empty if all labels are equal.
     """
     true = np.asarray(labels, bool)
     if not true.any() or true.all():
@@ -162,10 +129,7 @@ def decision_curves(
 
 
 def cuts(true: npt.NDArray[np.bool_], p: _Floats) -> tuple[_Counts, _Counts, _Floats]:
-    """Return right and all predictions with each distinct level of p as the threshold.
-
-    Levels descend.
-    """
+    """Return right and all predictions at each distinct level of p, descending."""
     order = np.argsort(-p, kind="stable")
     levels = p[order]
     ends = np.flatnonzero(np.append(levels[1:] < levels[:-1], True))

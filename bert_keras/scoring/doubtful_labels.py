@@ -26,12 +26,7 @@ def confident_classes(
 ) -> npt.NDArray[np.int64]:
     """Return the most probable confident class of each row, int64 [N]; -1 for none.
 
-    Args:
-        labels: integer [N], from 0 to C - 1.
-        probabilities: float [N, C]; rows sum to 1.
-
-    Raises:
-        BertKerasError: shapes do not fit, or a row is not a distribution.
+    Arguments and errors are those of `calibration.cross_entropy`.
 
     Example:
         >>> p = [[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.8, 0.2]]
@@ -54,8 +49,6 @@ def doubtful_labels(
 
     Those whose label is least probable come first. The probable label of a row is its
     most probable class.
-
-    Args and errors are those of `confident_classes`.
     """
     true, p = check_probabilities(labels, probabilities)
     found = confident_classes(true, p)

@@ -55,9 +55,7 @@ def similarity_scores(
 def retrieval_scores(places: npt.ArrayLike) -> dict[str, Any]:
     """Return `num_examples`, `accuracy_at_1`, `mrr` and `recall_at_k` of places.
 
-    Args:
-        places: rank of each text's pair among the candidates, int [N] from 1, as
-            returned by `pair_places`.
+    These are the ranks of each text's pair, int [N] from 1, see `pair_places`.
     """
     place = np.asarray(places)
     return {

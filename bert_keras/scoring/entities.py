@@ -25,6 +25,7 @@ from bert_keras.scoring.calibration import (
     confidence_scores,
     scaled,
 )
+from bert_keras.scoring.classification import rates
 
 # Prefixes of BILOU and their equivalents in BIOES.
 _SAME = {"L": "E", "U": "S"}
@@ -97,12 +98,9 @@ def stray_tags(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
 def tags_of(
     entities: Iterable[Entity], size: int, *, prefixes: str = "BI"
 ) -> list[str]:
-    """Return the tags of a sentence of `size` words.
+    """Return the tags of a sentence of `size` words, whose entities do not overlap.
 
-    Args:
-        entities: entities that do not overlap.
-        size: the number of words.
-        prefixes: those that may be used, such as `BIES`; `BI` are needed for BIO.
+    `prefixes` are those that may be used, such as `BIES`; `BI` are needed for BIO.
 
     Example:
         >>> tags_of([Entity("LOC", 0, 2)], 3)
@@ -127,8 +125,7 @@ def entity_scores(
     """Return the scores of predicted tags as one dict that `json.dump` takes.
 
     Args:
-        labels: the tags of each sentence.
-        predictions: the predicted tags, as many.
+        labels, predictions: the tags of each sentence.
 
     Returns:
         `num_examples` (sentences), `precision`, `recall` and `f1` of all entities
@@ -158,11 +155,8 @@ def entity_scores(
         right.update(entity.type for entity in wanted & given)
         pairs = zip(label, prediction, strict=True)
         hits += sum(parse_tag(tag) == parse_tag(guess) for tag, guess in pairs)
-    per_class = {
-        kind: {
-            **_scores(right[kind], claimed[kind], real[kind]),
-            "support": real[kind],
-        }
+    per_class: dict[str, dict[str, float]] = {
+        kind: _scores(right[kind], claimed[kind], real[kind]) | {"support": real[kind]}
         for kind in sorted(real.keys() | claimed.keys())
     }
     f1s = [scores["f1"] for scores in per_class.values()]
@@ -176,11 +170,7 @@ def entity_scores(
 
 
 def _scores(right: int, claimed: int, real: int) -> dict[str, float]:
-    return {
-        "precision": right / max(claimed, 1),
-        "recall": right / max(real, 1),
-        "f1": 2 * right / max(claimed + real, 1),
-    }
+    return {name: float(each) for name, each in rates(right, claimed, real).items()}
 
 
 class FoundEntities:
@@ -191,9 +181,6 @@ class FoundEntities:
         classes: the C tags in the order of their numbers.
         probabilities: float [N, W, C], those of the tags of each word; values at
             padding are ignored.
-
-    Attributes:
-        right: bool [E], whether each entity is right, at any temperature.
 
     Example:
         >>> p = [[[0.1, 0.9], [0.8, 0.2]]]
@@ -221,13 +208,12 @@ class FoundEntities:
                 self._places.append(slice(first + entity.start, first + entity.end))
                 right.append(entity in real)
             first += len(label)
-        self.right = np.array(right, bool)
+        self.right = np.array(right, bool)  # [E], at any temperature
 
     def confidence(self, factor: float = 1.0) -> npt.NDArray[np.float64]:
         """Return the score of each entity, float64 [E].
 
-        Args:
-            factor: divides the logits first; the tags do not change.
+        The factor divides the logits first; the tags do not change.
         """
         p = self._of_words if factor == 1 else scaled(self._of_words, factor)
         scores = p.max(axis=-1)
@@ -241,9 +227,7 @@ class FoundEntities:
     def scores(self, *, temperature: float, abstain_below: float) -> dict[str, Any]:
         """Return calibration scores, and the effect of temperature and threshold.
 
-        Args:
-            temperature: the temperature that has already divided the logits.
-            abstain_below: the lowest score of an entity that is given.
+        The temperature has already divided the logits.
         """
         sure = self.confidence()
         found = {

@@ -15,12 +15,9 @@ from bert_keras.errors import BertKerasError
 def wilson_interval(
     share: float, count: int, *, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Return the interval of a share, such as an accuracy, that was measured on rows.
+    """Return the interval of a share, such as an accuracy, of a number of rows.
 
-    Args:
-        share: from 0 to 1.
-        count: number of rows.
-        confidence: how often such intervals hold the true share.
+    `confidence` is how often such intervals hold the true share.
 
     Raises:
         BertKerasError: a value is out of its range.

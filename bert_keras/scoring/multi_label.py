@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
+from bert_keras.scoring.classification import rates
 from bert_keras.scoring.curves import average_precision, best_threshold
 
 _Floats = npt.NDArray[np.float64]
@@ -56,9 +57,7 @@ def multi_label_scores(
     hits, support = (found & true).sum(axis=0), true.sum(axis=0)
     predicted = found.sum(axis=0)
     columns = {
-        "precision": hits / np.maximum(predicted, 1),
-        "recall": hits / np.maximum(support, 1),
-        "f1": 2 * hits / np.maximum(predicted + support, 1),
+        **rates(hits, predicted, support),
         "average_precision": _average_precisions(true, p),
         "threshold": limits,
         "support": support,
@@ -66,7 +65,7 @@ def multi_label_scores(
     occurs = support > 0
     precisions = columns["average_precision"][occurs]
     return {
-        "micro_f1": float(2 * hits.sum() / max(predicted.sum() + support.sum(), 1)),
+        "micro_f1": float(rates(hits.sum(), predicted.sum(), support.sum())["f1"]),
         "macro_f1": float(columns["f1"].mean()),
         "exact_match": float((found == true).all(axis=1).mean()),
         "label_ranking_average_precision": _ranking(true, p),
@@ -85,10 +84,7 @@ def best_thresholds(
 ) -> list[float]:
     """Return the threshold of each class with the highest F1.
 
-    It lies half-way between two rows' probabilities; among equals the one nearest to
-    0.5 is taken. A class without a positive row keeps 0.5.
-
-    Args and errors are those of `multi_label_scores`.
+    See `curves.best_threshold`; arguments and errors are those of `multi_label_scores`.
     """
     true, p = _check(targets, probabilities)
     return [best_threshold(true[:, i], p[:, i]) for i in range(p.shape[1])]

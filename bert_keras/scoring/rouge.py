@@ -89,13 +89,8 @@ class Rouge:
     ) -> list[int]:
         """Return the sentences that a perfect model would choose, in their order.
 
-        Greedy: from none, add the sentence that raises the sum of ROUGE-1 and ROUGE-2
-        most, as long as any does. Bigrams do not cross sentences.
-
-        Args:
-            sentences: of one document.
-            summary: its reference.
-            most: maximum number of sentences.
+        At most `most`. Greedy: from none, add the sentence that raises the sum of
+        ROUGE-1 and ROUGE-2 most, as long as any does. Bigrams do not cross sentences.
         """
         words = [self.tokenize(sentence) for sentence in sentences]
         reference = self.tokenize(summary)

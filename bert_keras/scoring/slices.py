@@ -38,11 +38,7 @@ _Ends = tuple[float | None, float | None]
 def length_slices(lengths: Sequence[int]) -> dict[str, npt.NDArray[np.int64]]:
     """Return the rows of each third of the lengths, by the range of the third.
 
-    Args:
-        lengths: tokens of N texts.
-
-    Returns:
-        Range, such as `12 to 30`, to rows; fewer than three if many lengths are equal.
+    Fewer than three if many lengths are equal.
 
     Example:
         >>> [*length_slices([3, 9, 4, 8, 20, 30])]
@@ -63,9 +59,6 @@ def value_slices(values: Sequence[Any]) -> dict[str, npt.NDArray[np.int64]]:
     """Return the rows of each value of a column, the most frequent first.
 
     Above 20 values, the rarest share one slice, `others`.
-
-    Args:
-        values: N cells.
     """
     rows: dict[str, list[int]] = {}
     for row, value in enumerate(values):
@@ -119,13 +112,7 @@ def slice_scores(
 def jackknife_interval(
     score: _Score, rows: npt.NDArray[np.int64], value: float
 ) -> _Ends:
-    """Return the 95% interval of a score; below ten rows, or where undefined, `None`.
-
-    Args:
-        score: returns the score of rows.
-        rows: the rows of the slice.
-        value: their score.
-    """
+    """Return the 95% interval of a value, the score of rows; `None` below ten rows."""
     if len(rows) < _GROUPS:
         return None, None
     # Neighbouring rows may belong together, so that each group gets every tenth.

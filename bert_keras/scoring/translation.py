@@ -19,10 +19,6 @@ def translation_scores(
 
     `bleu_lowercase` ignores case: the score for an uncased vocabulary.
 
-    Args:
-        references: one for each text.
-        translations: of the same texts.
-
     Raises:
         ConfigError: sacrebleu is not installed.
 
@@ -30,20 +26,13 @@ def translation_scores(
         >>> translation_scores(["a red house"], ["a red house"])["chrf"]
         100.0
     """
-    metrics = _metrics()
+    with needs("BLEU", extra="generation"):
+        from sacrebleu.metrics import BLEU, CHRF
+    metrics = {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}
     found = {
         name: metric.corpus_score(list(translations), [list(references)]).score
         for name, metric in metrics.items()
     }
-    return {
-        **{name: float(score) for name, score in found.items()},
-        "signatures": {
-            name: str(metric.get_signature()) for name, metric in metrics.items()
-        },
-    }
-
-
-def _metrics() -> dict[str, Any]:
-    with needs("BLEU", extra="generation"):
-        from sacrebleu.metrics import BLEU, CHRF
-    return {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}
+    signatures = {name: str(each.get_signature()) for name, each in metrics.items()}
+    scores = {name: float(score) for name, score in found.items()}
+    return {**scores, "signatures": signatures}

@@ -1,8 +1,8 @@
 """Answers as rows: the outputs of a graph for one text, in the form of `predict`.
 
-Each function takes the plain values of one text by output name. A task calls its own
-function; `row_of` chooses by the names of the outputs, for clients of a server, which
-do not know the task. Nothing heavy is imported.
+Each function takes the plain values of one text by output name; `row_of` chooses it by
+the names of the outputs, also for clients of a server, which do not know the task.
+Nothing heavy is imported.
 """
 
 from __future__ import annotations

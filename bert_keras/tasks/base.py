@@ -25,6 +25,7 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.catalog import TASK_HELP, with_settings
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
+Run = Callable[[Batch], Any]  # returns what `infer` does, for a batch dict
 Answers = Mapping[str, np.ndarray]  # outputs of `answer` by name, each [N, …]
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
@@ -185,10 +187,13 @@ class TaskData(abc.ABC):
         return self
 
     def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return the answers of a batch as one JSON-serializable dict per text."""
+        """Return the answers of a batch as one JSON-serializable dict per text.
+
+        Outputs of our own tasks get the form of `answer_rows`.
+        """
         plain = {key: plain_values(value) for key, value in answers.items()}
         return [
-            dict(zip(plain, values, strict=True))
+            row_of(dict(zip(plain, values, strict=True)))
             for values in zip(*plain.values(), strict=True)
         ]
 
@@ -337,12 +342,7 @@ class TaskModelling(TaskData):
         return {"meaning": "see the settings of the task"}
 
     def respond(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[Batch], Any],
-        *,
-        scored: bool = False,
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
         """Return the answers to texts, in graph.
 

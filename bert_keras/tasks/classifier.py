@@ -304,8 +304,7 @@ def label_numbers(columns: Columns) -> np.ndarray:
         for row, value in enumerate(values)
         if not math.isfinite(value)
     ]
-    if wrong:
-        raise columns.error(wrong)
+    columns.refuse(wrong)
     return np.array(values, "float32")
 
 

@@ -56,8 +56,7 @@ _DECODING = tuple(field.name for field in dataclasses.fields(Decoding))
 
 @dataclasses.dataclass(frozen=True)
 class Generation(Decoding, Task):
-    """What the tasks that write share; the settings of decoding are those of
-    `Decoding`.
+    """What the tasks that write share, besides the settings of `Decoding`.
 
     `decoder` is what the decoder starts from: `encoder` (a copy of its weights),
     `shared` (the encoder's own weights), layers/hidden/heads such as 3/384/6 (a new
@@ -143,8 +142,7 @@ class Generation(Decoding, Task):
             for row, text in enumerate(columns[role])
             if not text.strip()
         ]
-        if blank:
-            raise columns.error(sorted(blank))
+        columns.refuse(blank)
         encoded = [text.encode("utf-8", "surrogatepass") for text in columns["target"]]
         return np.array(encoded, object)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -27,8 +27,7 @@ from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.answer_rows import of_masks
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -118,8 +117,7 @@ class MaskedLM(Task):
             for row, text in enumerate(texts)
             if not text.strip()
         ]
-        if blank:
-            raise columns.error(blank)
+        columns.refuse(blank)
         return np.arange(len(texts), dtype="int64")
 
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
@@ -131,7 +129,7 @@ class MaskedLM(Task):
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         tokenizer = preprocessor.tokenizer
         mask_id = mask_id_of(tokenizer)
-        between = parted(texts)
+        between = tf.strings.split(tf.convert_to_tensor(texts, tf.string), MASK)
         ids, segments = preprocessor.join_pieces(pieces_with_masks(tokenizer, between))
         batch = preprocessor.lay(ids, segments)
         places = tf.ragged.range(sizes_of(ids))
@@ -202,19 +200,8 @@ class MaskedLM(Task):
             "activation": "softmax",
         }
 
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return `masks`, a list of `token` and `probability` for each mask of a text,
-        and `sequences`; both empty if the text has no mask.
-        """
-        return [of_masks(row) for row in super().rows(answers)]
-
     def respond(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[Batch], Any],
-        *,
-        scored: bool = False,
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
         """Return the answers at each `[MASK]`, or the scores of hidden tokens."""
         if not scored:
@@ -249,11 +236,6 @@ class MaskedLM(Task):
 
 
 MASK = "[MASK]"
-
-
-def parted(texts: Any) -> Any:
-    """Split texts at their masks, ragged string [B, None]."""
-    return tf.strings.split(tf.convert_to_tensor(texts, tf.string), MASK)
 
 
 def pieces_with_masks(tokenizer: WordPieceTokenizer, between: Any) -> Any:

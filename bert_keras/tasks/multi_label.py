@@ -134,8 +134,7 @@ class MultiLabel(Calibrated, PooledTask):
                 else:
                     rule = f"`label` must be of {listed(self.classes)}"
                     unknown.append((row, f"{rule}; {received(name)}"))
-        if unknown:
-            raise columns.error(unknown)
+        columns.refuse(unknown)
         return targets
 
     def encode_targets(self, targets: Any) -> Any:

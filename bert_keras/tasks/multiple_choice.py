@@ -18,11 +18,11 @@ import tensorflow as tf
 from bert_keras.data.memory import MemoryRows, Row, source_of
 from bert_keras.data.rows import (
     ColumnNames,
-    bad_lines,
     format_of,
     json_cell,
     json_rows,
     read_text,
+    refuse_lines,
 )
 from bert_keras.data.table import Columns, column_names, read_columns
 from bert_keras.errors import ConfigError, DataError, received
@@ -34,7 +34,6 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import accuracy
-from bert_keras.tasks.answer_rows import of_choice
 from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
@@ -127,8 +126,7 @@ def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
             if reason
         ]
         lists.append([cell for cell, _ in cells])
-    if problems:
-        raise bad_lines(path, problems)
+    refuse_lines(path, problems)
     return lists
 
 
@@ -194,8 +192,7 @@ class MultipleChoice(Confidence, Task):
                 )
             else:
                 targets.append(int(label))
-        if wrong:
-            raise columns.error(wrong)
+        columns.refuse(wrong)
         return np.array(targets, "int32")
 
     def encode_targets(self, targets: Any) -> Any:
@@ -292,10 +289,6 @@ class MultipleChoice(Confidence, Task):
             "temperature": self.temperature,
             "abstain_below": self.abstain_below,
         }
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return the answers with as many probabilities as there are choices."""
-        return [of_choice(row) for row in super().rows(answers)]
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         targets, p = self.targets(columns), answers["probabilities"]

@@ -23,7 +23,6 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import STEMMERS, Rouge
 from bert_keras.settings import check_boolean, check_choice, check_whole_number
-from bert_keras.tasks.answer_rows import of_summary
 from bert_keras.tasks.base import Answers, Batch, Task, plain_values
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -141,8 +140,7 @@ class Summarization(Task):
             for row, cell in enumerate(columns[role])
             if not rouge.tokenize(cell)
         ]
-        if problems:
-            raise columns.error(sorted(problems))
+        columns.refuse(problems)
         documents = list_sentences(columns["document"])
         most = max(map(len, documents))
         targets = np.full((len(documents), most), -1, "int32")
@@ -255,10 +253,6 @@ class Summarization(Task):
             "activation": "sigmoid",
             "max_sentences": self.max_sentences,
         }
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return `summary` and `sentences`: `text`, `start`, `end`, `score` each."""
-        return [of_summary(row) for row in super().rows(answers)]
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return mean ROUGE F-measures, and those of two baselines in `baselines`.

@@ -9,28 +9,9 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+from bert_keras import settings
 from bert_keras.errors import ConfigError
-from bert_keras.settings import (
-    ACCUMULATION,
-    CARD,
-    GLOBAL_CLIPNORM,
-    INT32,
-    KEEP,
-    LAYOUT,
-    ON_NONFINITE,
-    OPTIMIZER,
-    PRECISION,
-    REMATERIALIZE,
-    SAVE_EVERY,
-    SEED,
-    STRATEGY,
-    TRACKERS,
-    TRUNCATIONS,
-    WEIGHT_DECAY,
-    check_options,
-    option,
-    with_options_documented,
-)
+from bert_keras.settings import check_options, option, with_options_documented
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -74,8 +55,8 @@ class TrainConfig:
         unset="32, or 16 with fewer than 1,000 training rows (not for a loss that "
         "compares the rows of a batch)",
     )
-    accumulation: int = ACCUMULATION.field()
-    optimizer: str = OPTIMIZER.field()
+    accumulation: int = settings.ACCUMULATION.field()
+    optimizer: str = settings.OPTIMIZER.field()
     learning_rate: float | None = option(
         None,
         "peak learning rate",
@@ -98,8 +79,8 @@ class TrainConfig:
         least=0,
         below=1,
     )
-    weight_decay: float = WEIGHT_DECAY.field()
-    global_clipnorm: float = GLOBAL_CLIPNORM.field()
+    weight_decay: float = settings.WEIGHT_DECAY.field()
+    global_clipnorm: float = settings.GLOBAL_CLIPNORM.field()
     max_length: int | None = option(
         None,
         "longest input in tokens, special tokens included; longer ones are truncated, "
@@ -109,9 +90,11 @@ class TrainConfig:
         unset="128, for question-answering 384, for summaries 512",
     )
     truncation: str = option(
-        "longest_first", "how pairs that are too long are truncated", words=TRUNCATIONS
+        "longest_first",
+        "how pairs that are too long are truncated",
+        words=settings.TRUNCATIONS,
     )
-    layout: str = LAYOUT.field()
+    layout: str = settings.LAYOUT.field()
     dev_share: float = option(
         0.1,
         "share of the training rows held out for validation if no dev data is given",
@@ -119,10 +102,10 @@ class TrainConfig:
         least=0,
         below=1,
     )
-    seed: int = SEED.field(most=INT32)
-    precision: str = PRECISION.field()
-    strategy: str = STRATEGY.field()
-    rematerialize: bool = REMATERIALIZE.field()
+    seed: int = settings.SEED.field(most=settings.INT32)
+    precision: str = settings.PRECISION.field()
+    strategy: str = settings.STRATEGY.field()
+    rematerialize: bool = settings.REMATERIALIZE.field()
     freeze_layers: int = option(
         0,
         "number of lower blocks to freeze, together with the embeddings, to save "
@@ -137,9 +120,9 @@ class TrainConfig:
         unit="rank",
         least=0,
     )
-    save_every: int = SAVE_EVERY.field()
-    keep: int = KEEP.field()
-    on_nonfinite: str = ON_NONFINITE.field()
+    save_every: int = settings.SAVE_EVERY.field()
+    keep: int = settings.KEEP.field()
+    on_nonfinite: str = settings.ON_NONFINITE.field()
     restarts: int = option(
         0,
         "maximum number of times that a diverged run is restarted with another seed",
@@ -153,12 +136,12 @@ class TrainConfig:
         unit="n",
         least=0,
     )
-    card: bool = CARD.field()
+    card: bool = settings.CARD.field()
     track: str | None = option(
         None,
         "send curves, settings, scores and the report to a tracker: tensorboard "
         "(a folder), mlflow (MLFLOW_TRACKING_URI) or wandb (WANDB_PROJECT)",
-        words=TRACKERS,
+        words=settings.TRACKERS,
         unset="none",
     )
     tensorboard: str | None = option(
@@ -181,11 +164,7 @@ class TrainConfig:
     ) -> TrainConfig:
         """Return the config with numbers in place of `None` where one can be derived.
 
-        Args:
-            task: the task that is trained.
-            rows: number of training rows.
-            hidden_size: that of the encoder; without it, the learning rate may stay
-                `None`.
+        Without the encoder's `hidden_size` the learning rate may stay `None`.
         """
         batch_size, epochs = self.batch_size, self.epochs
         learning_rate, patience = self.learning_rate, self.patience

@@ -38,17 +38,11 @@ _TOLERANCE, _PATIENCE, _MOST_STEPS = 1e-5, 20, 500
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """The end of a run that is not better than one answer for all rows.
+    """The end of a run that is not better than one answer for all rows."""
 
-    Args:
-        loss: mean training loss at the end.
-        constant_loss: the lowest loss of a constant output.
-        updates: number of updates of the run.
-    """
-
-    loss: float
-    constant_loss: float
-    updates: int = LEAST_UPDATES
+    loss: float  # the mean of training at the end
+    constant_loss: float  # the lowest of a constant output
+    updates: int = LEAST_UPDATES  # of the run
 
     @property
     def is_certain(self) -> bool:
@@ -74,12 +68,8 @@ def divergence(
     """Return the divergence of a run, certain or possible; `None` if it is fine.
 
     Only tasks with one output vector per row, such as classes, and losses that are
-    means are checked; other runs never count as diverged.
-
-    Args:
-        model: the trained model.
-        train: all its training rows.
-        history: the rows of its curves.
+    means are checked; other runs never count as diverged. `history` are the rows of the
+    curves.
     """
     output = model.output
     if not is_one_vector(output):
@@ -142,13 +132,7 @@ def constant_loss(
 
 
 def _exact(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
-    """Return the lowest weighted mean in closed form, `None` if no form is known.
-
-    Args:
-        loss: the loss of a task.
-        targets: [N, …].
-        shares: shares of the rows in the mean, [N].
-    """
+    """Return the lowest weighted mean in closed form, `None` if no form is known."""
     kind, means = type(loss), keras.losses
     if getattr(loss, "label_smoothing", 0) or getattr(loss, "ignore_class", None):
         return None

@@ -50,8 +50,6 @@ from bert_keras.training.updates import (
 
 BEST = "best"  # the model folder of the best epoch, inside the run folder
 _PROGRESS = "progress.json"
-
-
 # The dev loss must fall by this share of the first epoch's loss to count as improved.
 _LEAST_FALL = 0.01
 
@@ -61,24 +59,17 @@ class BestEpoch:
     """The epoch with the highest score on dev; among equal scores, the lowest loss.
 
     If the losses are also equal, the later epoch is better.
-
-    Args:
-        epoch: its number, from 1; 0 before the first epoch is scored.
-        value: its best score as defined by the task; NaN is below any number.
-        loss: its mean loss on dev; NaN is above any number.
-        scores: all its scores; `None` if another process computed them.
-        answers: the answers that were scored; `None` likewise.
     """
 
-    epoch: int = 0
-    value: float = -math.inf
-    loss: float = math.inf
+    epoch: int = 0  # from 1; 0 before the first epoch is scored
+    value: float = -math.inf  # the task's best score; NaN is below any number
+    loss: float = math.inf  # the mean on dev; NaN is above any number
+    # `None` if another process computed them.
     scores: dict[str, Any] | None = None
     answers: dict[str, np.ndarray] | None = None
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The key that compares epochs and runs; higher is better."""
         return rank_of(self.value, self.loss)
 
 
@@ -93,10 +84,8 @@ def rank_of(value: float, loss: float) -> tuple[float, float]:
 class DevCurve:
     """Tracks score and loss on dev from epoch to epoch.
 
-    Attributes:
-        best: the best epoch so far.
-        stalled: number of epochs since dev last improved: since a new highest score, or
-            a loss that was lower by a hundredth of the first epoch's.
+    `stalled` is the number of epochs since dev last improved: since a new highest
+    score, or a loss that was lower by a hundredth of the first epoch's.
     """
 
     def __init__(self) -> None:
@@ -137,14 +126,9 @@ class FineTuningLoop(TrainingLoop):
     With several workers, only the chief scores.
 
     Args:
-        model: created in the scope of the strategy, with its initial weights; those of
-            a checkpoint replace them.
-        train: rows to train on.
-        dev: rows to score.
-        run: the run folder; a `SilentRun` for a worker that does not write.
-        config: the settings, see `TrainConfig.settled`.
-        devices: where to compute.
-        stop: signals that the run must end.
+        model: with its initial weights; those of a checkpoint replace them.
+        train, dev: rows to train on, and to score.
+        run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.settled`.
         final_rows: number of rows that are scored after training.
         trackers: get the curves.
 
@@ -268,9 +252,7 @@ class FineTuningLoop(TrainingLoop):
             raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
 
     def best_model(self) -> TaskModel:
-        """Return the model of the best epoch, with plain weights on one device.
-
-        All workers get it.
+        """Return the model of the best epoch, with plain weights, on all workers.
 
         Raises:
             CheckpointError: the folder of that epoch is broken.

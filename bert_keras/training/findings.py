@@ -1,12 +1,12 @@
 """What a report shows of the answers to a data set besides its scores, as JSON values.
 
 The curves of each yes-or-no decision, the scores of slices, the rows whose label is
-probably wrong, and the words behind the most confident mistakes. A task takes part by
-its class: `SingleLabel` and `MultiLabel` have decisions and probabilities of labels.
+probably wrong, and the words behind the most confident mistakes.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
 import time
 from collections.abc import Mapping, Sequence
@@ -56,9 +56,7 @@ def curves_of(
 ) -> dict[str, dict[str, Any]]:
     """Return `decision_curves` by name; points for the most frequent names only.
 
-    Args:
-        found: the decisions of a data set.
-        chosen: the curves of dev, whose best thresholds are taken; `None` for dev.
+    `chosen` are the curves of dev, whose best thresholds are taken; `None` for dev.
     """
     frequent = sorted(found, key=lambda name: -int(found[name][0].sum()))
     drawn = set(frequent[:_MOST_DRAWN])
@@ -82,15 +80,9 @@ def slices_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the best score of all rows and of each slice, with its interval.
 
-    Args:
-        task: scores the answers.
-        columns: N rows, with the columns of `names`.
-        answers: by name; if they are not one a row, there are no slices.
-        lengths: tokens of each row, int [N].
-        names: columns to slice by.
-
-    Returns:
-        What the slices have in common, such as a column, to `slice_scores`.
+    The keys are what the slices have in common, such as a column; the values are those
+    of `slice_scores`. Answers that are not one a row have no slices. `lengths` int [N]
+    are the tokens of each row, `names` columns to slice by.
     """
     count, key = len(columns), task.best_score
     if any(len(values) != count for values in answers.values()):
@@ -118,10 +110,7 @@ def doubtful_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows whose label is probably wrong, least probable label first.
 
-    Returns:
-        `line`, `label`, `probable_label`, `probability_of_label`,
-        `probability_of_other` and `text`; for several labels a row for each that is
-        probably missing or too many.
+    For several labels a row for each that is probably missing or too many.
     """
 
     def doubt(row: int, label: str, other: str, p: float, other_p: float) -> Any:
@@ -159,12 +148,7 @@ def doubtful_rows(
 
 
 class Findings:
-    """The findings on the scored data sets of a run, dev first.
-
-    Args:
-        task: of the trained model.
-        slices: columns to slice the scores by.
-    """
+    """The findings on the scored data sets of a run, dev first."""
 
     def __init__(self, task: Task, slices: Sequence[str] = ()) -> None:
         self._task = task
@@ -204,14 +188,8 @@ def explained_mistakes(
     """Return the attributions of the words of the first mistakes, for a page.
 
     Integrated gradients with 16 to 128 points. A wrong class is explained against the
-    label.
-
-    Args:
-        predictor: of the trained model.
-        columns: the rows.
-        mistakes: of `Task.mistakes`; those without the `line` of one row are left out.
-        most: number of mistakes to explain.
-        seconds: no further mistake is explained after this time.
+    label. Mistakes without the `line` of one row are left out; no further mistake is
+    explained after `seconds`.
 
     Returns:
         `page_values` of each, with its `line` and `label`; none if the model is not in
@@ -238,8 +216,8 @@ def explained_mistakes(
     found: list[dict[str, Any]] = []
     took = 0.0
     for mistake in chosen:
-        begun = time.perf_counter()
-        if begun - start + took > seconds:
+        began = time.perf_counter()
+        if began - start + took > seconds:
             break
         place = places[mistake["line"]]
         parts = tuple(part[place] for part in texts)
@@ -252,16 +230,11 @@ def explained_mistakes(
         label = mistake.get("label", mistake.get("answers"))
         found.append({**shown, "line": mistake["line"], "label": label})
         # The first one has also traced the graphs.
-        took = 0.0 if len(found) == 1 else time.perf_counter() - begun
+        took = 0.0 if len(found) == 1 else time.perf_counter() - began
     return found
 
 
 def _unique(lines: Sequence[int]) -> dict[int, int]:
     """Return the row of each line that only one row begins at."""
-    places = {line: row for row, line in enumerate(lines)}
-    if len(places) == len(lines):
-        return places
-    counts: dict[int, int] = {}
-    for line in lines:
-        counts[line] = counts.get(line, 0) + 1
-    return {line: row for line, row in places.items() if counts[line] == 1}
+    counts = collections.Counter(lines)
+    return {line: row for row, line in enumerate(lines) if counts[line] == 1}

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, rows_aside, with_slices
 from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
@@ -56,7 +57,7 @@ def task_and_data(
     dev: Any = None,
     test: Any = None,
     config: TrainConfig,
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     header: str = "auto",
     task_settings: Mapping[str, Any] | None = None,
     slices: Sequence[str] = (),
@@ -110,19 +111,14 @@ def labelled_rows(
     data: Any,
     *,
     name: str = "data",
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     header: str = "auto",
     slices: Sequence[str] = (),
 ) -> Columns:
     """Return the rows of data that `as_columns` accepts, as a task reads them.
 
-    Args:
-        task: defines the roles and default columns.
-        data: `Columns` are returned as they are.
-        name: the argument, for errors.
-        columns: role to the name of its column.
-        header: of a file.
-        slices: further columns, to slice the scores by.
+    `Columns` are returned as they are; `name` is the argument, for errors; `slices` are
+    further columns, to slice the scores by.
     """
     if isinstance(data, Columns):
         return with_slices(data, data, slices)
@@ -157,11 +153,7 @@ def with_dev(
 ) -> tuple[Columns, Columns]:
     """Return training and dev rows; the dev rows are split off from the former.
 
-    Args:
-        train: N rows.
-        kinds: for each row a value that must occur in training, such as its class.
-        config: the share of dev rows and the seed.
-        tell: reports the number of rows.
+    `kinds` are for each row values that must occur in training, such as its class.
     """
     count = max(1, round(len(train) * config.dev_share))
     aside = rows_aside(kinds, count, config.seed) if count < len(train) else []
@@ -191,7 +183,7 @@ def train(
     output: str | os.PathLike[str],
     dev: Any = None,
     test: Any = None,
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     header: str = "auto",
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
@@ -216,9 +208,7 @@ def train(
         task: the name or the class of a task, whose settings then follow from the rows,
             or a task.
         encoder: folder, checkpoint or hub name of the pretrained encoder.
-        train: the training rows: a path, a DataFrame, an Arrow table, a dict of lists,
-            a list of dicts, a `datasets.Dataset`, a finite `tf.data.Dataset`, or
-            `Columns`; see `as_columns`.
+        train: the training rows, of any form that `as_columns` takes.
         output: the model folder; an existing model is replaced.
         dev: rows that select the best epoch; by default, some training rows are held
             out, but never the last row of a class.
@@ -229,8 +219,7 @@ def train(
         header: for files: `auto`, `yes` or `no`, see `read_columns`.
         config: the settings of the training.
         task_settings: settings of the task that do not follow from the data.
-        slices: columns of the scored rows; the report has the score of each of their
-            values.
+        slices: columns of the scored rows; the report has the score of each value.
         command: the command line, for the report.
         resume: `auto` resumes an unfinished run; `never` deletes it.
         devices: the result of `find_strategy`, for several calls in one process; `None`
@@ -307,13 +296,12 @@ class _Training:
     def run(self, attempt: int) -> TrainResult | None:
         """Train a model and write its folder; return `None` if it must be restarted.
 
-        Args:
-            attempt: number of the run, from 0; each has a different seed.
+        `attempt` is the number of the run, from 0; each has a different seed.
         """
         seed = self.config.seed + RESTART * attempt
         config = dataclasses.replace(self.config, seed=seed)
         devices, data = self.devices, self.data
-        path = _run_path(self.output, attempt)
+        path = run_path(self.output, f"run-{attempt}" if attempt else "run")
         model = new_model(
             self.task, self.encoder, config, devices=devices, tell=devices.say
         )
@@ -335,8 +323,11 @@ class _Training:
                 f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
                 f"{width} (--learning-rate sets another)"
             )
+        opened: RunFolder | SilentRun = SilentRun(path)
+        if devices.is_chief:
+            opened = open_run(path, recorded, resume=self.resume)
         with (
-            _run_folder(devices, path, recorded, self.resume) as run,
+            opened as run,
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
@@ -389,27 +380,10 @@ def _chosen(config: TrainConfig, rows: int) -> str:
     )
 
 
-def _run_folder(
-    devices: Devices, path: Path, settings: Mapping[str, Any], resume: str
-) -> RunFolder | SilentRun:
-    if devices.is_chief:
-        return open_run(path, settings, resume=resume)
-    return SilentRun(path)
-
-
-def _run_path(output: str | os.PathLike[str], attempt: int) -> Path:
-    """Return the folder of a run or of a restart."""
-    return run_path(output, f"run-{attempt}" if attempt else "run")
-
-
 def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -> None:
-    """Remove the runs of this call, including its restarts.
+    """Remove the runs of this call, with the `recorded` settings, and its restarts.
 
     Also removes those that the same call with more restarts has left.
-
-    Args:
-        output: the model folder.
-        recorded: `recorded_settings` of the first run.
     """
     first = run_path(output)
     for path in first.parent.glob(f"{glob.escape(first.name)}*"):
@@ -447,7 +421,7 @@ def evaluate(
     predictor: Predictor,
     data: Any,
     *,
-    columns: Mapping[str, str | int | None] | None = None,
+    columns: ColumnNames | None = None,
     header: str = "auto",
     slices: Sequence[str] = (),
     batch_size: int = 32,
@@ -457,14 +431,11 @@ def evaluate(
 
     Args:
         predictor: the predictor of the model.
-        data: the rows, as in `train`.
-        columns: role to the name of its column, as in `train`.
-        header: header of a file, as in `train`.
+        data, columns, header: as in `train`.
         slices: columns of the rows. For each, `by COLUMN` has the best score of the
             rows with each of its values: `rows`, the score, and its 95% interval from
             `low` to `high`.
-        batch_size, max_batch_tokens: most texts and tokens computed at once, as in
-            `Predictor.predict`.
+        batch_size, max_batch_tokens: as in `Predictor.predict`.
 
     Raises:
         ConfigError: `data` is not data.

@@ -1,9 +1,5 @@
 """The loop of fine-tuning and pretraining, and its checkpoints: `TrainingLoop`.
 
-`TrainingState` is the state besides the weights that an exact resume needs: optimizer
-variables (moments, step, loss scale) and the model's other variables (the states of
-dropout's seeds), as one safetensors file in the order of Keras.
-
 A checkpoint is written before the model is scored. A run that is interrupted while it
 scores repeats the scoring when it resumes; everything else is in checkpoint and curves.
 """
@@ -24,7 +20,7 @@ from bert_keras.checkpoints.safetensors_file import opened
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, TrainingError
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import Progress, say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.training.train_step import not_finite
@@ -34,30 +30,22 @@ Row = dict[str, Any]
 WriteCheckpoint = Callable[[Path], object]
 
 
-class Config(Protocol):
-    """The settings that the loop itself reads."""
-
-    @property
-    def save_every(self) -> int: ...
-
-    @property
-    def keep(self) -> int: ...
-
-    @property
-    def on_nonfinite(self) -> str: ...
-
-
-class Reports(Protocol):
+class UpdateProgress(abc.ABC):
     """Counts and displays the updates, and creates the rows of the curves."""
 
+    _bar: Progress
+
+    @abc.abstractmethod
     def end_row(self) -> Row | None:
-        """Return the row of the updates since the last row, if there are any."""
+        """Return the row of the updates since the last row, if any was made."""
 
     def close(self) -> None:
-        """Stop the clock and remove the progress bar."""
+        """Stop the clock of training and remove its progress bar."""
+        self._bar.close()
 
     def resume(self) -> None:
-        """Restart the clock."""
+        """Restart the clock of training."""
+        self._bar.resume()
 
 
 class UpdatePlace(Protocol):
@@ -71,12 +59,11 @@ class UpdatePlace(Protocol):
 
 
 class TrainingState:
-    """The variables of a run besides the model's weights.
+    """The variables of a run besides the model's weights, which an exact resume needs.
 
-    Args:
-        model: its variables that are not weights are the states of dropout's seeds.
-        optimizer: built.
-        weights: weights of the model that are also kept here.
+    Those of the optimizer (moments, step, loss scale) and the model's other variables
+    (the states of dropout's seeds), as one safetensors file in the order of Keras.
+    `weights` are weights of the model that are also kept here.
     """
 
     def __init__(
@@ -125,11 +112,7 @@ class TrainingState:
 
 
 def write_state(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the values of `TrainingState.copy` into the folder of a checkpoint.
-
-    Raises:
-        OSError: writing fails.
-    """
+    """Write the values of `TrainingState.copy` into the folder of a checkpoint."""
     (folder / FILE).write_bytes(save(arrays))  # `save_file` hides the system's error
 
 
@@ -149,7 +132,7 @@ class TrainingLoop(abc.ABC):
         model: created in the scope of the strategy.
         optimizer: built.
         run: the run folder; a `SilentRun` for a worker that does not write.
-        config: how often to save, and what to do if a loss is not finite.
+        config: has `save_every`, `keep` and `on_nonfinite`.
         steps: number of updates of the whole run.
         devices: where to compute.
         stop: signals that the run must end.
@@ -160,7 +143,7 @@ class TrainingLoop(abc.ABC):
         skipped: the positions of skipped updates, one line each.
     """
 
-    progress: Reports
+    progress: UpdateProgress
 
     def __init__(
         self,
@@ -168,7 +151,7 @@ class TrainingLoop(abc.ABC):
         optimizer: keras.optimizers.Optimizer,
         *,
         run: RunFolder | SilentRun,
-        config: Config,
+        config: Any,
         steps: int,
         devices: Devices,
         stop: StopSignal,
@@ -176,7 +159,7 @@ class TrainingLoop(abc.ABC):
         self.model: Any = model
         self.optimizer = optimizer
         self.run = run
-        self.config: Any = config
+        self.config = config
         self.steps = steps
         self.devices = devices
         self.stop = stop
@@ -212,11 +195,7 @@ class TrainingLoop(abc.ABC):
 
     @abc.abstractmethod
     def read(self, folder: Path) -> None:
-        """Set all values from a checkpoint.
-
-        Raises:
-            CheckpointError: it is broken, or from another run.
-        """
+        """Set all values from a checkpoint; it may raise a CheckpointError."""
 
     # Methods that they share.
 
@@ -269,11 +248,9 @@ class TrainingLoop(abc.ABC):
             self.run.add_row(row)
 
     def skip_or_stop(self, step: int, loss: float) -> None:
-        """Record a skipped update, or raise if it must stop the run.
+        """Record a skipped update, by its number from 1, or raise to stop the run.
 
-        Args:
-            step: its number, from 1.
-            loss: its loss; finite if only its gradients are not.
+        The loss is finite if only gradients are not.
 
         Raises:
             TrainingError: names the position; a file in the run folder lists the rows.

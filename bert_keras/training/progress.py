@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from bert_keras.runs.progress import Progress, report
+from bert_keras.training.loop import UpdateProgress
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.updates import Update
 
@@ -19,7 +20,7 @@ _ROWS_AN_EPOCH = 20
 _SCORING_COST = 1 / 3
 
 
-class TrainingProgress:
+class TrainingProgress(UpdateProgress):
     """Counts updates and scored rows, for the curves and the remaining time.
 
     The remaining time includes scoring, at the speed of the previous scoring.
@@ -31,12 +32,9 @@ class TrainingProgress:
         learning_rate: returns the rate of an update, by its number from 0.
         draw: gets each row of the curves, for a tracker.
         is_shown: whether progress is reported.
-        dev_rows: number of rows that are scored after each epoch.
-        final_rows: number of rows that are scored after training.
+        dev_rows, final_rows: number of rows that are scored after each epoch, and after
+            training.
         may_end_early: whether training may stop before its last epoch.
-
-    Attributes:
-        real_tokens, places: real tokens and token positions of this epoch's rows.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class TrainingProgress:
         self._scored: Progress | None = None  # the last that was scored
         self._row_seconds = 0.0  # of what was scored before that
         self._seconds = 0.0  # of the run before this process
-        self.real_tokens = self.places = 0
+        self.real_tokens = self.places = 0  # of this epoch's rows
         self._losses: list[float] = []  # since the last row
         self._clock = time.perf_counter()
         self._bar = Progress(
@@ -118,7 +116,6 @@ class TrainingProgress:
         return self.end_row() if batch % every == 0 or batch == steps else None
 
     def end_row(self) -> dict[str, Any] | None:
-        """Return the row of the updates since the last row, if any was made."""
         found = {metric.name: float(metric.result()) for metric in self.metrics}
         for metric in self.metrics:
             metric.reset_state()
@@ -147,12 +144,7 @@ class TrainingProgress:
         return row
 
     def scoring(self, name: str, rows: int) -> Progress:
-        """Return the progress of scoring a data set, whose `add` takes numbers of rows.
-
-        Args:
-            name: name of the data set.
-            rows: its number of rows.
-        """
+        """Return the progress of scoring a data set; `add` takes numbers of rows."""
         self.close()
         if name != "dev":
             self._final_rows -= rows
@@ -173,14 +165,6 @@ class TrainingProgress:
         """Note that training is over, so that only scoring remains."""
         self.close()
         self._bar.total = self._bar.done
-
-    def resume(self) -> None:
-        """Restart the clock of training."""
-        self._bar.resume()
-
-    def close(self) -> None:
-        """Stop the clock of training and remove its progress bar."""
-        self._bar.close()
 
     @property
     def _is_over(self) -> bool:

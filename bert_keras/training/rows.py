@@ -39,14 +39,9 @@ def fixed_shapes(
     """Return a batch of the padded layout with static shapes, in graph.
 
     Only the number of rows of a task with windows, and the number of masked positions
-    of a masked language model, stay dynamic.
-
-    Args:
-        task: has `rows_per_text`; its loss defines the target to ignore.
-        inputs: tensors by name, rows first.
-        labels: `targets` and optionally `weights`, as `TaskObjective` takes them.
-        texts: number of texts of the batch.
-        length: tokens of a row, which the preprocessor's `length_multiple` ensures.
+    of a masked language model, stay dynamic. `labels` are as `TaskObjective` takes
+    them; `texts` is the number of texts of the batch, `length` the tokens of a row,
+    which the preprocessor's `length_multiple` ensures.
     """
     windows = task.rows_per_text is None
     ignored = getattr(task.loss(), "ignore_class", None) or 0
@@ -89,10 +84,6 @@ class TrainingRows:
         accumulation: parts of an update; divides `batch_size`.
         fixed: whether batches have the shapes of `fixed_shapes`. Remaining rows that do
             not fill a batch are then left out of an epoch, different ones in each.
-
-    Attributes:
-        steps_per_epoch: updates of an epoch.
-        steps: updates of all epochs.
 
     Raises:
         ConfigError: `fixed` batches have more rows than there are.
@@ -218,12 +209,7 @@ def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RowsPlace:
-    """The rows of an update.
-
-    Args:
-        batches: the rows of the run, by update.
-        step: number of the update in the whole run, from 1.
-    """
+    """The rows of an update, by its number in the whole run, from 1."""
 
     batches: TrainingRows
     step: int

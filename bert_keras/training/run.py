@@ -2,7 +2,7 @@
 
 The folder is hidden next to the model folder: `.NAME.run` for `NAME`. So an existing
 model stays unchanged until the new one is complete, and a finished model folder holds
-no state of the run. The result is the best model, its scores and the report.
+no state of the run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ from bert_keras.inference.model_card import keep_readme, usage_of, write_card
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
-from bert_keras.report.report import (
-    DOUBTFUL,
-    csv_text,
-    doubtful_rows,
-    write_report,
-)
+from bert_keras.report.report import DOUBTFUL, csv_text, doubtful_rows, write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.run_folder import SETTINGS, RunFolder, what_differs
 from bert_keras.settings import RESUME, check_choice
@@ -65,10 +60,8 @@ def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
 def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFolder:
     """Return the folder of a run: that of the same interrupted run, or a new one.
 
-    Args:
-        path: the result of `run_path`.
-        settings: the settings that determine the weights.
-        resume: `auto` resumes the same run; `never` deletes an existing run.
+    `settings` determine the weights. `resume` is `auto`, which resumes the same run, or
+    `never`, which deletes an existing run.
 
     Raises:
         ConfigError: there is an unfinished run with other settings.
@@ -102,11 +95,7 @@ def remove_run(run: RunFolder) -> None:
 
 
 def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
-    """Remove a run folder if it exists.
-
-    Args:
-        path: the result of `run_path`.
-        settings: a run with other settings is kept.
+    """Remove a run folder if it exists and is of these settings.
 
     Raises:
         CheckpointError: another process uses the folder.
@@ -201,16 +190,9 @@ def finish_run(
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report.
 
-    All workers score, so that all return the same; the chief writes.
-
-    Args:
-        loop: the loop, after all updates.
-        data: the rows by name: `train`, `dev` and the tests.
-        encoder: the pretrained encoder, as given by the user.
-        output: the model folder.
-        command: the command line, for the report.
-        failed: the divergence of the run, certain or possible, if any.
-        slices: columns to slice the scores by.
+    All workers score, so that all return the same; the chief writes. `data` are the
+    rows by name: `train`, `dev` and the tests; `failed` is the divergence of the run,
+    certain or possible, if any.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.
@@ -245,13 +227,18 @@ def finish_run(
         "encoder": os.fspath(encoder),
         **dataclasses.asdict(config),
         "max_length": model.preprocessor.max_length,
-        **{k: v for k, v in task.settings().items() if _is_shown(k, v)},
+        # Neither classes nor a vocabulary.
+        **{
+            name: value
+            for name, value in task.settings().items()
+            if name != "classes" and not isinstance(value, dict)
+        },
         "best_epoch": loop.best.epoch,
         "best_epoch_dev_loss": loop.best.loss,
         **({"training": loop.ending} if loop.ending else {}),
         "training_seconds": round(loop.progress.state()["seconds"], 1),
         **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **_told(failed),
+        **_divergence_note(failed),
     }
     report: dict[str, Any] = {
         "settings": settings,
@@ -294,12 +281,7 @@ def usage(task: Task, output: Path) -> dict[str, str]:
     )
 
 
-def _is_shown(name: str, value: Any) -> bool:
-    """Return whether the report tells a setting: not classes or a vocabulary."""
-    return name != "classes" and not isinstance(value, dict)
-
-
-def _told(failed: Divergence | None) -> dict[str, str]:
+def _divergence_note(failed: Divergence | None) -> dict[str, str]:
     """Return the report's note on a diverged run, as settings."""
     if failed is None:
         return {}
@@ -309,11 +291,9 @@ def _told(failed: Divergence | None) -> dict[str, str]:
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
     """Write scores, report and, unless left out, card into an existing model folder.
 
-    Args:
-        folder: holds a model.
-        output: the folder that it will replace; its name is that of the model, and its
-            README.md stays if it is not a card of ours.
-        report: the arguments of `write_report`.
+    `output` is the folder that it will replace; its name is that of the model, and its
+    README.md stays if it is not a card of ours. `report` are the arguments of
+    `write_report`.
     """
     scores = json_text(report["scores"], ensure_ascii=True, indent=2)
     (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,7 @@ def train_seeds(
         output: the folder of the best model. Its scores and report hold those of all
             runs, `per_run`, and their `mean` and (sample) `standard_deviation`.
         config: the settings of the training.
-        **given: further arguments of `train`.
-
-    Raises:
-        BertKerasError: as for `train`.
+        **given: further arguments of `train`, with its errors.
 
     Example:
         >>> result = train_seeds(Classification, seeds=5, encoder=e, train=t, output=o)
@@ -102,15 +99,11 @@ def search_settings(
     """Fine-tune at each point of a grid of settings; keep the best run on dev.
 
     Args:
-        task: as in `train`.
+        task, output: as in `train_seeds`.
         grid: `paper`: batches of 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4
             epochs, 18 runs.
-        output: as in `train_seeds`.
         config: the other settings.
-        **given: further arguments of `train`.
-
-    Raises:
-        BertKerasError: as for `train`.
+        **given: further arguments of `train`, with its errors.
     """
     check_choice("search", grid, GRIDS)
     config, space = config or TrainConfig(), GRIDS[grid]
@@ -187,12 +180,7 @@ def _nested_order(kinds: Sequence[Collection[str]], seed: int) -> list[int]:
 
 
 class _Runs:
-    """The runs of one call, in their own folder.
-
-    Args:
-        task, output, config, given: as in `train_seeds`.
-        free: settings in which the runs differ.
-    """
+    """The runs of one call, in their own folder; they differ in the `free` settings."""
 
     def __init__(
         self,
@@ -273,11 +261,7 @@ class _Runs:
         return self._keep(best)
 
     def finish_sizes(self, sizes: Mapping[str, int]) -> TrainResult:
-        """Move the last model to the output, with the scores of all sizes.
-
-        Args:
-            sizes: name of each run to its number of training rows.
-        """
+        """Move the last model to the output, with the scores of all sizes, by run."""
         *_, last = sizes
         report = self._found[last]
         report["learning_curve"] = [
@@ -294,11 +278,7 @@ class _Runs:
         return self._keep(last)
 
     def _keep(self, best: str) -> TrainResult:
-        """Move the model of a run to the output, with its results; remove the others.
-
-        Args:
-            best: name of the run.
-        """
+        """Move the model of a run to the output, with its results; remove the rest."""
         report = self._found[best]
         histories = {name: found["history"] for name, found in self._found.items()}
         report["runs"] = histories
@@ -336,29 +316,28 @@ def summary(
     """
     splits = [name for name in next(iter(scores.values())) if name != "diverged"]
     per_run = {}
-    for run, found in scores.items():
-        per_run[run] = {name: found[name][best_score] for name in splits}
+    for run, of_run in scores.items():
+        per_run[run] = {name: of_run[name][best_score] for name in splits}
         if any("diverged" in each for each in scores.values()):
-            per_run[run]["diverged"] = int("diverged" in found)
+            per_run[run]["diverged"] = int("diverged" in of_run)
     mean: dict[str, dict[str, float]] = {}
     deviation: dict[str, dict[str, float]] = {}
     for split in splits:
-        columns = dict(_numbers([found[split] for found in scores.values()]))
+        found = [each[split] for each in scores.values()]
+        columns: dict[str, list[Any]] = {
+            key: [each.get(key) for each in found] for key in found[0]
+        }
+        columns = {
+            key: values
+            for key, values in columns.items()
+            if all(isinstance(value, float) for value in values)
+        }
         mean[split] = {key: float(np.mean(each)) for key, each in columns.items()}
         deviation[split] = {
             key: float(np.std(each, ddof=1)) if len(each) > 1 else 0.0
             for key, each in columns.items()
         }
     return {"per_run": per_run, "mean": mean, "standard_deviation": deviation}
-
-
-def _numbers(
-    scores: list[Mapping[str, Any]],
-) -> Iterator[tuple[str, list[float]]]:
-    for key in scores[0]:
-        values = [each.get(key) for each in scores]
-        if all(isinstance(value, float) for value in values):
-            yield key, values  # type: ignore[misc]
 
 
 def _plain(values: Any) -> Any:

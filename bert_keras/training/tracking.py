@@ -15,34 +15,23 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bert_keras.errors import ConfigError, one_line
 from bert_keras.runs.progress import say
 from bert_keras.training.config import TrainConfig
 
-
-class Tracker(Protocol):
-    """Where a run writes its curves and scores."""
-
-    has_memory: bool  # whether it still holds the curves of an interrupted run
-
-    def curves(self, row: Mapping[str, float]) -> None:
-        """Add a row of the curves, with its `step`."""
-
-    def finish(
-        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
-    ) -> None:
-        """Add what is known at the end: settings, scores and the report's file."""
-
-    def close(self, *, is_finished: bool) -> None:
-        """End the run."""
+Values = Mapping[str, Any]  # settings, scores or a row of the curves by name
 
 
 class TensorBoardTracker:
-    """Writes event files into a folder."""
+    """Writes event files into a folder.
 
-    has_memory = True
+    A tracker adds rows of the curves, each with its `step`, and at the end settings,
+    scores and the file of the report.
+    """
+
+    has_memory = True  # whether it still holds the curves of an interrupted run
 
     def __init__(self, folder: str) -> None:
         import tensorflow as tf
@@ -50,15 +39,13 @@ class TensorBoardTracker:
         self._summary: Any = tf.summary
         self._writer = tf.summary.create_file_writer(folder)
 
-    def curves(self, row: Mapping[str, float]) -> None:
+    def curves(self, row: Values) -> None:
         with self._writer.as_default():
             for name, value in _values(row).items():
                 self._summary.scalar(name, value, step=int(row["step"]))
         self._writer.flush()
 
-    def finish(
-        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
-    ) -> None:
+    def finish(self, settings: Values, scores: Values, report: Path) -> None:
         lines = [f"| {name} | {value} |" for name, value in settings.items()]
         table = "\n".join(["| setting | value |", "|---|---|", *lines])
         with self._writer.as_default():
@@ -80,12 +67,10 @@ class MLflowTracker:
         self._mlflow = importlib.import_module("mlflow")
         self._mlflow.start_run(run_name=name)
 
-    def curves(self, row: Mapping[str, float]) -> None:
+    def curves(self, row: Values) -> None:
         self._mlflow.log_metrics(_values(row), step=int(row["step"]))
 
-    def finish(
-        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
-    ) -> None:
+    def finish(self, settings: Values, scores: Values, report: Path) -> None:
         self._mlflow.log_params(
             {key: str(each)[:500] for key, each in settings.items()}
         )
@@ -108,12 +93,10 @@ class WandbTracker:
         project = os.environ.get("WANDB_PROJECT", "bert_keras")
         self._run = self._wandb.init(project=project, name=name)
 
-    def curves(self, row: Mapping[str, float]) -> None:
+    def curves(self, row: Values) -> None:
         self._run.log(_values(row), step=int(row["step"]))
 
-    def finish(
-        self, settings: Mapping[str, Any], scores: Mapping[str, float], report: Path
-    ) -> None:
+    def finish(self, settings: Values, scores: Values, report: Path) -> None:
         self._run.config.update(dict(settings))
         self._run.summary.update(
             {f"scores/{key}": each for key, each in scores.items()}
@@ -124,18 +107,17 @@ class WandbTracker:
         self._run.finish(exit_code=0 if is_finished else 1)
 
 
-class Trackers:
-    """The trackers of a run; each call goes to all of them.
+Tracker = TensorBoardTracker | MLflowTracker | WandbTracker
 
-    Attributes:
-        is_finished: whether the run has reported its end.
-    """
+
+class Trackers:
+    """The trackers of a run; each call goes to all of them."""
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
         self._trackers = list(trackers)
         self.is_finished = False
 
-    def resume(self, history: Sequence[Mapping[str, float]]) -> None:
+    def resume(self, history: Sequence[Values]) -> None:
         """Add the curves of an interrupted run where they were lost."""
 
         def add(tracker: Tracker) -> None:
@@ -144,11 +126,11 @@ class Trackers:
 
         self._each(add)
 
-    def curves(self, row: Mapping[str, float]) -> None:
+    def curves(self, row: Values) -> None:
         """Add a row of the curves."""
         self._each(lambda to: to.curves(row))
 
-    def finish(self, report: Mapping[str, Any], page: Path) -> None:
+    def finish(self, report: Values, page: Path) -> None:
         """Add settings and scores of `TrainResult.report`, and the report's page."""
         scores = {
             f"{split}/{key}": float(value)
@@ -180,13 +162,7 @@ class Trackers:
 
 @contextlib.contextmanager
 def tracked(config: TrainConfig, output: Path, *, is_chief: bool) -> Iterator[Trackers]:
-    """Yield the trackers that a run asks for; they are closed at its end.
-
-    Args:
-        config: has `track` and `tensorboard`.
-        output: the model folder, whose name is that of the run.
-        is_chief: other workers track nothing.
-    """
+    """Yield the trackers that a run asks for, on the chief; close them at its end."""
     found: list[Tracker] = []
     folder = curves_folder(config, output)
     if is_chief and folder is not None:
@@ -235,5 +211,5 @@ def check_tracking(config: TrainConfig, output: Path) -> None:
         )
 
 
-def _values(row: Mapping[str, float]) -> dict[str, float]:
+def _values(row: Values) -> dict[str, float]:
     return {key: each for key, each in row.items() if key not in ("epoch", "step")}

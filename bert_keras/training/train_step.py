@@ -179,9 +179,7 @@ class TrainStep:
     def _applied(self, gradients: Any, sums: dict[str, Any]) -> Any:
         """Update the weights if all is finite; return whether it is, bool [].
 
-        Args:
-            gradients: per replica, equal on all of them.
-            sums: sums over all replicas.
+        The gradients are equal on all replicas; the sums are over all of them.
         """
         finite = tf.math.is_finite(tf.add_n([pair[0] for pair in sums.values()]))
         if not self._scales_loss:
@@ -207,21 +205,14 @@ def _norm(gradients: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """An update as tensors, without waiting for the device.
+    """An update as tensors, without waiting for the device."""
 
-    Args:
-        sums, totals, is_made: the results of `TrainStep`.
-        tokens: token counts, summed over its batches.
-        waited: seconds spent waiting for the batches.
-        batches: its batches; on several replicas those of all of them.
-    """
-
-    sums: dict[str, Any]
+    sums: dict[str, Any]  # with `totals` and `is_made` the results of `TrainStep`
     totals: dict[str, Any]
     is_made: Any
-    tokens: Any
-    waited: float
-    batches: list[Batch]
+    tokens: Any  # counts, summed over its batches
+    waited: float  # seconds, for the batches
+    batches: list[Batch]  # on several replicas those of all of them
 
 
 def make_updates(

@@ -34,10 +34,9 @@ class TaskObjective:
     other than the examples, a method `counted(y_true)` returns their count, float32 [].
     It is needed if a batch comes in parts or is shared by replicas.
 
-    Args:
-        model: its task has the loss; the losses that its layers add are included.
-        metrics: updated with each batch; created in the scope of the model's strategy.
-            The caller reads and resets their states.
+    The losses that the model's layers add are included. `metrics`, created in the scope
+    of the model's strategy, are updated with each batch; the caller reads and resets
+    them.
     """
 
     def __init__(
@@ -63,7 +62,9 @@ class TaskObjective:
         """
         targets, weights = labels["targets"], labels.get("weights")
         for metric in self.metrics:
-            metric.update_state(targets, tf.nest.map_structure(_still, outputs))
+            metric.update_state(
+                targets, tf.nest.map_structure(tf.stop_gradient, outputs)
+            )
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         share = 1.0
         if replicas > 1 and self.model.task.compares:
@@ -113,8 +114,7 @@ class TaskObjective:
     def _values(self, targets: Any) -> Any:
         """Return ones in the shape of the unreduced losses.
 
-        Losses remove the last axis of the outputs; the other axes are those of the
-        targets.
+        Losses remove the last axis of the outputs; the other axes are the targets'.
         """
         first = tf.convert_to_tensor(tf.nest.flatten(targets)[0])
         outputs = self.model.output
@@ -138,30 +138,19 @@ class _Mean(keras.losses.Loss):
         self.call = function
 
 
-def _still(output: Any) -> Any:
-    return tf.stop_gradient(output)
-
-
 _MOST_LOSS_ROWS = 1000
 Batches = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """The loss and the token counts of an update.
+    """The loss and the token counts of an update."""
 
-    Args:
-        loss: its mean.
-        is_made: whether loss and gradients are finite; otherwise it was skipped.
-        real_tokens, places: real tokens and token positions of its batches.
-        batches: its batches; on several replicas those of all of them.
-    """
-
-    loss: float
-    is_made: bool
-    real_tokens: int
-    places: int
-    batches: Batches
+    loss: float  # the mean
+    is_made: bool  # whether loss and gradients are finite; otherwise it was skipped
+    real_tokens: int  # of its batches
+    places: int  # token positions of its batches
+    batches: Batches  # on several replicas those of all of them
 
 
 def updates(
@@ -175,14 +164,8 @@ def updates(
     """Update a model's weights, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
-    created; loss and counts are over all of them.
-
-    Args:
-        model: a task's model.
-        rows: the training rows.
-        optimizer: built.
-        first_step: number of updates made before.
-        metrics: updated with each batch; created in the same scope.
+    created; loss and counts are over all of them. `first_step` updates were made
+    before; `metrics`, of the same scope, are updated with each batch.
     """
     made = make_updates(
         model,
@@ -215,13 +198,8 @@ def fit(
 ) -> None:
     """Train a model in place on all rows with the settings of a config.
 
-    Nothing is scored or saved, unlike in `train`.
-
-    Args:
-        model: a task's model.
-        train: the rows.
-        config: the settings of the training.
-        after_update: called with the batches of each update.
+    Nothing is scored or saved, unlike in `train`. `after_update` is called with the
+    batches of each update.
     """
     config = config.settled(model.task, len(train), model.backbone.config.hidden_size)
     rows = training_rows(model, train, config)
@@ -235,10 +213,8 @@ def fit(
 class HeldOutLoss:
     """The mean of a task's loss on held-out rows, without dropout.
 
-    Args:
-        model: a task's model.
-        columns: the rows; of more than 1,000 rows, 1,000 evenly spread ones are used.
-        batch_size: rows computed at once; a loss that compares rows depends on it.
+    Of more than 1,000 rows, 1,000 evenly spread ones are used. A loss that compares
+    rows depends on `batch_size`, the rows computed at once.
     """
 
     def __init__(
@@ -296,13 +272,10 @@ def new_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of a run with its schedule.
 
-    Args:
-        config: must have a learning rate, see `TrainConfig.settled`.
-        steps: number of updates of the run.
-        model: its task says which weights are new, for `new_learning_rate`.
+    The model's task says which weights are new, for `new_learning_rate`.
 
     Raises:
-        ConfigError: the config does not have a learning rate.
+        ConfigError: the config has no learning rate, see `TrainConfig.settled`.
     """
     schedule = new_schedule(config, steps=steps)
     new: list[str] = []

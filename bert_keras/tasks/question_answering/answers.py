@@ -6,12 +6,12 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.tasks.base import Batch
+from bert_keras.tasks.base import Run
 from bert_keras.tasks.question_answering.spans import (
     NEVER,
     AskedWindows,
@@ -75,7 +75,7 @@ class AnswerFinder:
         self,
         asked: AskedWindows,
         preprocessor: Preprocessor,
-        run: Callable[[Batch], Any],
+        run: Run,
     ) -> dict[str, tf.Tensor]:
         """Return the answers of windows, some computed at a time by `run`."""
 

@@ -6,7 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3 (SQuAD 1.1, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -29,8 +29,7 @@ from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import check_boolean, check_number, check_whole_number
-from bert_keras.tasks.answer_rows import of_span
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder
 from bert_keras.tasks.question_answering.spans import (
@@ -187,12 +186,7 @@ class QuestionAnswering(Confidence, Task):
     # Answers and scores.
 
     def respond(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[Batch], Any],
-        *,
-        scored: bool = False,
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
         """Return the answers, from batches of windows of similar length.
 
@@ -241,10 +235,6 @@ class QuestionAnswering(Confidence, Task):
     def _limit(self) -> float | None:
         return self.threshold if self.no_answer else None
 
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
-        return [of_span(row) for row in super().rows(answers)]
-
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of all questions, see `ScoredAnswers`."""
         scored = self._scored(columns, answers)
@@ -285,8 +275,7 @@ def answer_places(columns: Columns) -> np.ndarray:
         for row, answers in enumerate(columns["answers"])
         if not is_answers(answers)
     ]
-    if problems:
-        raise columns.error(problems)
+    columns.refuse(problems)
     pairs = zip(columns["context"], columns["answers"], strict=True)
     return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
 

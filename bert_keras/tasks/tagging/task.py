@@ -10,7 +10,7 @@ without fine-tuning, a BiLSTM of two layers, a linear layer on the first piece.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,14 +22,13 @@ from bert_keras.data.class_names import check_names, class_entries, class_names
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import read_tagged, read_words
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
 from bert_keras.scoring.entities import FoundEntities, entity_scores
 from bert_keras.settings import check_choice, check_whole_number
-from bert_keras.tasks.answer_rows import of_entities, of_words
-from bert_keras.tasks.base import Answers, Batch, Task, plain_values
+from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.words import (
@@ -201,12 +200,7 @@ class TaggingTask(Confidence, Task):
         return tf.nn.softmax(at)
 
     def respond(
-        self,
-        texts: Any,
-        preprocessor: Preprocessor,
-        run: Callable[[Batch], Any],
-        *,
-        scored: bool = False,
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
         """Return the answers; to be scored, with `probabilities` float32 [B, W, C], 0
         where there is no word.
@@ -218,11 +212,6 @@ class TaggingTask(Confidence, Task):
             p = self._probabilities(outputs, batch)
             answers["probabilities"] = tf.where(batch["word_mask"][..., None], p, 0.0)
         return answers
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return `entities` of each text, a dict each, or `tags` and `scores`."""
-        form = of_entities if "entities" in answers else of_words
-        return [form(row) for row in super().rows(answers)]
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return entity scores, and the calibration of all entities found."""
@@ -259,11 +248,6 @@ class TaggingTask(Confidence, Task):
 
     # What is saved.
 
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        learned: dict[str, Any] = {"classes": class_names(config)}
-        return cls(**learned)
-
     def model_config(self) -> dict[str, Any]:
         return class_entries(self.classes)
 
@@ -289,6 +273,10 @@ class TokenClassification(TaggingTask):
     architecture = "BertForTokenClassification"
 
     classes: tuple[str, ...]
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> TokenClassification:
+        return cls(class_names(config))
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [R, T, C]."""
@@ -337,11 +325,3 @@ class FeatureTagging(TaggingTask):
 
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
         return encoder.layers
-
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        return False  # Hugging Face has no such models
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> FeatureTagging:
-        raise CheckpointError("config.json: holds no model of feature-tagging")

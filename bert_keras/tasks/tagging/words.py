@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.rows import bad_lines
+from bert_keras.data.rows import refuse_lines
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import WORD_LINES, tag_problem, to_bio
 from bert_keras.errors import received
@@ -65,8 +65,7 @@ def classes_of(columns: Columns) -> tuple[str, ...]:
         for reason in map(tag_problem, sentence)
         if reason
     ]
-    if problems:
-        raise columns.error(problems)
+    columns.refuse(problems)
     tags = {tag for sentence in labels for tag in sentence}
     kinds = sorted({parse_tag(tag)[1] for tag in tags} - {""})
     if not kinds:
@@ -98,8 +97,7 @@ def tag_numbers(columns: Columns, classes: tuple[str, ...]) -> np.ndarray:
         if not named:
             found = entities_of(tags)
             rows.append(tags_of(found, len(tags), prefixes=prefixes))
-    if problems:
-        raise bad_lines(columns.path, problems)
+    refuse_lines(columns.path, problems)
     values = np.full((len(rows), max(map(len, rows), default=0)), -1, "int32")
     for row, tags in enumerate(rows):
         values[row, : len(tags)] = [index.get(parse_tag(tag), -1) for tag in tags]

@@ -22,15 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import __version__
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
     ConfigError,
-    reason_of,
     shown,
 )
 from bert_keras.files.atomic import check_output_place, replaced_folder
@@ -39,6 +36,7 @@ from bert_keras.inference.export import (
     ANSWERS,
     EXTRA,
     export_model,
+    meta_graphs,
     refuse_unknown_ops,
 )
 from bert_keras.inference.model_folder import load_model
@@ -222,7 +220,7 @@ def _described(new: Path) -> list[_Model]:
         versions = sorted(int(version.name) for version in folder.iterdir())
         newest = folder / str(versions[-1])
         for version in versions:
-            graph = _graph(folder / str(version))
+            graph = meta_graphs(folder / str(version))[0]
             try:
                 refuse_unknown_ops([graph.graph_def])
             except BertKerasError as error:
@@ -253,19 +251,6 @@ def _task_and_inputs(path: Path) -> tuple[str, list[str]]:
     except (KeyError, TypeError):
         pass
     raise CheckpointError(f"{path}: must name the `task` and its `inputs`")
-
-
-def _graph(version: Path) -> Any:
-    """Return the MetaGraphDef of a SavedModel."""
-    try:
-        saved = saved_model_pb2.SavedModel.FromString(
-            (version / "saved_model.pb").read_bytes()
-        )
-        return saved.meta_graphs[0]
-    except (OSError, DecodeError, IndexError) as error:
-        raise CheckpointError(
-            f"{version}: a broken SavedModel: {reason_of(error)}"
-        ) from None
 
 
 def _request(ranks: dict[str, int]) -> str:

@@ -130,7 +130,11 @@ def write_deployment(
         kind="one that `deploy` wrote",
     ) as new:
         for each in found:
-            _place(each, new / _MODELS / each.name)
+            place = new / _MODELS / each.name
+            if each.exported is None:
+                export_model(load_model(each.place), place)
+            else:
+                shutil.copytree(each.exported, place / str(each.version))
         name = _kubernetes_name(Path(os.path.abspath(folder)).name)
         _write_files(new, name, _described(new), image, storage.rstrip("/"))
     return Path(folder)
@@ -198,14 +202,6 @@ def _written_before(folder: Path) -> frozenset[str]:
         return frozenset(str(name) for name in files)
     except (OSError, CheckpointError, KeyError, TypeError):
         return frozenset()
-
-
-def _place(given: _Given, folder: Path) -> None:
-    """Copy or export a model into the folder of its versions."""
-    if given.exported is None:
-        export_model(load_model(given.place), folder)
-        return
-    shutil.copytree(given.exported, folder / str(given.version))
 
 
 def _described(new: Path) -> list[_Model]:

@@ -200,8 +200,8 @@ def _unfit(name: str, sizes: list[int]) -> RequestError:
 
 
 def _told(info: TensorInfo) -> dict[str, Any]:
-    shape = [-1 if size is None else size for size in info.shape]
-    return {"name": info.name, "datatype": DTYPES[info.dtype][1], "shape": shape}
+    datatype = DTYPES[info.dtype][1]
+    return {"name": info.name, "datatype": datatype, "shape": info.sizes}
 
 
 def _output(name: str, values: np.ndarray) -> dict[str, Any]:

@@ -182,11 +182,8 @@ def score_table(scores: dict[str, Any]) -> str:
     return score_table(scores)
 
 
-def tell_of_bfloat16(options: argparse.Namespace, gain: str) -> None:
-    """Report that bfloat16 is faster on this processor; docs/speed.md measures it.
-
-    Reports nothing if there is a GPU.
-    """
+def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:
+    """Suggest bfloat16 if this processor computes in it, and there is no GPU."""
     import tensorflow as tf
 
     from bert_keras.runs.environment import computes_bfloat16

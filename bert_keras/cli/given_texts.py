@@ -68,20 +68,21 @@ def given_texts(
 
 def _row_words(texts: list[str], task: Task) -> list[Any]:
     """Return the rows of the texts on the command line."""
-    count = len(task.roles)
+    count, has_list = len(task.roles), _ends_in_list(task)
     if count > 1 and all("\t" in text for text in texts):
         return list(_rows(texts, task, "TEXT"))
-    if _ends_in_list(task) and len(texts) >= count:
-        return [_with_list(texts, count)]
-    if not _ends_in_list(task) and len(texts) % count == 0:
+    if has_list:
+        row = _row(texts, task)
+        if row is not None:
+            return [row]
+    elif len(texts) % count == 0:
         groups = [texts[start::count] for start in range(count)]
         return list(zip(*groups, strict=True)) if count > 1 else texts
     number = "an even number of" if count == 2 else f"a multiple of {count}"
-    if _ends_in_list(task):
-        number = f"at least {count}"
     raise ConfigError(
-        f"the model reads {' and '.join(task.roles)}: give {number} texts, or "
-        f"each row as one text separated by tabs; received {len(texts)}"
+        f"the model reads {' and '.join(task.roles)}: give "
+        f"{f'at least {count}' if has_list else number} texts, or each row as one "
+        f"text separated by tabs; received {len(texts)}"
     )
 
 
@@ -90,9 +91,12 @@ def _ends_in_list(task: Task) -> bool:
     return task.signatures()["serving_default"][-1].shape.rank == 2
 
 
-def _with_list(texts: list[str], count: int) -> tuple[Any, ...]:
-    """Return a row of `count` parts, the last of which is a list."""
-    return (*texts[: count - 1], texts[count - 1 :])
+def _row(parts: list[str], task: Task) -> tuple[Any, ...] | None:
+    """Return the parts of a row, the last perhaps a list; `None` if they do not fit."""
+    count = len(task.roles)
+    if _ends_in_list(task) and len(parts) >= count:
+        return (*parts[: count - 1], parts[count - 1 :])
+    return tuple(parts) if len(parts) == count else None
 
 
 def words(words: list[str]) -> list[str]:
@@ -162,23 +166,19 @@ def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
     """Yield one row per line; its texts are separated by tabs."""
     count = len(task.roles)
     for number, text in enumerate(texts, 1):
-        parts = text.split("\t")
         if count == 1:
             yield text
-        elif _ends_in_list(task) and len(parts) >= count:
-            yield _with_list(parts, count)
-        elif len(parts) == count:
-            yield tuple(parts)
-        else:
+            continue
+        parts = text.split("\t")
+        row = _row(parts, task)
+        if row is None:
             least = "at least " if _ends_in_list(task) else ""
             words = "two texts separated by a tab"
             if count > 2:
                 words = f"{count} texts separated by tabs"
-            raise DataError(
-                f"must hold {least}{words}; holds {len(parts)}",
-                path=place,
-                line=number,
-            )
+            message = f"must hold {least}{words}; holds {len(parts)}"
+            raise DataError(message, path=place, line=number)
+        yield row
 
 
 def batches(

@@ -15,7 +15,7 @@ from bert_keras.cli.arguments import (
     add_inference,
     add_text_column,
     predictor_of,
-    tell_of_bfloat16,
+    suggest_bfloat16,
 )
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
@@ -74,7 +74,7 @@ def run_predict(options: argparse.Namespace) -> None:
                     asked = {"id": name}
                 write({**asked, **answer})
     if isinstance(predictor.model, TaskModel):
-        tell_of_bfloat16(options, "answers 1.7 times as many texts per second")
+        suggest_bfloat16(options, "answers 1.7 times as many texts per second")
 
 
 def add_features(parser: argparse.ArgumentParser) -> None:

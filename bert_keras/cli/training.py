@@ -19,7 +19,7 @@ from bert_keras.cli.arguments import (
     chosen_columns,
     predictor_of,
     score_table,
-    tell_of_bfloat16,
+    suggest_bfloat16,
 )
 from bert_keras.cli.options import (
     add_count,
@@ -158,7 +158,7 @@ def run_train(options: argparse.Namespace) -> None:
         print(score_table(scores))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
-    tell_of_bfloat16(options, "trains 1.2 times as many examples per second")
+    suggest_bfloat16(options, "trains 1.2 times as many examples per second")
 
 
 def _pairs(source: str | None, target: str | None) -> Any:

@@ -10,15 +10,13 @@ mapping of weight names serves folders and models alike.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras_hub
-import numpy as np
 
 from bert_keras.checkpoints import (
     Checkpoint,
@@ -60,62 +58,37 @@ _KEPT = (
 )
 
 
-def _write_keras_hub(
-    folder: Path,
-    arrays: Mapping[str, np.ndarray],
-    config: dict[str, Any],
-    tokenizer: WordPieceTokenizer,
-) -> Sequence[str]:
-    return write_keras_hub(folder, arrays, config, tokenizer.get_config())
-
-
-_Write = Callable[
-    [Path, Mapping[str, np.ndarray], dict[str, Any], WordPieceTokenizer],
-    Sequence[str] | None,
-]
-
-
-def _with_vocabulary(
-    write: Callable[
-        [Path, Mapping[str, np.ndarray], dict[str, Any]], Sequence[str] | None
-    ],
-) -> _Write:
-    """Return a writer of weights and config that also writes the tokenizer's files."""
-
-    def written(
-        folder: Path,
-        arrays: Mapping[str, np.ndarray],
-        config: dict[str, Any],
-        tokenizer: WordPieceTokenizer,
-    ) -> Sequence[str] | None:
-        notes = write(folder, arrays, config)
-        tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
-        return notes
-
-    return written
-
-
 class Format(NamedTuple):
     """How a folder of one format is written, and which files it may hold.
 
-    `write(folder, arrays, config, tokenizer)` fills a new folder and returns notes, if
-    any; `config` is a complete Hugging Face `config.json`. An existing target folder is
-    replaced only if it holds no files other than `files`, and `needed` among them.
+    `write(folder, arrays, config)` fills a new folder and returns notes, if any;
+    `config` is a complete Hugging Face `config.json`. With `has_own_vocabulary`, it
+    also takes the tokenizer, and writes it; otherwise the files of the tokenizer are
+    those of Hugging Face. An existing target folder is replaced only if it holds no
+    files other than `files`, and `needed` among them.
     """
 
-    write: _Write
+    write: Callable[..., Sequence[str] | None]
     files: frozenset[str]
     needed: str
+    has_own_vocabulary: bool = False
 
 
 FORMATS = {
-    "huggingface": Format(_with_vocabulary(write_huggingface), FILES, CONFIG),
-    "google": Format(_with_vocabulary(write_google), google.FILES, google.CONFIG),
-    "keras-hub": Format(_write_keras_hub, KERAS_HUB_FILES, CONFIG),
-    "model-garden": Format(
-        _with_vocabulary(write_model_garden), model_garden.FILES, model_garden.PARAMS
+    "huggingface": Format(write_huggingface, FILES, CONFIG),
+    "google": Format(write_google, google.FILES, google.CONFIG),
+    "keras-hub": Format(
+        lambda folder, arrays, config, tokenizer: write_keras_hub(
+            folder, arrays, config, tokenizer.get_config()
+        ),
+        KERAS_HUB_FILES,
+        CONFIG,
+        has_own_vocabulary=True,
     ),
-    "tf-hub": Format(tf_hub.write_tf_hub, tf_hub.FILES, tf_hub.NEEDED),
+    "model-garden": Format(write_model_garden, model_garden.FILES, model_garden.PARAMS),
+    "tf-hub": Format(
+        tf_hub.write_tf_hub, tf_hub.FILES, tf_hub.NEEDED, has_own_vocabulary=True
+    ),
 }
 
 
@@ -174,9 +147,14 @@ def convert(
                 f"can hold; received `to` {to}"
             )
         config = raw
-    write, files, needed = FORMATS[to]
-    with replaced_folder(target, files=files, needed=needed) as folder:
-        notes = [*(write(folder, checkpoint.arrays, config, tokenizer) or ())]
+    form = FORMATS[to]
+    with replaced_folder(target, files=form.files, needed=form.needed) as folder:
+        given = (folder, checkpoint.arrays, config)
+        if form.has_own_vocabulary:
+            notes = [*(form.write(*given, tokenizer) or ())]
+        else:
+            notes = [*(form.write(*given) or ())]
+            tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         notes += _convert_pooling(checkpoint, folder if to == "huggingface" else None)
         if to == "huggingface":
             if keep_readme(target, folder):
@@ -248,11 +226,11 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
             "`model` must have a preprocessor, which holds the vocabulary; "
             f"received a {type(model).__name__} without one"
         )
-    with _folder() as folder:
-        model.save_to_preset(str(folder))
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
+        model.save_to_preset(folder)
         if isinstance(model, _TASKS):
             return load_model(folder, dtype=dtype)
-        encoder = BertEncoder.from_pretrained(str(folder), dtype=dtype)
+        encoder = BertEncoder.from_pretrained(folder, dtype=dtype)
         encoder.source = f"KerasHub's {type(model).__name__}"
         return encoder
 
@@ -269,7 +247,8 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
         CheckpointError: KerasHub has no such head or computation.
     """
     arrays = {weight.path: weight.numpy() for weight in model.weights}
-    with _folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as name:
+        folder = Path(name)
         if isinstance(model, TaskModel):
             settings = model.preprocessor.tokenizer.get_config()
             write_keras_hub(folder, arrays, config_of(model), settings)
@@ -279,9 +258,3 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
         task = folder / TASK
         kind = read_json(task)["class_name"] if task.is_file() else "BertBackbone"
         return getattr(keras_hub.models, kind).from_preset(str(folder))
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
-        yield Path(folder)

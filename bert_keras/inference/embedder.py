@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,11 +84,16 @@ def embed(
         (1, 384)
     """
     strings = as_strings(texts)
-    predictor = load_embedder(source, **settings)
-    parts = predictor.model.task.parts(strings)
-    answers = list(predictor.stream(parts, batch_size=batch_size))
-    width = predictor.model.outputs[0].shape[-1]
-    empty = np.zeros((0, width), np.float32)
+    return vectors_of(load_embedder(source, **settings), strings, batch_size)
+
+
+def vectors_of(
+    predictor: Predictor, texts: Sequence[str], batch_size: int
+) -> np.ndarray:
+    """Return the vectors of N texts by a predictor of vectors, float32 [N, D]."""
+    parts = predictor.model.task.parts(texts)
+    answers = predictor.stream(parts, batch_size=batch_size)
+    empty = np.zeros((0, predictor.model.outputs[0].shape[-1]), np.float32)
     return np.concatenate([empty, *(answer["embedding"] for answer in answers)])
 
 

@@ -17,9 +17,16 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bert_keras.errors import BertKerasError, CheckpointError, reason_of, shown
+from bert_keras.errors import (
+    BertKerasError,
+    CheckpointError,
+    one_line,
+    reason_of,
+    shown,
+)
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.warmup import (
@@ -158,10 +165,7 @@ def _publish(new: Path, target: Path) -> Path:
 def _write(model: TaskModel, folder: Path) -> None:
     endpoints = signature_functions(model)
     _save_graphs(model, endpoints, folder)
-    written = saved_model_pb2.SavedModel.FromString(
-        (folder / "saved_model.pb").read_bytes()
-    )
-    refuse_unknown_ops(graph.graph_def for graph in written.meta_graphs)
+    refuse_unknown_ops(graph.graph_def for graph in meta_graphs(folder))
     extra = folder / EXTRA
     extra.mkdir()
     model.preprocessor.tokenizer.save(extra)
@@ -252,22 +256,40 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
-    return {
-        **{
-            name: from_texts(signature) for name, signature in task.signatures().items()
-        },
-        "ids": from_ids,
-    }
+    functions = {name: from_texts(each) for name, each in task.signatures().items()}
+    return {**functions, "ids": from_ids}
+
+
+def meta_graphs(folder: Path) -> list[Any]:
+    """Return the MetaGraphDefs of a SavedModel.
+
+    Raises:
+        CheckpointError: it is missing or broken.
+    """
+    try:
+        read = (folder / "saved_model.pb").read_bytes()
+        found = list(saved_model_pb2.SavedModel.FromString(read).meta_graphs)
+        if not found:
+            raise DecodeError("holds no graph")
+        return found
+    except (OSError, DecodeError) as error:
+        raise CheckpointError(
+            f"{folder}: a broken SavedModel: {one_line(reason_of(error))}"
+        ) from None
+
+
+def ops_of(graph: Any) -> set[str]:
+    """Return the names of the ops of a GraphDef and of the functions in it."""
+    parts = [graph.node, *(function.node_def for function in graph.library.function)]
+    return {node.op for part in parts for node in part}
 
 
 def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
     """Raise if a GraphDef, or a function in it, has an op that a server may lack."""
     names: set[str] = set()
     for graph in graphs:
-        names |= {node.op for node in graph.node}
-        for function in graph.library.function:
-            names |= {node.op for node in function.node_def}
-        names -= {function.signature.name for function in graph.library.function}
+        functions = {function.signature.name for function in graph.library.function}
+        names |= ops_of(graph) - functions
     unknown = sorted(name for name in names - TEXT_OPS if not _is_core(name))
     if unknown:
         raise BertKerasError(

@@ -57,20 +57,27 @@ class TextTokens(NamedTuple):
     ends: np.ndarray
 
 
+class Part(NamedTuple):
+    """The features of N texts.
+
+    Attributes:
+        lines: int [N], the line numbers of the texts in their file.
+        texts: N strings.
+        embeddings: float32 [N, D], or [M, D] of their M tokens.
+        tokens: the tokens, if the vectors are theirs.
+    """
+
+    lines: Any
+    texts: Sequence[str]
+    embeddings: np.ndarray
+    tokens: TextTokens | None = None
+
+
 class Writer(Protocol):
     """Writes features in parts, in the order of the texts."""
 
-    def add(
-        self,
-        lines: Any,
-        texts: Sequence[str],
-        embeddings: np.ndarray,
-        tokens: TextTokens | None = None,
-    ) -> None:
-        """Add vectors of N texts, float32 [N, D], or of their M tokens, [M, D].
-
-        `lines` int [N] are the line numbers of the texts in their file.
-        """
+    def add(self, part: Part) -> None:
+        """Add a part."""
 
     def close(self, *, whole: bool) -> None:
         """Finish the file, or abandon it if it is not whole."""
@@ -129,18 +136,12 @@ class _Npz:
         self._parts: dict[str, list[np.ndarray]] = {}
         self._bytes = 0
 
-    def add(
-        self,
-        lines: Any,
-        texts: Sequence[str],
-        embeddings: np.ndarray,
-        tokens: TextTokens | None = None,
-    ) -> None:
-        if tokens is not None:
-            counts, *arrays = tokens
-            self._keep(row_splits=np.asarray(counts, np.int64))
-            self._keep(**dict(zip(tokens._fields[1:], arrays, strict=True)))
-        self._keep(embeddings=embeddings, lines=np.asarray(lines, np.int64))
+    def add(self, part: Part) -> None:
+        if part.tokens is not None:
+            arrays = part.tokens._asdict()
+            self._keep(row_splits=np.asarray(arrays.pop("counts"), np.int64))
+            self._keep(**arrays)
+        self._keep(embeddings=part.embeddings, lines=np.asarray(part.lines, np.int64))
 
     def _keep(self, **arrays: np.ndarray) -> None:
         for name, values in arrays.items():
@@ -177,13 +178,8 @@ class _Parquet:
         self._parquet = importlib.import_module("pyarrow.parquet")
         self._writer: Any = None
 
-    def add(
-        self,
-        lines: Any,
-        texts: Sequence[str],
-        embeddings: np.ndarray,
-        tokens: TextTokens | None = None,
-    ) -> None:
+    def add(self, part: Part) -> None:
+        lines, texts, embeddings, tokens = part
         arrow = self._arrow
         flat = arrow.array(embeddings.reshape(-1), arrow.float32())
         vectors = arrow.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
@@ -344,5 +340,5 @@ def _write_part(
             vectors, tokens = answers["embedding"], None
             count = len(vectors)
         rows = slice(done, done + count)
-        writer.add(part.lines[rows], part["text"][rows], vectors, tokens)
+        writer.add(Part(part.lines[rows], part["text"][rows], vectors, tokens))
         done = rows.stop

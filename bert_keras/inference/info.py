@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import read_checkpoint
-from bert_keras.errors import CheckpointError, one_line, reason_of
+from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 from bert_keras.runs.environment import load_tensorflow
 
@@ -81,17 +81,9 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _saved_model(folder: Path) -> dict[str, Any]:
     """Return the signatures of a SavedModel and the facts in `assets.extra`."""
     load_tensorflow()
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf import saved_model_pb2
+    from bert_keras.inference.export import meta_graphs
 
-    saved = saved_model_pb2.SavedModel()
-    try:
-        saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-        graph = saved.meta_graphs[0]
-    except (OSError, DecodeError, IndexError) as error:
-        raise CheckpointError(
-            f"{folder}: a broken SavedModel: {one_line(reason_of(error))}"
-        ) from None
+    graph = meta_graphs(folder)[0]
     facts: dict[str, Any] = {
         "kind": "SavedModel",
         "path": str(folder),
@@ -100,13 +92,11 @@ def _saved_model(folder: Path) -> dict[str, Any]:
     for name in sorted(graph.signature_def):
         signature = graph.signature_def[name]
         if not name.startswith("__"):
-            inputs = ", ".join(
-                _tensor(k, v) for k, v in sorted(signature.inputs.items())
+            sides = (
+                ", ".join(_tensor(k, v) for k, v in sorted(side.items()))
+                for side in (signature.inputs, signature.outputs)
             )
-            outputs = ", ".join(
-                _tensor(k, v) for k, v in sorted(signature.outputs.items())
-            )
-            facts[name] = f"{inputs} -> {outputs}"
+            facts[name] = " -> ".join(sides)
     extra = folder / "assets.extra" / "answers.json"
     if extra.is_file():
         try:

@@ -20,7 +20,7 @@ import numpy as np
 from bert_keras.data.items import as_strings
 from bert_keras.errors import DataError, needs
 from bert_keras.files.atomic import check_output_place, replaced_file
-from bert_keras.inference.embedder import Source, load_embedder
+from bert_keras.inference.embedder import Source, load_embedder, vectors_of
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
@@ -118,7 +118,7 @@ class Search:
             raise DataError("`texts` must be at least one; received none")
         predictor = load_embedder(source, **settings)
         stored = None if index is None else _read_index(Path(index), predictor, texts)
-        vectors, packed = stored or (_vectors(predictor, texts, batch_size), None)
+        vectors, packed = stored or (vectors_of(predictor, texts, batch_size), None)
         graph = None
         if engine == "faiss" and packed is not None:
             graph = _faiss().deserialize_index(packed)
@@ -143,7 +143,7 @@ class Search:
         queries = as_strings(queries, name="queries")
         if not queries:
             return []
-        vectors = unit_rows(_vectors(self.predictor, queries, 32))
+        vectors = unit_rows(vectors_of(self.predictor, queries, 32))
         top = min(top, len(self.texts))
         find = self._exact if self.graph is None else self._approximate
         return [
@@ -223,12 +223,6 @@ def _new_graph(vectors: np.ndarray) -> Any:
     return graph
 
 
-def _vectors(predictor: Predictor, texts: Sequence[str], batch_size: int) -> np.ndarray:
-    parts = predictor.model.task.parts(texts)
-    answers = predictor.stream(parts, batch_size=batch_size)
-    return np.concatenate([answer["embedding"] for answer in answers])
-
-
 def _mark(texts: Sequence[str]) -> str:
     """Return a hash of these texts in this order."""
     text = json.dumps(list(texts)).encode()
@@ -276,7 +270,7 @@ def _read_index(
         return None
     # If the model is the same, the vectors of the first, middle and last text agree.
     rows = sorted({0, len(texts) // 2, len(texts) - 1})
-    probe = _vectors(predictor, [texts[row] for row in rows], len(rows))
+    probe = vectors_of(predictor, [texts[row] for row in rows], len(rows))
     if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() > _SAME:
         say(f"{path}: belongs to another model: rebuilt")
         return None

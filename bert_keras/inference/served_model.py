@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import (
     BertKerasError,
@@ -29,6 +27,8 @@ from bert_keras.inference.export import (
     ANSWERS,
     EXTRA,
     FORMAT,
+    meta_graphs,
+    ops_of,
     refuse_unknown_ops,
     versions,
 )
@@ -135,7 +135,7 @@ class ServedModel:
         """Return the answers for tf.string [B], or a tuple, one per role, in graph."""
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]
-        for name, specs in self._signatures().items():
+        for name, specs in self._task.signatures().items():
             if [spec.shape.rank for spec in specs] == ranks:
                 given = {s.name: part for s, part in zip(specs, parts, strict=True)}
                 return self._signature(name)(**given)
@@ -164,7 +164,7 @@ class ServedModel:
 
     def check(self) -> None:
         """Raise a CheckpointError unless signatures and answers match the task."""
-        for name, specs in {**self._signatures(), "ids": None}.items():
+        for name, specs in {**self._task.signatures(), "ids": None}.items():
             if name not in self._served.signatures:
                 raise CheckpointError(f"{self._folder}: has no signature `{name}`")
             inputs = self._signature(name).structured_input_signature[1]
@@ -179,10 +179,6 @@ class ServedModel:
                     f"for {self._task.name}; it takes {', '.join(inputs)}"
                 )
         check_answers(self, self._folder, f"{EXTRA}/{ANSWERS}")
-
-    def _signatures(self) -> dict[str, Any]:
-        task = self._task
-        return task.signatures()
 
     def _signature(self, name: str) -> Any:
         return self._served.signatures[name]
@@ -290,16 +286,15 @@ def _class_of(
 
 def _loaded(folder: Path) -> Any:
     """Load a SavedModel after checking its ops."""
+    graphs = [graph.graph_def for graph in meta_graphs(folder)]
     try:
-        saved = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
-        graphs = [graph.graph_def for graph in saved.meta_graphs]
         refuse_unknown_ops(graphs)
         _refuse_file_ops(graphs)
         return tf.saved_model.load(os.fspath(folder))
     except BertKerasError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     except (
-        *(OSError, DecodeError, ValueError, TypeError, KeyError, AttributeError),
+        *(OSError, ValueError, TypeError, KeyError, AttributeError),
         *(IndexError, RuntimeError, AssertionError, tf.errors.OpError),
     ) as error:
         reason = " ".join(str(error).split())[:200]
@@ -307,10 +302,8 @@ def _loaded(folder: Path) -> Any:
 
 
 def _refuse_file_ops(graphs: list[Any]) -> None:
-    for graph in graphs:
-        nodes = [graph.node, *(f.node_def for f in graph.library.function)]
-        names = {node.op for part in nodes for node in part} & _FILE_OPS
-        if names:
-            raise CheckpointError(
-                f"the graph must not access files; it holds {', '.join(sorted(names))}"
-            )
+    names = {name for graph in graphs for name in ops_of(graph)} & _FILE_OPS
+    if names:
+        raise CheckpointError(
+            f"the graph must not access files; it holds {', '.join(sorted(names))}"
+        )

@@ -20,7 +20,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.checkpoints import LazyArrays, match, tf_hub
 from bert_keras.checkpoints.checkpoint import (
@@ -34,7 +33,7 @@ from bert_keras.checkpoints.checkpoint import (
 from bert_keras.checkpoints.names import to_hub
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError
-from bert_keras.inference.export import EXTRA, refuse_unknown_ops
+from bert_keras.inference.export import EXTRA, meta_graphs, refuse_unknown_ops
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead
 from bert_keras.model.layers import undrawn
@@ -400,7 +399,4 @@ def _seq_length(config: Mapping[str, Any], sizes: BertConfig) -> int:
 def _save(model: Any, serve: Any, folder: Path) -> None:
     """Write a SavedModel, which may hold only ops of a stock server."""
     tf.saved_model.save(model, os.fspath(folder), signatures=serve)
-    written = saved_model_pb2.SavedModel.FromString(
-        (folder / tf_hub.GRAPH).read_bytes()
-    )
-    refuse_unknown_ops(graph.graph_def for graph in written.meta_graphs)
+    refuse_unknown_ops(graph.graph_def for graph in meta_graphs(folder))

@@ -7,10 +7,14 @@ distinguish the lines without colour.
 
 from __future__ import annotations
 
-import html
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import markupsafe
+
+from bert_keras.report.page import render
 
 Point = tuple[float, float]
 Tick = tuple[float, str]  # position and label
@@ -18,6 +22,7 @@ Tick = tuple[float, str]  # position and label
 _COLOURS = ("#2f7fc1", "#d9742b", "#2f9e5f", "#9a67c7", "#c94a53", "#8a7a3d")
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2")
 _MOST_POINTS = 400  # a longer line is drawn as this many means of neighbouring points
+_MOST_MARKS = 30  # a line with more points does not mark each
 _LEFT, _RIGHT, _BOTTOM = 64, 20, 48  # margins in pixels
 _Y_LABEL = 24  # room of the vertical axis's name
 _LETTER = 6.8  # mean width of a letter of 12 px in pixels
@@ -35,7 +40,7 @@ def line_chart(
     legend: bool = True,
     width: int = 480,
     height: int = 300,
-) -> str:
+) -> markupsafe.Markup:
     """Return a chart of one or more lines as an `<svg>` element.
 
     Args:
@@ -69,7 +74,7 @@ def line_chart(
     backs = {name: _finite(points) for name, points in (behind or {}).items()}
     every = [point for points in lines.values() for point in points]
     if not every:
-        return ""
+        return markupsafe.Markup("")
     every += [*shown, *(point for points in backs.values() for point in points)]
     names = {
         name: _legend_name(name, len(series[name]) - len(points))
@@ -79,40 +84,59 @@ def line_chart(
     strokes = [
         _stroke(number, is_faint=name in faint) for number, name in enumerate(names)
     ]
-    if not legend and list(names) == list(names.values()):
-        keys, legend_height = "", 0
-    else:
-        keys, legend_height = _legend(list(names.values()), strokes, width)
-    top = 34 + legend_height
+    keys: list[dict[str, Any]] = []
+    top = 34
+    if legend or list(names) != list(names.values()):
+        keys, height_of_keys = _legend(list(names.values()), strokes, width)
+        top += height_of_keys
     x_ticks, x_range = _axis([x for x, _ in every], most=6, snug=True)
     y_ticks, y_range = _axis([y for _, y in every], most=6, snug=False)
     longest = max(len(label) for _, label in y_ticks)
     left = max(_LEFT, round(_Y_LABEL + 8 + _LETTER * longest))
-    box = (left, top, width - _RIGHT, height - _BOTTOM)
+    right, bottom = width - _RIGHT, height - _BOTTOM
 
     def place(point: Point) -> Point:
         x = (point[0] - x_range[0]) / (x_range[1] - x_range[0])
         y = (point[1] - y_range[0]) / (y_range[1] - y_range[0])
-        return box[0] + x * (box[2] - box[0]), box[3] - y * (box[3] - box[1])
+        return left + x * (right - left), bottom - y * (bottom - top)
 
-    parts = [
-        f'<svg viewBox="0 0 {width} {height}" role="img" fill="currentColor" '
-        f'xmlns="http://www.w3.org/2000/svg" aria-label="{html.escape(title)}" '
-        'font-family="system-ui, -apple-system, Segoe UI, sans-serif" font-size="12">',
-        f'<text x="{_LEFT}" y="18" font-size="14" font-weight="600">'
-        f"{html.escape(title)}</text>",
-        keys,
-        *_grid(x_ticks, y_ticks, place, box),
-        *_labels(x_label, y_label, box),
+    def line(points: list[Point], number: int, stroke: str) -> dict[str, Any]:
+        places = [place(point) for point in _thin(points)]
+        return {
+            "path": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
+            "stroke": markupsafe.Markup(stroke),
+            "colour": _COLOURS[number % len(_COLOURS)],
+            "marks": places if len(places) <= _MOST_MARKS else [],
+        }
+
+    drawn = [
+        (number, lines[name], strokes[number]) for number, name in enumerate(names)
     ]
-    for number, name in enumerate(names):
-        if backs.get(name):
-            points = [place(point) for point in _thin(backs[name])]
-            parts.append(_line(points, number, _back(number)))
-    for number, name in enumerate(names):
-        points = [place(point) for point in _thin(lines[name])]
-        parts.append(_line(points, number, strokes[number]))
-    return "\n".join([*parts, "</svg>"])
+    behind_them = [
+        (number, backs[name], _stroke(number, is_behind=True))
+        for number, name in enumerate(names)
+        if backs.get(name)
+    ]
+    svg = render(
+        "chart.svg",
+        title=title,
+        width=width,
+        height=height,
+        left=left,
+        right=right,
+        top=top,
+        bottom=bottom,
+        legend=keys,
+        x_ticks=[(place((x, 0.0))[0], label) for x, label in x_ticks],
+        y_ticks=[(place((0.0, y))[1], label) for y, label in y_ticks],
+        x_label=x_label,
+        y_label=y_label,
+        lines=[
+            line(points, number, stroke)
+            for number, points, stroke in (*behind_them, *drawn)
+        ],
+    )
+    return markupsafe.Markup(svg)
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:
@@ -175,82 +199,32 @@ def _tick_label(value: float, step: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def _grid(
-    x_ticks: list[Tick],
-    y_ticks: list[Tick],
-    place: Callable[[Point], Point],
-    box: tuple[int, int, int, int],
-) -> list[str]:
-    """Return the frame, the grid lines and the labels of the ticks."""
-    left, top, right, bottom = box
-    parts = []
-    for value, label in y_ticks:
-        y = place((0.0, value))[1]
-        parts.append(
-            f'<path d="M{left} {y:.1f}H{right}" stroke="currentColor" '
-            f'stroke-opacity=".15"/><text x="{left - 8}" y="{y + 4:.1f}" '
-            f'text-anchor="end">{label}</text>'
-        )
-    for value, label in x_ticks:
-        x = place((value, 0.0))[0]
-        parts.append(
-            f'<path d="M{x:.1f} {bottom}v5" stroke="currentColor"/>'
-            f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>'
-        )
-    frame = f"M{left} {top}V{bottom}H{right}"
-    return [*parts, f'<path d="{frame}" fill="none" stroke="currentColor"/>']
-
-
-def _labels(x_label: str, y_label: str, box: tuple[int, int, int, int]) -> list[str]:
-    left, top, right, bottom = box
-    middle = (top + bottom) / 2
-    return [
-        f'<text x="{(left + right) / 2:.0f}" y="{bottom + 38}" text-anchor="middle">'
-        f"{html.escape(x_label)}</text>",
-        f'<text x="14" y="{middle:.0f}" text-anchor="middle" '
-        f'transform="rotate(-90 14 {middle:.0f})">{html.escape(y_label)}</text>',
-    ]
-
-
 def _legend_name(name: str, lost: int) -> str:
     name = name if len(name) <= 40 else name[:39] + "…"
     return f"{name} ({lost} not finite)" if lost else name
 
 
-def _legend(names: list[str], strokes: list[str], width: int) -> tuple[str, int]:
-    """Return the legend, in one or more rows, and its height in pixels."""
-    parts, x, y = [], float(_LEFT), 36
+def _legend(
+    names: list[str], strokes: list[str], width: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the keys of a legend, in one or more rows, and its height in pixels."""
+    keys, x, y = [], float(_LEFT), 36
     for name, stroke in zip(names, strokes, strict=True):
         room = 34 + _LETTER * len(name) + 14
         if x > _LEFT and x + room > width:
             x, y = float(_LEFT), y + 18
-        parts.append(
-            f'<line x1="{x:.0f}" x2="{x + 26:.0f}" y1="{y - 4}" y2="{y - 4}" '
-            f'{stroke}/><text x="{x + 32:.0f}" y="{y}">'
-            f"{html.escape(name)}</text>"
-        )
+        key = {"name": name, "x": round(x), "y": y, "stroke": markupsafe.Markup(stroke)}
+        keys.append(key)
         x += room
-    return "\n".join(parts), y - 36 + 16
+    return keys, y - 36 + 16
 
 
-def _stroke(number: int, *, is_faint: bool) -> str:
+def _stroke(number: int, *, is_faint: bool = False, is_behind: bool = False) -> str:
+    """Return the attributes of a line by its number."""
+    stroke = f'stroke="{_COLOURS[number % len(_COLOURS)]}"'
+    if is_behind:
+        return f'{stroke} stroke-width="1.5" stroke-opacity=".35"'
     dash = _DASHES[number % len(_DASHES)]
     more = f' stroke-dasharray="{dash}"' if dash else ""
     more += ' stroke-opacity=".4"' if is_faint else ""
-    return f'stroke="{_COLOURS[number % len(_COLOURS)]}" stroke-width="2"{more}'
-
-
-def _back(number: int) -> str:
-    colour = _COLOURS[number % len(_COLOURS)]
-    return f'stroke="{colour}" stroke-width="1.5" stroke-opacity=".35"'
-
-
-def _line(points: list[Point], number: int, stroke: str) -> str:
-    """Return one line; if there are few points, each is marked."""
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    line = f'<polyline points="{path}" fill="none" stroke-linejoin="round" {stroke}/>'
-    if len(points) > 30:
-        return line
-    colour = _COLOURS[number % len(_COLOURS)]
-    marks = (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points)
-    return f'{line}<g fill="{colour}">{"".join(marks)}</g>'
+    return f'{stroke} stroke-width="2"{more}'

@@ -52,7 +52,7 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
             behind=behind,
             legend=not is_one,
         )
-        drawn.append(markupsafe.Markup(svg))
+        drawn.append(svg)
     return [svg for svg in drawn if svg]
 
 
@@ -162,7 +162,7 @@ def compared_curves(
                 y_label=_lower(words(key)),
             )
         )
-    return [markupsafe.Markup(svg) for svg in drawn if svg]
+    return [svg for svg in drawn if svg]
 
 
 def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.Markup]:
@@ -218,12 +218,12 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
                 shown=[(0, 0), (1, 1)],
             )
         )
-    return [markupsafe.Markup(svg) for svg in charts]
+    return charts
 
 
 def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
     """Return a chart of accuracy by confidence; a calibrated model lies on the line."""
-    svg = _square(
+    return _square(
         {
             "the model": [(b["confidence"], b["accuracy"]) for b in bins],
             "perfect calibration": [(0.0, 0.0), (1.0, 1.0)],
@@ -233,10 +233,9 @@ def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:
         y_label="accuracy",
         faint=["perfect calibration"],
     )
-    return markupsafe.Markup(svg)
 
 
-def _square(lines: Mapping[str, Any], **settings: Any) -> str:
+def _square(lines: Mapping[str, Any], **settings: Any) -> markupsafe.Markup:
     """Return a square chart of shares, see `line_chart`."""
     return line_chart(lines, width=_SIDE, height=_SIDE, **settings)
 
@@ -251,7 +250,7 @@ def learning_curve_chart(
         best_score: name of the score.
     """
     splits = [key for key in rows[0] if key != "rows"]
-    svg = line_chart(
+    return line_chart(
         {
             split: [
                 (row["rows"], row[split]) for row in rows if is_number(row.get(split))
@@ -262,4 +261,3 @@ def learning_curve_chart(
         x_label="training rows",
         y_label=_lower(words(best_score)),
     )
-    return markupsafe.Markup(svg)

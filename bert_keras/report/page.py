@@ -55,6 +55,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "cut": cut,
+        "px": "{:.1f}".format,
         "setting": _setting,
         "shown": _shown,
         "words": words,

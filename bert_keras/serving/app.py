@@ -99,8 +99,8 @@ class App:
             log_error("an error of the server", error)
             if code:
                 raise
-            told_error = RequestError("an error of the server", status=500)
-            await _error_response(told_error)(scope, receive, counting)
+            failure = RequestError("an error of the server", status=500)
+            await _error_response(failure)(scope, receive, counting)
         finally:
             self._service.count(record, code or 500)
 

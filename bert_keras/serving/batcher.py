@@ -12,7 +12,7 @@ import concurrent.futures
 import itertools
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,23 +177,23 @@ class Batcher:
 
     def _prepare(self, jobs: list[_Job]) -> None:
         """Tokenize or measure texts, and queue their rows."""
-        by_signature: dict[int, list[_Job]] = {}
+        by_signature: dict[Signature, list[_Job]] = {}
         for job in jobs:
-            by_signature.setdefault(id(job.signature), []).append(job)
-        for group in by_signature.values():
+            by_signature.setdefault(job.signature, []).append(job)
+        for signature, group in by_signature.items():
             parts = [
                 list(itertools.chain.from_iterable(each))
                 for each in zip(*(job.parts for job in group), strict=True)
             ]
             try:
-                rows = group[0].signature.rows_of(parts)
+                rows = signature.rows_of(parts)
             except Exception as error:
-                self._retry(group, error, lambda job: self._prepare([job]))
+                _retry({job: [job] for job in group}, error, self._prepare)
                 continue
             with self._changed:
                 for job in group:
                     for number, row in enumerate(rows[: job.count]):
-                        key = (id(job.signature), row.group)
+                        key = (signature, row.group)
                         place = _Place(job, number, row)
                         self._waiting.setdefault(key, collections.deque()).append(place)
                     del rows[: job.count]
@@ -202,35 +202,30 @@ class Batcher:
     def _compute(self, places: list[_Place]) -> None:
         """Answer rows, and finish requests whose last rows are among them."""
         rows = [place.row for place in places]
-        by_job: dict[int, list[int]] = {}
+        by_job: dict[_Job, list[int]] = {}
         for index, place in enumerate(places):
-            by_job.setdefault(id(place.job), []).append(index)
-        jobs = {id(place.job): place.job for place in places}
+            by_job.setdefault(place.job, []).append(index)
         try:
             answers, tokens = places[0].job.signature.compute(rows)
         except Exception as error:
-            by_place = {
-                key: [places[index] for index in indices]
-                for key, indices in by_job.items()
-            }
-            self._retry(
-                list(jobs.values()), error, lambda job: self._compute(by_place[id(job)])
-            )
+            parts = {job: [places[i] for i in part] for job, part in by_job.items()}
+            _retry(parts, error, self._compute)
             return
         self._seen(rows, tokens)
-        for key, indices in by_job.items():
+        for job, indices in by_job.items():
             numbers = [places[index].number for index in indices]
-            jobs[key].add(numbers, {k: v[indices] for k, v in answers.items()})
+            job.add(numbers, {k: v[indices] for k, v in answers.items()})
 
-    def _retry(
-        self, jobs: list[_Job], error: Exception, one: Callable[[_Job], None]
-    ) -> None:
-        """Retry a failed batch separately for each request."""
-        if len(jobs) == 1:
-            jobs[0].fail(error)
-            return
-        for job in jobs:
-            one(job)
+
+def _retry(
+    parts: Mapping[_Job, Any], error: Exception, again: Callable[[Any], None]
+) -> None:
+    """Retry a failed batch separately for each request; a single request fails."""
+    for job, part in parts.items():
+        if len(parts) == 1:
+            job.fail(error)
+        else:
+            again(part)
 
 
 class _Job:

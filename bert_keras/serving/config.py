@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import (
-    INT32,
-    check_options,
-    option,
-    with_options_documented,
-)
+from bert_keras.settings import check_options, option, with_options_documented
 
 _LAST_PORT = 65_535
 
@@ -24,9 +19,7 @@ class ServeConfig:
     """
 
     host: str = option(
-        "127.0.0.1",
-        "address to listen on; 0.0.0.0 accepts other machines",
-        unit="host",
+        "127.0.0.1", "address to listen on; 0.0.0.0 accepts other machines", unit="host"
     )
     port: int = option(
         8501, "HTTP port; 0: any free port", unit="port", least=0, most=_LAST_PORT
@@ -45,7 +38,6 @@ class ServeConfig:
         "maximum tokens computed at once; a longer text is computed alone",
         unit="tokens",
         least=1,
-        most=INT32,
     )
     batch_timeout_ms: float = option(
         1.0,
@@ -60,23 +52,19 @@ class ServeConfig:
         "maximum requests in progress; more are answered with 503 at once",
         unit="requests",
         least=1,
-        most=INT32,
     )
     max_connections: int = option(
         1024,
         "maximum open connections; more are closed at once",
         unit="connections",
         least=1,
-        most=INT32,
     )
     max_body_bytes: int = option(
-        2 * 1024 * 1024, "maximum size of a request", unit="bytes", least=1, most=INT32
+        2 * 1024 * 1024, "maximum size of a request", unit="bytes", least=1
     )
-    max_texts: int = option(
-        512, "maximum texts of a request", unit="texts", least=1, most=INT32
-    )
+    max_texts: int = option(512, "maximum texts of a request", unit="texts", least=1)
     max_characters: int = option(
-        100_000, "maximum characters of a text", unit="characters", least=1, most=INT32
+        100_000, "maximum characters of a text", unit="characters", least=1
     )
     request_timeout: float = option(
         30.0,

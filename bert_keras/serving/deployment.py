@@ -22,15 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import __version__
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
     ConfigError,
-    reason_of,
     shown,
 )
 from bert_keras.files.atomic import check_output_place, replaced_folder
@@ -39,6 +36,7 @@ from bert_keras.inference.export import (
     ANSWERS,
     EXTRA,
     export_model,
+    meta_graphs,
     refuse_unknown_ops,
 )
 from bert_keras.inference.model_folder import load_model
@@ -132,7 +130,11 @@ def write_deployment(
         kind="one that `deploy` wrote",
     ) as new:
         for each in found:
-            _place(each, new / _MODELS / each.name)
+            place = new / _MODELS / each.name
+            if each.exported is None:
+                export_model(load_model(each.place), place)
+            else:
+                shutil.copytree(each.exported, place / str(each.version))
         name = _kubernetes_name(Path(os.path.abspath(folder)).name)
         _write_files(new, name, _described(new), image, storage.rstrip("/"))
     return Path(folder)
@@ -202,14 +204,6 @@ def _written_before(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _place(given: _Given, folder: Path) -> None:
-    """Copy or export a model into the folder of its versions."""
-    if given.exported is None:
-        export_model(load_model(given.place), folder)
-        return
-    shutil.copytree(given.exported, folder / str(given.version))
-
-
 def _described(new: Path) -> list[_Model]:
     """Return the models of the new folder, with their tasks and a request to each.
 
@@ -222,7 +216,7 @@ def _described(new: Path) -> list[_Model]:
         versions = sorted(int(version.name) for version in folder.iterdir())
         newest = folder / str(versions[-1])
         for version in versions:
-            graph = _graph(folder / str(version))
+            graph = meta_graphs(folder / str(version))[0]
             try:
                 refuse_unknown_ops([graph.graph_def])
             except BertKerasError as error:
@@ -253,19 +247,6 @@ def _task_and_inputs(path: Path) -> tuple[str, list[str]]:
     except (KeyError, TypeError):
         pass
     raise CheckpointError(f"{path}: must name the `task` and its `inputs`")
-
-
-def _graph(version: Path) -> Any:
-    """Return the MetaGraphDef of a SavedModel."""
-    try:
-        saved = saved_model_pb2.SavedModel.FromString(
-            (version / "saved_model.pb").read_bytes()
-        )
-        return saved.meta_graphs[0]
-    except (OSError, DecodeError, IndexError) as error:
-        raise CheckpointError(
-            f"{version}: a broken SavedModel: {reason_of(error)}"
-        ) from None
 
 
 def _request(ranks: dict[str, int]) -> str:

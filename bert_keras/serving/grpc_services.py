@@ -61,25 +61,27 @@ class _Answering:
         self._service = service
         self._context = context
         self.record = RequestRecord("grpc")
-        self._code = 200
 
     async def __aenter__(self) -> RequestRecord:
         metadata = dict(self._context.invocation_metadata())
         try:
             self._service.check_key(metadata.get("authorization", "").encode())
         except RequestError as error:
-            self._code = error.status
-            self._service.count(self.record, self._code)
-            await self._context.abort(_CODES[error.status], str(error))
+            await self._refuse(error)
         return self.record
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if error is None or not isinstance(error, Exception):
-            self._service.count(self.record, self._code if error is None else 499)
-            return
-        if not isinstance(error, RequestError):
+        if error is None:
+            self._service.count(self.record, 200)
+        elif not isinstance(error, Exception):  # the client has cancelled the call
+            self._service.count(self.record, 499)
+        elif isinstance(error, RequestError):
+            await self._refuse(error)
+        else:
             log_error("an error of the server", error)
-            error = RequestError("an error of the server", status=500)
+            await self._refuse(RequestError("an error of the server", status=500))
+
+    async def _refuse(self, error: RequestError) -> None:
         self._service.count(self.record, error.status)
         code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
         await self._context.abort(code, str(error))
@@ -101,7 +103,7 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
                 outputs=list(request.output_filter),
             )
             response = predict_pb2.PredictResponse()
-            _fill(response.model_spec, answered.model, answered.version)
+            _fill(response.model_spec, record.model, answered.version)
             response.model_spec.signature_name = answered.signature.name
             for name, values in answered.answers.items():
                 response.outputs[name].CopyFrom(tf.make_tensor_proto(values))

@@ -202,13 +202,13 @@ class _Model:
         for number in reversed(self._numbers()):
             if number == self.current.number:
                 return
-            stands = self._stands(number)
-            if self._failed.get(number) == stands:
+            fingerprint = self._fingerprint(number)
+            if self._failed.get(number) == fingerprint:
                 continue  # the previous one
             try:
                 new = self._load(number)
             except Exception as error:  # a broken export must not end the service
-                self._failed[number] = stands
+                self._failed[number] = fingerprint
                 self._set(number, None)
                 log(
                     "a new version cannot be loaded",
@@ -233,7 +233,7 @@ class _Model:
         found = versions(self._path)
         return [n for n in found if (self._path / str(n) / "saved_model.pb").is_file()]
 
-    def _stands(self, number: int) -> Any:
+    def _fingerprint(self, number: int) -> Any:
         """Return a value that changes when another SavedModel replaces a version."""
         with contextlib.suppress(OSError):
             file = os.stat(self._path / str(number) / "saved_model.pb")

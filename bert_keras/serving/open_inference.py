@@ -79,8 +79,8 @@ class OpenInference:
                 "name": name,
                 "versions": [number],
                 "platform": "tensorflow_savedmodel",
-                "inputs": [_told(info) for info in signature.inputs],
-                "outputs": [_told(info) for info in signature.outputs],
+                "inputs": [_described(info) for info in signature.inputs],
+                "outputs": [_described(info) for info in signature.outputs],
             }
         )
 
@@ -199,9 +199,9 @@ def _unfit(name: str, sizes: list[int]) -> RequestError:
     )
 
 
-def _told(info: TensorInfo) -> dict[str, Any]:
-    shape = [-1 if size is None else size for size in info.shape]
-    return {"name": info.name, "datatype": DTYPES[info.dtype][1], "shape": shape}
+def _described(info: TensorInfo) -> dict[str, Any]:
+    datatype = DTYPES[info.dtype][1]
+    return {"name": info.name, "datatype": datatype, "shape": info.sizes}
 
 
 def _output(name: str, values: np.ndarray) -> dict[str, Any]:

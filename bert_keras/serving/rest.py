@@ -148,8 +148,7 @@ def model_list(service: Service) -> list[dict[str, Any]]:
 
 def _described(version: Version) -> dict[str, Any]:
     def described(info: TensorInfo) -> dict[str, Any]:
-        shape = [-1 if size is None else size for size in info.shape]
-        return {"name": info.name, "dtype": info.dtype, "shape": shape}
+        return {"name": info.name, "dtype": info.dtype, "shape": info.sizes}
 
     return {
         "version": str(version.number),

@@ -47,9 +47,8 @@ class RequestRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """The answers to a request, and the model and version that gave them."""
+    """The answers to a request, and the version and signature that gave them."""
 
-    model: str
     version: int
     signature: Signature
     answers: Answers
@@ -146,7 +145,7 @@ class Service:
                 ) from None
             if outputs:
                 answers = {name: answers[name] for name in outputs}
-            return Answered(model, leased.number, found, answers)
+            return Answered(leased.number, found, answers)
 
     async def work(self, size: int, function: Callable[[], _T]) -> _T:
         """Return the result of a function; for many bytes it runs in a thread."""

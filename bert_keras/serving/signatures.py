@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -52,6 +52,11 @@ class TensorInfo:
     name: str
     dtype: str
     shape: tuple[int | None, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The shape, with -1 for any size."""
+        return [-1 if size is None else size for size in self.shape]
 
     @classmethod
     def of(cls, name: str, spec: Any) -> TensorInfo:
@@ -288,8 +293,7 @@ class IdsSignature(Signature):
         return self._call([tf.constant(np.stack(part)) for part in parts]), size
 
 
-@dataclasses.dataclass(frozen=True)
-class _Function:
+class _Function(NamedTuple):
     """A function of a model, with the specs of its inputs and outputs by name.
 
     Its outputs are known once it is traced, which takes a second.
@@ -310,17 +314,17 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     padded = model.preprocessor.replace(layout="padded")
     packed = None
     if isinstance(model, ServedModel):
-        functions = _functions_of_saved(model)
+        functions = {k: _of_saved(each) for k, each in model.functions().items()}
     else:
         model.preprocessor = padded  # attention costs least with one text per row
-        functions = _functions_of(model)
+        found_here = signature_functions(model)
+        functions = {k: _of_graph(each) for k, each in found_here.items()}
         is_plain = task.answers_ids and type(task).respond is Task.respond
         if is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
             packed = _packed(model)
-    texts = {name: list(specs) for name, specs in task.signatures().items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
-        specs = texts.get(name)
+        specs = task.signatures().get(name)
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
@@ -334,55 +338,43 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,
-                tokenize=_graph(_tokenized(padded), specs),
+                tokenize=_graph(functools.partial(_tokenized, padded), specs),
                 packed=packed,
                 pad_id=padded.tokenizer.pad_id,
                 multiple=padded.length_multiple,
             )
         else:
-            lengths = _graph(_measured(task, padded), specs)
-            packs = model.preprocessor.layout == "packed"
             found[name] = TextSignature(
-                *given, function.call, lengths=lengths, packs=packs
+                *given,
+                function.call,
+                lengths=_graph(functools.partial(_measured, task, padded), specs),
+                packs=model.preprocessor.layout == "packed",
             )
     return found
 
 
-def _functions_of(model: TaskModel) -> dict[str, _Function]:
-    found = {}
-    for name, function in signature_functions(model).items():
-        inputs = {spec.name: spec for spec in function.input_signature}
-        call = _taking_names(function, list(inputs))
-        found[name] = _Function(inputs, _outputs_of(function), call)
-    return found
+def _of_graph(function: Any) -> _Function:
+    """Return a tf.function as one that takes its arguments by name."""
+    specs = {spec.name: spec for spec in function.input_signature}
+    return _Function(
+        specs,
+        lambda: function.get_concrete_function().structured_outputs,
+        lambda **given: function(*(given[name] for name in specs)),
+    )
 
 
-def _functions_of_saved(model: ServedModel) -> dict[str, _Function]:
-    return {
-        name: _Function(
-            function.structured_input_signature[1],
-            functools.partial(getattr, function, "structured_outputs"),
-            function,
-        )
-        for name, function in model.functions().items()
-    }
+def _of_saved(function: Any) -> _Function:
+    inputs = function.structured_input_signature[1]
+    return _Function(inputs, lambda: function.structured_outputs, function)
 
 
-def _outputs_of(function: Any) -> Callable[[], Any]:
-    return lambda: function.get_concrete_function().structured_outputs
+def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any, Any]:
+    ids, segments = preprocessor.join(one_or_all(texts))
+    return ids.values, segments.values, ids.row_lengths()
 
 
-def _taking_names(function: Any, names: Sequence[str]) -> Callable[..., Any]:
-    """Return a function that takes the arguments of the given one by name."""
-    return lambda **given: function(*(given[name] for name in names))
-
-
-def _tokenized(preprocessor: Preprocessor) -> Callable[..., Any]:
-    def tokenize(*texts: Any) -> tuple[Any, Any, Any]:
-        ids, segments = preprocessor.join(one_or_all(texts))
-        return ids.values, segments.values, ids.row_lengths()
-
-    return tokenize
+def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> Any:
+    return task.lengths(preprocessor, one_or_all(texts))[0]
 
 
 def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
@@ -396,13 +388,6 @@ def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
         for name, each in model.task.inputs().items()
     }
     return tf.function(answer, input_signature=[specs], autograph=False)
-
-
-def _measured(task: Task, preprocessor: Preprocessor) -> Callable[..., Any]:
-    def lengths(*texts: Any) -> Any:
-        return task.lengths(preprocessor, one_or_all(texts))[0]
-
-    return lengths
 
 
 def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Any:

@@ -63,13 +63,13 @@ def test_an_index_is_reused(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, asked = tmp_path / "index.npz", []
-    compute = text_search._vectors
+    compute = text_search.vectors_of
 
     def counted(predictor: Predictor, texts: list[str], size: int) -> np.ndarray:
         asked.append(len(texts))
         return compute(predictor, texts, size)
 
-    monkeypatch.setattr(text_search, "_vectors", counted)
+    monkeypatch.setattr(text_search, "vectors_of", counted)
     (first,) = Search.of(predictor, TEXTS, index=index)(["six"])
     assert asked == [12, 1]
     asked.clear()

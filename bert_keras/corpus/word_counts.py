@@ -34,6 +34,7 @@ from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.atomic import replaced_file
+from bert_keras.settings import check_whole_number
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.ragged import segment_ids
 
@@ -96,15 +97,13 @@ def count_words(
             are only compared, by their text and `form`, and counting resumes there.
         lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as in
             the tokenizer.
-        max_words: most distinct words to keep. While counting there may be twice as
-            many.
+        max_words: most distinct words to keep, at least 1,000; twice as many while
+            counting.
 
     Raises:
-        ConfigError: `max_words` is less than 1,000, or a text is not a string.
         DataError: `keep` belongs to other documents or settings, or cannot be written.
     """
-    if max_words < 1000:
-        raise ConfigError(f"`max_words` must be at least 1,000; received {max_words}")
+    check_whole_number("max_words", max_words, least=1000)
     accents = lowercase if strip_accents is None else strip_accents
     counter = WordCounter(
         _splitter_of(lowercase, accents, tokenize_chinese_chars, max_word_characters),
@@ -321,13 +320,7 @@ def _split_function(splitter: WordSplitter) -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """The counts after some of the documents.
-
-    Args:
-        documents, blake2b: number of documents read, and their hash.
-        whole: whether these were all documents.
-        counts: of these documents.
-    """
+    """The counts after some documents, with their number and hash; whether of all."""
 
     documents: int
     blake2b: str

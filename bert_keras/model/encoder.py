@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 # Not a model itself: Keras makes the bases of a functional model functional, once each.
 _Model: Any = keras.Model if TYPE_CHECKING else object
-_KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
+
+
+def _is_dense(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.Dense | keras.layers.EinsumDense)
 
 
 class FromConfig(_Model):
@@ -57,11 +60,8 @@ class FromConfig(_Model):
             config: a `keras.quantizers.QuantizationConfig`, instead of a mode.
             filters: selects layers, see Keras; by default all dense layers.
         """
-        if filters is None:
-            # Keras warns of each layer that it cannot quantize.
-            def filters(layer: Any) -> bool:
-                return isinstance(layer, _KINDS)
-
+        if filters is None:  # Keras warns of each layer that it cannot quantize
+            filters = _is_dense
         super().quantize(mode, config=config, filters=filters, **kwargs)
 
 
@@ -86,19 +86,19 @@ def check_not_quantized(model: keras.Model, what: str) -> None:
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     """Return Keras inputs for one batch dict, those of packed rows optional.
 
-    Args:
-        cls_positions: whether the model reads them; Keras 3.12 rejects models with an
-            unused input.
+    Without `cls_positions` for models that do not read them: Keras 3.12 rejects models
+    with an unused input.
     """
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name) for name in REQUIRED_INPUTS
+    return {
+        name: keras.Input(
+            () if name == "cls_positions" else (None,),
+            dtype="int32",
+            name=name,
+            optional=is_optional(name),
+        )
+        for name in (*REQUIRED_INPUTS, *PACKED_INPUTS)
+        if cls_positions or name != "cls_positions"
     }
-    for name in PACKED_INPUTS:
-        if name != "cls_positions":
-            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
-        elif cls_positions:
-            inputs[name] = keras.Input((), dtype="int32", name=name, optional=True)
-    return inputs
 
 
 def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

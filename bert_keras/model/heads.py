@@ -177,6 +177,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         hidden_size, vocab_size: H and V.
         hidden_act, layer_norm_eps, initializer_range: as in `BertConfig`.
         seed: seed of the initializer.
+        tied: `False` gives the head a table of its own, see `own_table`.
 
     Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
     row; columns below 0 are read as 0, and the loss must ignore them. Without
@@ -199,6 +200,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
         seed: int | None = None,
+        tied: bool = True,
         name: str = "cls",
         **kwargs: Any,
     ) -> None:
@@ -209,6 +211,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         self.layer_norm_eps = layer_norm_eps
         self.initializer_range = initializer_range
         self.seed = seed
+        self.tied = tied
         self.activation = activation(hidden_act)
         self.dense = keras.layers.Dense(
             hidden_size,
@@ -221,16 +224,15 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         )
 
     @classmethod
-    def of(cls, config: BertConfig, *, seed: int | None, dtype: Any) -> MaskedLMHead:
-        """Return the head of a model of this config."""
+    def of(cls, config: BertConfig, **others: Any) -> MaskedLMHead:
+        """Return the head of a model of this config; `others` are further arguments."""
         return cls(
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,
             hidden_act=config.hidden_act,
             layer_norm_eps=config.layer_norm_eps,
             initializer_range=config.initializer_range,
-            seed=seed,
-            dtype=dtype,
+            **others,
         )
 
     @classmethod
@@ -250,14 +252,27 @@ class MaskedLMHead(Configured, keras.layers.Layer):
                 dtype=self.variable_dtype,
                 name="output_bias",
             )
+            if not self.tied:
+                self.output_embeddings = keras.Variable(
+                    initializer(self.initializer_range, self.seed, 1),
+                    shape=(self.vocab_size, self.hidden_size),
+                    dtype=self.variable_dtype,
+                    name="output_embeddings",
+                )
+
+    def own_table(self) -> Any:
+        """Return the table of a head that is not tied, [V, H] in the compute dtype."""
+        return ops.cast(self.output_embeddings, self.compute_dtype)
 
     def call(
         self,
         x: Any,
-        table: Any,
+        table: Any = None,
         positions: Any = None,
         is_transposed: bool = False,
     ) -> Any:
+        if table is None:
+            table = self.own_table()
         if positions is not None:
             rows = ops.shape(positions)
             x = ops.reshape(tokens_at(x, positions), (*rows, self.hidden_size))

@@ -245,7 +245,9 @@ class BertDecoder(FromConfig, keras.Model):
         with keras.name_scope("decoder"):
             with keras.name_scope("bert"):
                 if shared is None:
-                    embeddings = layers.Embeddings.of(config, seed=seed, dtype=dtype)
+                    embeddings = layers.Embeddings.of(
+                        config, seed=seed, dtype=dtype, name="embeddings"
+                    )
                 else:
                     embeddings = shared.embeddings
                 x = embeddings(

@@ -221,7 +221,9 @@ class BertEncoder(BatchModel, keras.Model):
         inputs = batch_inputs(cls_positions=pooler)
         # Layers are built inside these scopes, which gives weights Google's names.
         with keras.name_scope("bert"):
-            embeddings = layers.Embeddings.of(config, seed=seed, dtype=dtype)
+            embeddings = layers.Embeddings.of(
+                config, seed=seed, dtype=dtype, name="embeddings"
+            )
             attention_bias = layers.AttentionBias(
                 causal=config.is_decoder, dtype=dtype, name="attention_bias"
             )
@@ -250,9 +252,8 @@ class BertEncoder(BatchModel, keras.Model):
                 first = layers.FirstTokens(name="first_tokens", dtype=dtype)(
                     x, inputs["cls_positions"]
                 )
-                pool = layers.Pooler(
-                    hidden_size=config.hidden_size,
-                    initializer_range=config.initializer_range,
+                pool = layers.Pooler.of(
+                    config,
                     # After those of the last block: equal seeds draw equal numbers.
                     seed=None if seed is None else seed_behind(config, seed),
                     dtype=dtype,

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig
 from bert_keras.model.block import activation
 from bert_keras.model.layers import (
     PACKED_INPUTS,
@@ -127,13 +126,8 @@ class PooledHead(Configured, keras.layers.Dense):
         cls, encoder: Any, units: int, *, seed: int | None, **settings: Any
     ) -> PooledHead:
         """Return a head with the dropout, initializer and dtype of a `BertEncoder`."""
-        config = encoder.config
-        given = {
-            "dropout_rate": config.hidden_dropout_prob,
-            "initializer_range": config.initializer_range,
-            "dtype": encoder.dtype_policy,
-        }
-        return cls(units, seed=seed, **{**given, **settings})
+        settings = {"dtype": encoder.dtype_policy, **settings}
+        return cls.of(encoder.config, units=units, seed=seed, **settings)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         logits = super().call(self.dropout(inputs, training=training))
@@ -224,18 +218,6 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         )
 
     @classmethod
-    def of(cls, config: BertConfig, **others: Any) -> MaskedLMHead:
-        """Return the head of a model of this config; `others` are further arguments."""
-        return cls(
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            hidden_act=config.hidden_act,
-            layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range,
-            **others,
-        )
-
-    @classmethod
     def on(cls, encoder: Any, *, seed: int | None = None) -> MaskedLMHead:
         """Return the head that fits a `BertEncoder`."""
         return cls.of(encoder.config, seed=seed, dtype=encoder.dtype_policy)
@@ -288,7 +270,7 @@ NO_LABEL = -1  # padding where a row has fewer tokens to predict
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SmoothedCrossentropy(keras.losses.Loss):
+class SmoothedCrossentropy(Configured, keras.losses.Loss):
     """Mean cross-entropy of labels, int32 [R, T], with logits [R, T, V].
 
     Labels below 0 do not count. With smoothing, a part of the probability is spread
@@ -318,9 +300,6 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def counted(self, y_true: Any) -> Any:
         """Return the number of labels that count, float32 []."""
         return ops.sum(ops.cast(ops.convert_to_tensor(y_true) >= 0, "float32"))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 def _smoothed(labels: Any, logits: Any, smoothing: float) -> Any:

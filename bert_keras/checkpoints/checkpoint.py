@@ -116,8 +116,7 @@ class LazyArrays(Mapping[str, np.ndarray]):
         place: str,
     ) -> None:
         self.shapes: dict[str, Shape] = {name: tuple(shapes[name]) for name in shapes}
-        self._read = read
-        self._place = place
+        self._read, self._place = read, place
 
     @classmethod
     def of(
@@ -138,16 +137,9 @@ class LazyArrays(Mapping[str, np.ndarray]):
         """Return one array: float32, C order, its own memory.
 
         Raises:
-            KeyError: there is no such name.
             CheckpointError: the file cannot be read, or a value is NaN or infinite.
         """
-        shape = self.shapes[name]
         array = self._read(name)
-        if array.shape != shape:
-            raise CheckpointError(
-                f"{self._place}: `{name}` changed while it was read: it was "
-                f"{list(shape)}, it is {list(array.shape)}"
-            )
         check_finite(array, name=name, place=self._place)
         return array
 
@@ -248,9 +240,9 @@ def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
         raise ConfigError(f"{path}: {one_line(error)}") from None
 
 
-def listed(names: list[str], *, most: int = 4) -> str:
+def listed(names: list[str]) -> str:
     """Return the first few names and how many more there are."""
-    return first_of([one_line(name, longest=120) for name in names], most=most)
+    return first_of([one_line(name, longest=120) for name in names], most=4)
 
 
 def joined_heads(name: str, tensor: StoredTensor, heads: int) -> Shape:
@@ -307,12 +299,9 @@ def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str
         raise CheckpointError(
             f"{place}: `{KEY}` must be of format {FORMAT}; received {shown(entry)}"
         )
-    for key, kind, word in (
-        ("task", str, "a string"),
-        ("settings", dict, "an object"),
-        ("preprocessing", dict, "an object"),
-    ):
+    for key, kind in (("task", str), ("settings", dict), ("preprocessing", dict)):
         if key in entry and not isinstance(entry[key], kind):
+            word = "a string" if kind is str else "an object"
             raise CheckpointError(
                 f"{place}: `{key}` of `{KEY}` must be {word}; "
                 f"received {shown(entry[key])}"

@@ -232,13 +232,6 @@ HUB_FILES = (
 # Fetched only if there are no others: repositories that have both usually hold each
 # weight twice.
 HUB_PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
-_WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model.weights.h5",
-    "model.weights.json",
-    "saved_model.pb",
-)
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -304,7 +297,7 @@ def _fetched(name: str) -> Path:
         )
     repository, revision = named.groups()
     folder = _snapshot(name, repository, revision, HUB_FILES)
-    if _holds(folder, *_WEIGHTS):
+    if _holds(folder, *_SAFETENSORS, *_PRESET, _GRAPH):
         return folder
     from bert_keras.checkpoints.pickled_file import check_torch
 

@@ -32,20 +32,7 @@ from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
 
 CONFIG = "bert_config.json"
-# The keys of the released files.
-_KEYS = (
-    "attention_probs_dropout_prob",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "hidden_size",
-    "initializer_range",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "type_vocab_size",
-    "vocab_size",
-)
+_UNKNOWN = ("is_decoder", "layer_norm_eps")  # our sizes that no released file has
 # Our key for the erf form, which Google's "gelu" cannot express.
 _EXACT_ACTIVATION = "huggingface_hidden_act"
 
@@ -81,7 +68,7 @@ def config_values(
     values = {key: config[key] for key in config if key not in known}
     values.pop("model_type", None)
     values.pop(_EXACT_ACTIVATION, None)
-    values |= {key: known[key] for key in _KEYS}
+    values |= {key: known[key] for key in known if key not in _UNKNOWN}
     values["hidden_act"] = dialect.activations[sizes.hidden_act]
     if sizes.hidden_act == "gelu":
         values[_EXACT_ACTIVATION] = "gelu"

@@ -33,23 +33,26 @@ class MismatchError(CheckpointError):
         missing: tuple[str, ...] = (),
         unexpected: tuple[str, ...] = (),
         misshapen: Mapping[str, tuple[Shape, Shape]] | None = None,
+        place: Path | None = None,
     ) -> None:
         self.missing = missing
         self.unexpected = unexpected
         self.misshapen = dict(misshapen or {})
-        shapes = [
-            f"{name} must be {list(wanted)}, is {list(found)}"
-            for name, (wanted, found) in self.misshapen.items()
-        ]
-        kinds = (
-            ("missing", list(missing)),
-            ("unexpected", list(unexpected)),
-            ("misshapen", shapes),
+        kinds = {
+            "missing": list(missing),
+            "unexpected": list(unexpected),
+            "misshapen": [
+                f"{name} must be {list(wanted)}, is {list(found)}"
+                for name, (wanted, found) in self.misshapen.items()
+            ],
+        }
+        said = "; ".join(
+            f"{len(found):,} {kind} ({listed(found)})"
+            for kind, found in kinds.items()
+            if found
         )
-        parts = [
-            f"{len(names):,} {kind} ({listed(names)})" for kind, names in kinds if names
-        ]
-        super().__init__(f"the weights do not fit the model: {'; '.join(parts)}")
+        start = "" if place is None else f"{place}: "
+        super().__init__(f"{start}the weights do not fit the model: {said}")
 
 
 def match(
@@ -57,6 +60,7 @@ def match(
     available: Mapping[str, Shape],
     *,
     optional: Collection[str] = (),
+    place: Path | None = None,
 ) -> tuple[str, ...]:
     """Return the names to assign: those on both sides, in the order of `wanted`.
 
@@ -66,6 +70,7 @@ def match(
         optional: names that may be on one side only; a name that ends in `/` is a
             scope and covers every name below it. A different shape is still an
             error.
+        place: the checkpoint, for the error.
 
     Raises:
         MismatchError: names are missing, unexpected or misshapen; reports all at once.
@@ -85,7 +90,9 @@ def match(
         if tuple(wanted[name]) != tuple(available[name])
     }
     if missing or unexpected or misshapen:
-        raise MismatchError(missing=missing, unexpected=unexpected, misshapen=misshapen)
+        raise MismatchError(
+            missing=missing, unexpected=unexpected, misshapen=misshapen, place=place
+        )
     return names
 
 
@@ -108,12 +115,8 @@ def assign(
     """
     weights = {weight.path: weight for weight in model.weights}
     shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
-    try:
-        names = match(shapes, checkpoint.shapes, optional=optional)
-    except CheckpointError as error:
-        error.args = (f"{checkpoint.path}: {error}",)
-        raise
-    for name in names:
+    found, place = checkpoint.shapes, checkpoint.path
+    for name in match(shapes, found, optional=optional, place=place):
         weights[name].assign(checkpoint.arrays[name])
 
 
@@ -133,11 +136,8 @@ def check_encoder(checkpoint: Checkpoint) -> None:
             f"present, {len(found):,}; received {layers:,}"
         )
     shapes = {n: s for n, s in checkpoint.shapes.items() if n.startswith(_ENCODER)}
-    try:
-        match(encoder_shapes(checkpoint.config), shapes, optional=(_POOLER,))
-    except MismatchError as error:
-        error.args = (f"{checkpoint.path}: {error}",)
-        raise
+    wanted = encoder_shapes(checkpoint.config)
+    match(wanted, shapes, optional=(_POOLER,), place=checkpoint.path)
 
 
 def encoder_shapes(config: BertConfig) -> dict[str, Shape]:

@@ -231,9 +231,6 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
             folder means all files below it, sorted by name, without hidden files
             and folders. A file that is given twice counts once. A name with a scheme,
             such as `gs://bucket/text/*`, belongs to a file system of fsspec.
-
-    Raises:
-        DataError: a path does not exist, or a folder or glob holds no file.
     """
     single = isinstance(paths, str | os.PathLike)
     found: dict[str, str] = {}  # the file behind links: the path

@@ -234,12 +234,8 @@ def write_vocabulary(
 
     Args:
         folder: is created if necessary. A vocabulary in it is replaced, and the counts
-            that `learn_vocabulary` kept there are removed.
+            that `learn_vocabulary` kept there are removed; a model is an error.
         vocabulary: from `learn_vocabulary`, called with the same other arguments.
-
-    Raises:
-        ConfigError: the vocabulary is not usable.
-        CheckpointError: the folder holds a model, or cannot be written.
     """
     target = Path(folder)
     tokenizer = WordPieceTokenizer(

@@ -32,8 +32,9 @@ import tensorflow as tf
 
 from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
+from bert_keras.settings import check_whole_number
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.ragged import segment_ids
 
@@ -96,15 +97,13 @@ def count_words(
             are only compared, by their text and `form`, and counting resumes there.
         lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as in
             the tokenizer.
-        max_words: most distinct words to keep. While counting there may be twice as
-            many.
+        max_words: most distinct words to keep, at least 1,000; twice as many while
+            counting.
 
     Raises:
-        ConfigError: `max_words` is less than 1,000, or a text is not a string.
         DataError: `keep` belongs to other documents or settings, or cannot be written.
     """
-    if max_words < 1000:
-        raise ConfigError(f"`max_words` must be at least 1,000; received {max_words}")
+    check_whole_number("max_words", max_words, least=1000)
     accents = lowercase if strip_accents is None else strip_accents
     counter = WordCounter(
         _splitter_of(lowercase, accents, tokenize_chinese_chars, max_word_characters),
@@ -120,7 +119,7 @@ def count_words(
         "max_words": max_words,
         "sentences_by": to_sentences and name_of(to_sentences),
     }
-    file = None if keep is None else CountsFile(keep, settings)
+    file = CountsFile(keep, settings)
     _count(documents, counter, to_sentences or (lambda text: (text,)), file)
     return counter.result()
 
@@ -129,16 +128,15 @@ def _count(
     documents: Iterable[Any],
     counter: WordCounter,
     to_sentences: Callable[[Any], Iterable[str]],
-    file: CountsFile | None,
+    file: CountsFile,
 ) -> None:
     """Count the words of documents, except those that a file has counted."""
-    kept = None if file is None else file.read()
-    seen, stage = Seen(), 0
+    kept, stage = file.read(), 0
     for document in documents:
-        if file is not None and kept is not None and seen.documents == kept.documents:
-            counter.counts = file.fitting(kept, seen, more=True)
+        if kept is not None and file.documents == kept.documents:
+            counter.counts = file.fitting(kept, more=True)
             kept = None
-        text = seen.add(document, compared=file is not None)
+        text = file.compare(document)
         if kept is not None:
             continue
         for sentence in to_sentences(document):
@@ -147,15 +145,13 @@ def _count(
         if stage >= _STAGE:
             stage = 0
             counter.count()
-            if file is not None:
-                file.write(counter.counts, seen, whole=False)
-    if file is not None and kept is not None:
-        counter.counts = file.fitting(kept, seen, more=False)
+            file.write(counter.counts, whole=False)
+    if kept is not None:
+        counter.counts = file.fitting(kept, more=False)
         if kept.whole:
             return
     counter.count()
-    if file is not None and seen.documents:
-        file.write(counter.counts, seen, whole=True)
+    file.write(counter.counts, whole=True)
 
 
 @dataclasses.dataclass
@@ -321,13 +317,7 @@ def _split_function(splitter: WordSplitter) -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """The counts after some of the documents.
-
-    Args:
-        documents, blake2b: number of documents read, and their hash.
-        whole: whether these were all documents.
-        counts: of these documents.
-    """
+    """The counts after some documents, with their number and hash; whether of all."""
 
     documents: int
     blake2b: str
@@ -339,25 +329,37 @@ _READ = ("documents", "blake2b", "whole")
 _COUNTED = ("texts", "too_long", "forgotten", "missed")
 
 
-class Seen:
-    def __init__(self) -> None:
-        self.documents = 0
-        self._hash = hashlib.blake2b(digest_size=16)
+class CountsFile:
+    """The counts of an unfinished run: a JSON object, then `count word` on each line.
 
-    def add(self, document: Any, *, compared: bool = True) -> str:
-        """Add a document, to the hash only if `compared`; returns its text.
+    Args:
+        path: the file; with `None` nothing is written or compared.
+        settings: everything besides the texts that the counts depend on.
+
+    Attributes:
+        documents: number of the current run's documents so far.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, settings: Mapping[str, Any]
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._settings = {"format": _FORMAT, "bert_keras": __version__, **settings}
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.documents = 0
+
+    def compare(self, document: Any) -> str:
+        """Add a document to those that the counts are compared by; returns its text.
 
         Raises:
             ConfigError: the document is not a string and has no string `text`.
         """
-        text = document
-        if not isinstance(document, str):
-            text = getattr(document, "text", None)
+        text = getattr(document, "text", document)
         if not isinstance(text, str):
             kind = type(document).__name__
             raise ConfigError(f"`texts` must hold strings; received a {kind}")
         self.documents += 1
-        if compared:
+        if self._path is not None:
             # The same text in another form has different sentences.
             for part in (str(getattr(document, "form", "")), text):
                 data = part.encode("utf-8", "surrogatepass")
@@ -365,31 +367,16 @@ class Seen:
                 self._hash.update(data)
         return text
 
-    @property
-    def blake2b(self) -> str:
-        return self._hash.hexdigest()
-
-
-class CountsFile:
-    """The counts of an unfinished run: a JSON object, then `count word` on each line.
-
-    `settings` is everything besides the texts that the counts depend on.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], settings: Mapping[str, Any]
-    ) -> None:
-        self.path = Path(path)
-        self.settings = {"format": _FORMAT, "bert_keras": __version__, **settings}
-
     def read(self) -> Kept | None:
         """Return the counts of an earlier run; `None` if there was none.
 
         Raises:
             DataError: the run had other settings, or the file is corrupt.
         """
+        if self._path is None:
+            return None
         try:
-            with open(self.path, "rb") as file:
+            with open(self._path, "rb") as file:
                 head = json.loads(file.readline())
                 number = head.pop("words")
                 counts = Counts(*(head.pop(key) for key in _COUNTED))
@@ -400,49 +387,49 @@ class CountsFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DataError(
-                f"cannot be read: {error.strerror}", path=self.path
-            ) from None
+            message = f"cannot be read: {error.strerror}"
+            raise DataError(message, path=self._path) from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise self.error("is not a file of word counts") from None
-        for key, value in self.settings.items():
+            raise self._error("is not a file of word counts") from None
+        for key, value in self._settings.items():
             if head.get(key) != value:
-                raise self.error(
+                raise self._error(
                     f"was counted with `{key}` {head.get(key)!r}; received {value!r}"
                 )
         if len(counts.words) != number:
-            raise self.error("is truncated")
+            raise self._error("is truncated")
         return Kept(documents, blake2b, whole, counts)
 
-    def write(self, counts: Counts, seen: Seen, *, whole: bool) -> None:
+    def write(self, counts: Counts, *, whole: bool) -> None:
         """Replace the saved counts; if that fails, the old ones are unchanged."""
-        read = (seen.documents, seen.blake2b, whole)
+        if self._path is None or not self.documents:
+            return
+        read = (self.documents, self._hash.hexdigest(), whole)
         head = dict(zip(_READ, read, strict=True))
         head |= {key: getattr(counts, key) for key in _COUNTED}
-        line = json.dumps({**self.settings, **head, "words": len(counts.words)})
+        line = json.dumps({**self._settings, **head, "words": len(counts.words)})
         rows = (b"%d %b\n" % (count, word) for word, count in counts.words.items())
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with replaced_file(self.path) as temporary, open(temporary, "wb") as file:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with replaced_file(self._path) as temporary, open(temporary, "wb") as file:
                 file.writelines(itertools.chain([f"{line}\n".encode()], rows))
         except OSError as error:
-            reason = error.strerror or error
-            raise DataError(f"cannot be written: {reason}", path=self.path) from None
+            message = f"cannot be written: {reason_of(error)}"
+            raise DataError(message, path=self._path) from None
 
-    def fitting(self, kept: Kept, seen: Seen, *, more: bool) -> Counts:
-        """Return the saved counts if they belong to the current documents.
+    def fitting(self, kept: Kept, *, more: bool) -> Counts:
+        """Return the saved counts if they are of the current documents so far.
 
-        `seen` are the first documents, as many as were counted if there are that many,
-        and `more` says whether there are more.
+        `more` says whether there are more documents.
 
         Raises:
             DataError: the counts belong to other documents.
         """
-        same = (seen.documents, seen.blake2b) == (kept.documents, kept.blake2b)
-        if not same or (kept.whole and more):
-            raise self.error("holds the counts of texts other than the current ones")
+        current = (self.documents, self._hash.hexdigest())
+        if current != (kept.documents, kept.blake2b) or (kept.whole and more):
+            raise self._error("holds the counts of texts other than the current ones")
         return kept.counts
 
-    def error(self, reason: str) -> DataError:
+    def _error(self, reason: str) -> DataError:
         """Return an error that explains how to start over."""
-        return DataError(f"{reason}; delete it to start over", path=self.path)
+        return DataError(f"{reason}; delete it to start over", path=self._path)

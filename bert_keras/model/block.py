@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import (
     MASKED,
@@ -28,9 +27,6 @@ from bert_keras.model.layers import (
     shape_of,
 )
 from bert_keras.settings import check_choice
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
 _MOST_DROPPED = 65_534
@@ -189,23 +185,6 @@ class Attention(Configured, keras.layers.Layer):
         self.attention_output = self._dense("dense", hidden_size, 3)
         self.attention_norm = self._norm()
 
-    @classmethod
-    def of(cls, config: BertConfig, **others: Any) -> Self:
-        """Return the layer of a config; `others` are further arguments."""
-        return cls(**cls.settings_of(config), **others)
-
-    @classmethod
-    def settings_of(cls, config: BertConfig) -> dict[str, Any]:
-        """Return the arguments that a config holds."""
-        return {
-            "hidden_size": config.hidden_size,
-            "num_heads": config.num_attention_heads,
-            "dropout_rate": config.hidden_dropout_prob,
-            "attention_dropout_rate": config.attention_probs_dropout_prob,
-            "layer_norm_eps": config.layer_norm_eps,
-            "initializer_range": config.initializer_range,
-        }
-
     def _dense(self, name: str, units: int, offset: int) -> Dense:
         return Dense(
             units,
@@ -360,14 +339,6 @@ class Block(Attention):
         self.intermediate = self._dense("dense", intermediate_size, 4)
         self.feed_forward_output = self._dense("dense", self.hidden_size, 5)
         self.feed_forward_norm = self._norm()
-
-    @classmethod
-    def settings_of(cls, config: BertConfig) -> dict[str, Any]:
-        return {
-            **super().settings_of(config),
-            "intermediate_size": config.intermediate_size,
-            "hidden_act": config.hidden_act,
-        }
 
     def build(self, *_: Any) -> None:
         hidden, inner = (None, self.hidden_size), (None, self.intermediate_size)

@@ -16,12 +16,13 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
+from bert_keras.model.layers import Configured
 from bert_keras.model.pooling import unit_vectors
 
 _MASKED = -1e9  # finite in float32
 
 
-class _PairLoss(keras.losses.Loss):
+class _PairLoss(Configured, keras.losses.Loss):
     """A loss of cosines times `scale`."""
 
     default_name = ""
@@ -33,9 +34,6 @@ class _PairLoss(keras.losses.Loss):
             raise ConfigError(f"`scale` must be above 0; received {scale}")
         super().__init__(name=name or self.default_name, **kwargs)
         self.scale = scale
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -147,41 +147,6 @@ class DecoderBlock(keras.layers.Layer):
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
-class OutputEmbeddings(layers.Configured, keras.layers.Layer):
-    """The table of an output that is not tied to the token embeddings, [V, H].
-
-    Arguments as of `MaskedLMHead`.
-
-    Call: any tensor; returns the table in the compute dtype.
-    """
-
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        hidden_size: int,
-        initializer_range: float = 0.02,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.initializer_range = initializer_range
-        self.seed = seed
-
-    def build(self, *_: Any) -> None:
-        self.table = self.add_weight(
-            name="output_embeddings",
-            shape=(self.vocab_size, self.hidden_size),
-            initializer=initializer(self.initializer_range, self.seed),
-        )
-
-    def call(self, x: Any) -> Any:
-        return ops.cast(self.table, self.compute_dtype)
-
-
 def target_inputs() -> dict[str, Any]:
     """Return Keras inputs of the targets; those of packed rows are optional.
 
@@ -280,7 +245,9 @@ class BertDecoder(FromConfig, keras.Model):
         with keras.name_scope("decoder"):
             with keras.name_scope("bert"):
                 if shared is None:
-                    embeddings = layers.Embeddings.of(config, seed=seed, dtype=dtype)
+                    embeddings = layers.Embeddings.of(
+                        config, seed=seed, dtype=dtype, name="embeddings"
+                    )
                 else:
                     embeddings = shared.embeddings
                 x = embeddings(
@@ -299,30 +266,16 @@ class BertDecoder(FromConfig, keras.Model):
                         )
                         blocks.append(block)
                         x = block(x, bias, memory, memory_bias)
-            head_seed = moved(seed, 16 * (len(blocks) + 1))
-            head = MaskedLMHead.of(config, seed=head_seed, dtype=dtype)
-            output = None
-            if not tied:
-                with keras.name_scope("cls"):
-                    output = OutputEmbeddings(
-                        vocab_size=config.vocab_size,
-                        hidden_size=config.hidden_size,
-                        initializer_range=config.initializer_range,
-                        seed=moved(head_seed, 1),
-                        dtype=dtype,
-                        name="predictions",
-                    )
-                    table = output(x)
-            else:
-                table = embeddings(ids, ids, table_only=True)
-            logits = head(x, table)
+            head = MaskedLMHead.of(
+                config, seed=moved(seed, 16 * (len(blocks) + 1)), tied=tied, dtype=dtype
+            )
+            logits = head(x, embeddings(ids, ids, table_only=True) if tied else None)
         super().__init__(inputs, logits, name=name)
         self.config = config
         self.embeddings = embeddings
         self.blocks = blocks
         self.head = head
         self.projection = projection
-        self.output_embeddings = output
         self.is_shared = shared is not None
         self._settings = {
             "memory_size": memory_size,
@@ -398,9 +351,9 @@ class BertDecoder(FromConfig, keras.Model):
 
     def token_table(self, ids: Any) -> Any:
         """Return the table of the output [V, H], in the graph of `ids`."""
-        if self.output_embeddings is not None:
-            return self.output_embeddings(ids)
-        return self.embeddings(ids, ids, table_only=True)
+        if self.head.tied:
+            return self.embeddings(ids, ids, table_only=True)
+        return self.head.own_table()
 
     def get_config(self) -> dict[str, Any]:
         if self.is_shared:

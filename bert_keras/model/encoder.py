@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 # Not a model itself: Keras makes the bases of a functional model functional, once each.
 _Model: Any = keras.Model if TYPE_CHECKING else object
-_KINDS = (keras.layers.Dense, keras.layers.EinsumDense)
+
+
+def _is_dense(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.Dense | keras.layers.EinsumDense)
 
 
 class FromConfig(_Model):
@@ -57,11 +60,8 @@ class FromConfig(_Model):
             config: a `keras.quantizers.QuantizationConfig`, instead of a mode.
             filters: selects layers, see Keras; by default all dense layers.
         """
-        if filters is None:
-            # Keras warns of each layer that it cannot quantize.
-            def filters(layer: Any) -> bool:
-                return isinstance(layer, _KINDS)
-
+        if filters is None:  # Keras warns of each layer that it cannot quantize
+            filters = _is_dense
         super().quantize(mode, config=config, filters=filters, **kwargs)
 
 
@@ -86,19 +86,19 @@ def check_not_quantized(model: keras.Model, what: str) -> None:
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     """Return Keras inputs for one batch dict, those of packed rows optional.
 
-    Args:
-        cls_positions: whether the model reads them; Keras 3.12 rejects models with an
-            unused input.
+    Without `cls_positions` for models that do not read them: Keras 3.12 rejects models
+    with an unused input.
     """
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name) for name in REQUIRED_INPUTS
+    return {
+        name: keras.Input(
+            () if name == "cls_positions" else (None,),
+            dtype="int32",
+            name=name,
+            optional=is_optional(name),
+        )
+        for name in (*REQUIRED_INPUTS, *PACKED_INPUTS)
+        if cls_positions or name != "cls_positions"
     }
-    for name in PACKED_INPUTS:
-        if name != "cls_positions":
-            inputs[name] = keras.Input((None,), dtype="int32", name=name, optional=True)
-        elif cls_positions:
-            inputs[name] = keras.Input((), dtype="int32", name=name, optional=True)
-    return inputs
 
 
 def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -221,7 +221,9 @@ class BertEncoder(BatchModel, keras.Model):
         inputs = batch_inputs(cls_positions=pooler)
         # Layers are built inside these scopes, which gives weights Google's names.
         with keras.name_scope("bert"):
-            embeddings = layers.Embeddings.of(config, seed=seed, dtype=dtype)
+            embeddings = layers.Embeddings.of(
+                config, seed=seed, dtype=dtype, name="embeddings"
+            )
             attention_bias = layers.AttentionBias(
                 causal=config.is_decoder, dtype=dtype, name="attention_bias"
             )
@@ -250,9 +252,8 @@ class BertEncoder(BatchModel, keras.Model):
                 first = layers.FirstTokens(name="first_tokens", dtype=dtype)(
                     x, inputs["cls_positions"]
                 )
-                pool = layers.Pooler(
-                    hidden_size=config.hidden_size,
-                    initializer_range=config.initializer_range,
+                pool = layers.Pooler.of(
+                    config,
                     # After those of the last block: equal seeds draw equal numbers.
                     seed=None if seed is None else seed_behind(config, seed),
                     dtype=dtype,

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig
 from bert_keras.model.block import activation
 from bert_keras.model.layers import (
     PACKED_INPUTS,
@@ -127,13 +126,8 @@ class PooledHead(Configured, keras.layers.Dense):
         cls, encoder: Any, units: int, *, seed: int | None, **settings: Any
     ) -> PooledHead:
         """Return a head with the dropout, initializer and dtype of a `BertEncoder`."""
-        config = encoder.config
-        given = {
-            "dropout_rate": config.hidden_dropout_prob,
-            "initializer_range": config.initializer_range,
-            "dtype": encoder.dtype_policy,
-        }
-        return cls(units, seed=seed, **{**given, **settings})
+        settings = {"dtype": encoder.dtype_policy, **settings}
+        return cls.of(encoder.config, units=units, seed=seed, **settings)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         logits = super().call(self.dropout(inputs, training=training))
@@ -177,6 +171,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         hidden_size, vocab_size: H and V.
         hidden_act, layer_norm_eps, initializer_range: as in `BertConfig`.
         seed: seed of the initializer.
+        tied: `False` gives the head a table of its own, see `own_table`.
 
     Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
     row; columns below 0 are read as 0, and the loss must ignore them. Without
@@ -199,6 +194,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
         seed: int | None = None,
+        tied: bool = True,
         name: str = "cls",
         **kwargs: Any,
     ) -> None:
@@ -209,6 +205,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         self.layer_norm_eps = layer_norm_eps
         self.initializer_range = initializer_range
         self.seed = seed
+        self.tied = tied
         self.activation = activation(hidden_act)
         self.dense = keras.layers.Dense(
             hidden_size,
@@ -218,19 +215,6 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         )
         self.norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
-        )
-
-    @classmethod
-    def of(cls, config: BertConfig, *, seed: int | None, dtype: Any) -> MaskedLMHead:
-        """Return the head of a model of this config."""
-        return cls(
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            hidden_act=config.hidden_act,
-            layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range,
-            seed=seed,
-            dtype=dtype,
         )
 
     @classmethod
@@ -250,14 +234,27 @@ class MaskedLMHead(Configured, keras.layers.Layer):
                 dtype=self.variable_dtype,
                 name="output_bias",
             )
+            if not self.tied:
+                self.output_embeddings = keras.Variable(
+                    initializer(self.initializer_range, self.seed, 1),
+                    shape=(self.vocab_size, self.hidden_size),
+                    dtype=self.variable_dtype,
+                    name="output_embeddings",
+                )
+
+    def own_table(self) -> Any:
+        """Return the table of a head that is not tied, [V, H] in the compute dtype."""
+        return ops.cast(self.output_embeddings, self.compute_dtype)
 
     def call(
         self,
         x: Any,
-        table: Any,
+        table: Any = None,
         positions: Any = None,
         is_transposed: bool = False,
     ) -> Any:
+        if table is None:
+            table = self.own_table()
         if positions is not None:
             rows = ops.shape(positions)
             x = ops.reshape(tokens_at(x, positions), (*rows, self.hidden_size))
@@ -273,7 +270,7 @@ NO_LABEL = -1  # padding where a row has fewer tokens to predict
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SmoothedCrossentropy(keras.losses.Loss):
+class SmoothedCrossentropy(Configured, keras.losses.Loss):
     """Mean cross-entropy of labels, int32 [R, T], with logits [R, T, V].
 
     Labels below 0 do not count. With smoothing, a part of the probability is spread
@@ -303,9 +300,6 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def counted(self, y_true: Any) -> Any:
         """Return the number of labels that count, float32 []."""
         return ops.sum(ops.cast(ops.convert_to_tensor(y_true) >= 0, "float32"))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 def _smoothed(labels: Any, logits: Any, smoothing: float) -> Any:

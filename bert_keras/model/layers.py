@@ -15,12 +15,15 @@ import contextvars
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
 
 from bert_keras.config import BertConfig
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since Python 3.11
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Additional inputs of packed rows: see `packing.pack_rows`.
@@ -67,19 +70,35 @@ def word_vectors(change: Callable[[Any], Any]) -> AbstractContextManager[None]:
 
 
 class Configured:
-    """A layer whose `get_config` holds the arguments of its constructor.
+    """A layer or loss whose arguments are attributes of the same names."""
 
-    Each argument is an attribute of the same name.
-    """
+    @classmethod
+    def arguments(cls) -> list[str]:
+        """Return the names of the arguments, without those of Keras's layers."""
+        return [
+            name
+            for kind in cls.__mro__
+            if issubclass(kind, Configured) and "__init__" in vars(kind)
+            for name in inspect.signature(kind.__init__).parameters
+            if name not in ("self", "name", "kwargs")
+        ]
+
+    @classmethod
+    def of(cls, config: BertConfig, **others: Any) -> Self:
+        """Return the layer of a config; `others` are further arguments."""
+        values = {
+            **config.to_dict(),
+            "num_heads": config.num_attention_heads,
+            "dropout_rate": config.hidden_dropout_prob,
+            "attention_dropout_rate": config.attention_probs_dropout_prob,
+        }
+        known = {name: values[name] for name in cls.arguments() if name in values}
+        layer: Any = cls
+        return layer(**(known | others))
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()  # type: ignore[misc]
-        for kind in type(self).__mro__:
-            if issubclass(kind, Configured) and "__init__" in vars(kind):
-                for name in inspect.signature(kind.__init__).parameters:
-                    if name not in ("self", "name", "kwargs"):
-                        config[name] = getattr(self, name)
-        return config
+        return config | {name: getattr(self, name) for name in self.arguments()}
 
 
 def for_engines() -> AbstractContextManager[None]:
@@ -202,22 +221,6 @@ class Embeddings(Configured, keras.layers.Layer):
         )
         self.dropout = keras.layers.Dropout(
             dropout_rate, seed=seed, dtype=self.dtype_policy
-        )
-
-    @classmethod
-    def of(cls, config: BertConfig, *, seed: int | None, dtype: Any) -> Embeddings:
-        """Return the embeddings of a config."""
-        return cls(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            max_position_embeddings=config.max_position_embeddings,
-            type_vocab_size=config.type_vocab_size,
-            dropout_rate=config.hidden_dropout_prob,
-            layer_norm_eps=config.layer_norm_eps,
-            initializer_range=config.initializer_range,
-            seed=seed,
-            dtype=dtype,
-            name="embeddings",
         )
 
     def build(self, *_: Any) -> None:

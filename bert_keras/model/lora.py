@@ -47,13 +47,9 @@ def add_lora(
 
     Args:
         encoder: its embeddings and blocks are frozen.
-        rank: width of the matrices.
+        rank: width of the matrices, less than that of the kernels.
         seed: of the first matrix of each pair.
         frozen: layers that the model on the encoder does not train; they get no LoRA.
-
-    Raises:
-        ConfigError: no trainable block is left, or the matrices would be as wide as
-            the kernels that they adapt.
     """
     width = encoder.config.hidden_size
     if rank >= width:

@@ -38,13 +38,8 @@ _RULES: tuple[tuple[str, str], ...] = (
 def detokenized(ids: Any, tokens: Any, *, last_id: Any) -> Any:
     """Return the text of ids up to the first `[SEP]`, without special tokens, in graph.
 
-    Args:
-        ids: int32 [..., L].
-        tokens: string [V], the vocabulary.
-        last_id: id of `[SEP]`.
-
-    Returns:
-        string [...].
+    `ids` are int32 [..., L], `tokens` string [V], the vocabulary, and `last_id` is the
+    id of `[SEP]`. Returns string [...].
 
     Example:
         >>> vocabulary = tf.constant(["[SEP]", "don", "'", "t", "eat", "##en"])

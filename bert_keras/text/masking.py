@@ -168,10 +168,8 @@ class Masking:
     def __call__(self, ids: Any, draws: Any, tokenizer: WordPieceTokenizer) -> Masked:
         """Return texts with some tokens hidden, in graph.
 
-        Args:
-            ids: RaggedTensor int32 [B, None], joined texts with their special tokens.
-            draws: integers [B], the number that determines each text's choices.
-            tokenizer: names the special tokens, the pieces and the vocabulary.
+        `ids`, RaggedTensor int32 [B, None], are joined texts with their special tokens,
+        and `draws`, integers [B], determine each text's choices.
         """
         mask_id = mask_id_of(tokenizer)
         places = tf.ragged.range(ids.row_lengths()).flat_values

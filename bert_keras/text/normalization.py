@@ -130,7 +130,7 @@ class WordSplitter(tf.Module):
         numbers = tf.cumsum(breaks + space + 2 * alone) - alone
         kept = tf.where(kinds <= characters.ALONE)[:, 0]
         codes, numbers, sources = (
-            tf.gather(values, kept) for values in (codes, numbers, sources)
+            tf.gather(x, kept) for x in (codes, numbers, sources)
         )
         new = tf.not_equal(numbers, tf.concat([[-1], numbers[:-1]], axis=0))
         first = tf.where(new)[:, 0]

@@ -91,17 +91,11 @@ def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
 def pad_rows(
     ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1, **others: Any
 ) -> dict[str, Any]:
-    """Return one text per row, padded to the longest of the batch.
-
-    Args:
-        ids, segments: RaggedTensor int32 [B, None].
-        pad_id: id of `[PAD]`.
-        multiple: the length T is rounded up to a multiple of this; T is at least 1.
-        **others: RaggedTensor int32 [B, None] of the same tokens, such as targets.
+    """Return one text per row, padded to the longest; arguments as of `pack_rows`.
 
     Returns:
-        `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T], and the others,
-        padded with -1.
+        `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T] with T at least 1,
+        and the others, padded with -1.
     """
     sizes = sizes_of(ids)
     length = _round_up(tf.reduce_max(tf.concat([sizes, [1]], 0)), multiple)
@@ -152,7 +146,6 @@ def pack_pairs(
     second: tuple[Any, Any],
     *,
     pad_ids: tuple[int, int] = (0, 0),
-    row_tokens: int | None = ROW_TOKENS,
     multiple: int = 1,
     **others: Any,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -164,20 +157,22 @@ def pack_pairs(
     Args:
         first, second: ids and segments of S texts each, RaggedTensors int32 [S, None].
         pad_ids: id of `[PAD]` of each.
-        row_tokens, multiple: as of `pack_rows`.
+        multiple: as of `pack_rows`.
         **others: RaggedTensor int32 [S, None] of the tokens of the second texts.
 
     Returns:
         Two dicts as of `pack_rows`, of the same number of rows.
     """
-    places = _placed(first[0], second[0], row_tokens=row_tokens)
+    places = _placed(first[0], second[0])
     a = _laid(*first, places[0], pad_id=pad_ids[0], multiple=multiple)
     ids, segments = second
     b = _laid(ids, segments, places[1], pad_id=pad_ids[1], multiple=multiple, **others)
     return a, b
 
 
-def _placed(*texts: Any, row_tokens: int | None) -> list[tuple[Any, Any, Any]]:
+def _placed(
+    *texts: Any, row_tokens: int | None = ROW_TOKENS
+) -> list[tuple[Any, Any, Any]]:
     """Return row, first column and rank in its row of S texts, int32 [S] each.
 
     Of several ragged tensors [S, None], the texts of one index share a row; those that
@@ -232,14 +227,9 @@ def _laid(
 
 
 def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
-    """Return values of rows text by text: the inverse of either layout.
+    """Return values [R, T, …] of a batch dict's rows by text, ragged [S, None, …].
 
-    Args:
-        values: [R, T, …], such as logits of each token.
-        batch: the batch dict whose rows they are.
-
-    Returns:
-        RaggedTensor [S, None, …], the values of each text's own tokens.
+    The inverse of either layout; padding is left out.
     """
     mask = batch["padding_mask"]
     rows, length = tf.shape(mask)[0], tf.shape(mask)[1]
@@ -265,8 +255,7 @@ def locate(
         offsets: RaggedTensor int32 [S, None], tokens of each text, counted from its
             first, such as those to predict.
         batch: the batch dict of the S texts, in either layout.
-        multiple: P is rounded up to a multiple of this, or of 16 if this is larger:
-            there are few such positions.
+        multiple: P is rounded up to a multiple of this, or of 16 if this is larger.
 
     Returns:
         positions: int32 [R, P], their columns, in order; -1 where a row has fewer. P is

@@ -287,11 +287,8 @@ class WordPieceTokenizer(tf.Module):
             folder: holds `vocab.txt` or `tokenizer.json`, and perhaps
                 `tokenizer_config.json`. Lower-casing follows the first that specifies
                 it: tokenizer_config.json, tokenizer.json, then the vocabulary itself;
-                `notes` names the source.
+                `notes` names the source. A broken file raises a CheckpointError.
             **changes: arguments of the class that override the folder.
-
-        Raises:
-            CheckpointError: a file is missing or broken.
         """
         settings, notes = files.read_folder(folder)
         try:
@@ -308,11 +305,8 @@ class WordPieceTokenizer(tf.Module):
         """Write vocab.txt and tokenizer_config.json, as Hugging Face's readers expect.
 
         `from_folder` returns an equal tokenizer. Each file is replaced in one step.
-
-        Args:
-            folder: is made if it does not exist.
-            max_length: maximum tokens of the model, special tokens included, at which
-                other libraries truncate; without it they may not truncate.
+        Other libraries truncate at `max_length` tokens, special tokens included, if it
+        is given.
         """
         files.write_folder(folder, self.get_config(), max_length=max_length)
 

@@ -260,11 +260,6 @@ def write_tokenizer_json(
     found_in_texts = [t for t in SPECIAL_TOKENS if t in ids] if parsed else []
     no = ("single_word", "lstrip", "rstrip", "normalized")
 
-    def piece(name: str, segment: int = 0) -> dict[str, Any]:
-        kind = "SpecialToken" if name.startswith("[") else "Sequence"
-        return {kind: {"id": name, "type_id": segment}}
-
-    single = [piece("[CLS]"), piece("A"), piece("[SEP]")]
     values = {
         "version": "1.0",
         "truncation": {
@@ -292,13 +287,9 @@ def write_tokenizer_json(
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
-            "type": "TemplateProcessing",
-            "single": single,
-            "pair": [*single, piece("B", 1), piece("[SEP]", 1)],
-            "special_tokens": {
-                token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-                for token in ("[CLS]", "[SEP]")
-            },
+            "type": "BertProcessing",
+            "cls": ["[CLS]", ids["[CLS]"]],
+            "sep": ["[SEP]", ids["[SEP]"]],
         },
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {

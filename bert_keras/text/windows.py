@@ -1,6 +1,4 @@
-"""Windows over long texts: `cut_windows` pairs a question with each part of a text.
-
-In the TensorFlow graph with core ops only.
+"""Windows over long texts, in graph: each pairs a question with a part of a text.
 
 Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.2; google-research/bert
 `run_squad.py` (`doc_stride`; the window in which a token has the most context).
@@ -66,9 +64,6 @@ def cut_windows(
         max_question_tokens: longer questions are truncated, also if they would take
             more than half of the window.
         cls_id, sep_id: ids of the special tokens.
-
-    Raises:
-        ConfigError: `max_length` leaves no room.
     """
     room = max_length - 3
     if max_length < _LEAST_LENGTH:

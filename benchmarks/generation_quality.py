@@ -140,7 +140,7 @@ class Comparison:
             scores = score(model, config)
         keras.backend.clear_session()
         seconds = round(time.perf_counter() - started)
-        return {**scores, "rows": len(self.train), "seconds": seconds}
+        return {**scores, "rows": len(self.train["source"]), "seconds": seconds}
 
     def _config(self, seed: int) -> TrainConfig:
         return TrainConfig(

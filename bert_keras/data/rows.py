@@ -18,6 +18,7 @@ lines at the end of a file are skipped. Columns are selected by name or number;
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 import json
@@ -250,16 +251,62 @@ _HEADER_WORDS = frozenset(
 )
 
 
-def wanted_columns(
-    columns: ColumnNames, optional: Sequence[str], header: str
-) -> dict[str, str | int]:
-    """Return the selected roles, each with the name or number of its column.
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The columns to read of a file, each a name or a number, by role."""
 
-    A role of `None` is left out; a wrong one raises a ConfigError.
+    columns: dict[str, str | int]
+    optional: Sequence[str] = ()  # roles whose column may be missing
+    empty: Sequence[str] = ()  # roles whose cells may be empty
+    header: str = "auto"  # or `yes`, `no`
+
+    def names_a_column(self, first: list[str]) -> bool:
+        """Return whether the first row holds the name of a selected column."""
+        names = {role: c for role, c in self.columns.items() if _number(c) is None}
+        return any(
+            role not in self.optional or name in first for role, name in names.items()
+        )
+
+    def locate(self, path: str, first: list[str], *, named: bool) -> dict[str, int]:
+        """Return the column index of each role found in the file.
+
+        `first` are the cells of the first row, `named` is whether they are names.
+
+        Raises:
+            DataError: a column is missing, or two have its name.
+        """
+        found, missing = {}, []
+        for role, column in self.columns.items():
+            number = _number(column)
+            if named and isinstance(column, str) and column in first:
+                if first.count(column) > 1:
+                    message = f"the header has more than one column {quote(column)}"
+                    raise DataError(message, path=path, line=1)
+                found[role] = first.index(column)
+            elif number is not None and number < len(first):
+                found[role] = number
+            elif role not in self.optional:
+                missing.append(quote(column))
+        if not missing:
+            return found
+        message = f"has no column {', '.join(missing)}; it has {existing(first, named)}"
+        if named and self.header == "auto":
+            message += "; if its first line is not a header, select columns by number"
+        elif not named and any(_number(c) is None for c in self.columns.values()):
+            message += "; without a header, select columns by number"
+        raise DataError(message, path=path)
+
+
+def selection_of(columns: ColumnNames, **options: Any) -> Selection:
+    """Return the selected columns; a role of `None` is left out.
+
+    Raises:
+        ConfigError: a column or `header` is wrong.
     """
-    check_choice("header", header, HEADER)
     wanted = {role: column for role, column in columns.items() if column is not None}
-    if not set(wanted) - set(optional):
+    found = Selection(wanted, **options)
+    check_choice("header", found.header, HEADER)
+    if not set(wanted) - set(found.optional):
         raise ConfigError("`columns` must select a column that is not optional")
     for role, column in wanted.items():
         if isinstance(column, bool) or not isinstance(column, str | int):
@@ -271,53 +318,7 @@ def wanted_columns(
             raise ConfigError(
                 f"the column of `{role}` must be a number from 0; received {column}"
             )
-    return wanted
-
-
-def names_a_column(
-    first: list[str], wanted: dict[str, str | int], optional: Sequence[str]
-) -> bool:
-    """Return whether the first row holds the name of a selected column."""
-    names = {role: c for role, c in wanted.items() if _number(c) is None}
-    return any(role not in optional or name in first for role, name in names.items())
-
-
-def locate_columns(
-    path: str,
-    first: list[str],
-    wanted: dict[str, str | int],
-    optional: Sequence[str],
-    named: bool,
-    header: str,
-) -> dict[str, int]:
-    """Return the column index of each role found in the file.
-
-    `first` are the cells of the first row, `named` is whether they are names, as
-    `header` (`auto`, `yes` or `no`) may have asked.
-
-    Raises:
-        DataError: a column is missing, or two have its name.
-    """
-    found, missing = {}, []
-    for role, column in wanted.items():
-        number = _number(column)
-        if named and isinstance(column, str) and column in first:
-            if first.count(column) > 1:
-                message = f"the header has more than one column {quote(column)}"
-                raise DataError(message, path=path, line=1)
-            found[role] = first.index(column)
-        elif number is not None and number < len(first):
-            found[role] = number
-        elif role not in optional:
-            missing.append(quote(column))
-    if not missing:
-        return found
-    message = f"has no column {', '.join(missing)}; it has {existing(first, named)}"
-    if named and header == "auto":
-        message += "; if its first line is not a header, select columns by number"
-    elif not named and any(_number(c) is None for c in wanted.values()):
-        message += "; without a header, select columns by number"
-    raise DataError(message, path=path)
+    return found
 
 
 def existing(first: list[str], named: bool) -> str:

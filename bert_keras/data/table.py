@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from bert_keras.data.memory import (
 )
 from bert_keras.data.rows import (
     ColumnNames,
+    Selection,
     bad_lines,
     csv_rows,
     ending_of,
@@ -34,15 +34,13 @@ from bert_keras.data.rows import (
     is_one_object,
     json_cell,
     json_rows,
-    locate_columns,
-    names_a_column,
     quote,
     read_text,
     refuse_hidden_header,
     refuse_lines,
+    selection_of,
     stream_lines,
     tsv_rows,
-    wanted_columns,
 )
 from bert_keras.errors import ConfigError, DataError, NoRowsError, received
 from bert_keras.files.parquet import is_parquet, stream_tables
@@ -317,16 +315,16 @@ def read_columns(
             of a different width or with an empty cell; all bad lines are counted and
             the first ten named.
     """
-    wanted = wanted_columns(columns, optional, header)
+    chosen = selection_of(columns, optional=optional, empty=empty, header=header)
     place = source_of(path)
     if isinstance(place, MemoryRows):
-        return _select_keys(place.path, place.rows(), wanted, optional, empty)
+        return _select_keys(place.path, place.rows(), chosen)
     text = read_text(place)
     kind = format_of(place, text)
     if kind == "jsonl":
-        return _select_keys(place, json_rows(place, text), wanted, optional, empty)
+        return _select_keys(place, json_rows(place, text), chosen)
     rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
-    return _select_cells(place, rows, wanted, optional, header, kind, empty)
+    return _select_cells(place, rows, chosen, kind)
 
 
 def stream_columns(
@@ -343,9 +341,9 @@ def stream_columns(
     optional.
     """
     place = os.fspath(path)
-    wanted = wanted_columns(columns, (), header)
+    chosen = selection_of(columns, header=header)
     if is_parquet(place):
-        yield from _stream_parquet(place, wanted, rows_at_once)
+        yield from _stream_parquet(place, chosen, rows_at_once)
         return
     lines = stream_lines(place)
     first = next(lines)
@@ -356,21 +354,19 @@ def stream_columns(
         while part := list(itertools.islice(lines, rows_at_once)):
             text = "".join(part).removesuffix("\n")
             objects = json_rows(place, text, first_line=number)
-            yield _select_keys(place, objects, wanted, ())
+            yield _select_keys(place, objects, chosen)
             number += len(part)
         return
     rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
-    columns_of = functools.partial(
-        _select_cells, place, wanted=wanted, optional=(), kind=kind
-    )
-    found = columns_of([top, *cells], header=header)
+    found = _select_cells(place, [top, *cells], chosen, kind)
     named = len(found) == len(cells)  # else the first row is data
     yield found
+    chosen = dataclasses.replace(chosen, header="yes" if named else "no")
     while cells := list(itertools.islice(rows, rows_at_once)):
         # Each part is read after the first row, which determines names and width.
-        found = columns_of([top, *cells], header="yes" if named else "no")
+        found = _select_cells(place, [top, *cells], chosen, kind)
         yield found if named else found.take(range(1, len(found)))
 
 
@@ -382,22 +378,15 @@ def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _select_cells(
-    path: str,
-    rows: list[tuple[int, list[str]]],
-    wanted: dict[str, str | int],
-    optional: Sequence[str],
-    header: str,
-    kind: str,
-    empty: Sequence[str] = (),
+    path: str, rows: list[tuple[int, list[str]]], chosen: Selection, kind: str
 ) -> Columns:
     """Return the columns of a TSV or CSV file."""
     first = [cell.strip() for cell in rows[0][1]]
     if not any(first):
         raise DataError("the first line must not be blank", path=path, line=1)
-    named = header == "yes" or (
-        header == "auto" and names_a_column(first, wanted, optional)
-    )
-    found = locate_columns(path, first, wanted, optional, named, header)
+    header = chosen.header
+    named = header == "yes" or (header == "auto" and chosen.names_a_column(first))
+    found = chosen.locate(path, first, named=named)
     data = rows[1:] if named else rows
     if not data:
         raise NoRowsError("holds a header but no rows", path=path)
@@ -408,7 +397,7 @@ def _select_cells(
         if len(row) != width
     ]
     for role, index in found.items():
-        if role in empty:
+        if role in chosen.empty:
             continue
         problems += [
             (line, f"`{role}` (column {index}) is empty")
@@ -430,13 +419,13 @@ def _width_problem(row: list[str], width: int, kind: str) -> str:
 
 
 def _stream_parquet(
-    path: str, wanted: dict[str, str | int], rows_at_once: int
+    path: str, chosen: Selection, rows_at_once: int
 ) -> Iterator[Columns]:
     count = 0
     for table in stream_tables(path, rows_at_once):
         rows = rows_of_file(path, table).rows()
         numbered = [(count + number, row) for number, row in rows]
-        yield _select_keys(path, numbered, wanted, ())
+        yield _select_keys(path, numbered, chosen)
         count += len(rows)
 
 
@@ -445,29 +434,25 @@ def _kind(path: str) -> str:
 
 
 def _select_keys(
-    path: str,
-    rows: list[tuple[int, dict[str, Any]]],
-    wanted: dict[str, str | int],
-    optional: Sequence[str],
-    empty: Sequence[str] = (),
+    path: str, rows: list[tuple[int, dict[str, Any]]], chosen: Selection
 ) -> Columns:
     """Return the columns of a JSONL file."""
     cells: dict[str, list[str]] = {}
     problems: list[tuple[int, str]] = []
     missing = []
-    for role, key in wanted.items():
+    for role, key in chosen.columns.items():
         if not isinstance(key, str):
             what = "in memory" if path == MemoryRows.path else f"of a {_kind(path)}"
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]
         if all(value is None for value in values):
-            if role not in optional:
+            if role not in chosen.optional:
                 missing.append(quote(key))
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):
-            cell, reason = json_cell(value, empty=role in empty)
+            cell, reason = json_cell(value, empty=role in chosen.empty)
             cells[role].append(cell)
             if reason:
                 problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))

@@ -159,6 +159,15 @@ def check_probabilities(
     return true, p
 
 
+def yes_or_no(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return probabilities of yes, [N], as distributions of no and yes, [N, 2].
+
+    They are clipped to what float32 resolves: 1 - p would be 0 if p rounds to 1.
+    """
+    p = np.clip(np.asarray(probabilities, np.float64), 2.0**-24, 1 - 2.0**-24)
+    return np.stack([1 - p, p], axis=1)
+
+
 CALIBRATIONS = ("none", "temperature")
 # A few dev rows, all correct, would give a temperature of 0.
 LEAST, MOST = 0.1, 10.0

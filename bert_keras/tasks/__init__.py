@@ -9,65 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import ConfigError, nearest
+from bert_keras.tasks.catalog import TASK_HELP
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
 # name: module and class, one line that `bert-keras tasks` prints without TensorFlow.
-TASKS = {
-    "abstractive-summarization": (
-        "bert_keras.tasks.generation:AbstractiveSummarization",
-        "a summary or headline in words of its own",
-    ),
-    "classification": (
-        "bert_keras.tasks.classification:Classification",
-        "one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
-    ),
-    "embedding": (
-        "bert_keras.tasks.embedding:Embedding",
-        "a vector for a text, trained on pairs (search, similarity, features …)",
-    ),
-    "feature-tagging": (
-        "bert_keras.tasks.tagging.task:FeatureTagging",
-        "a tag for each word, by a BiLSTM on features of the frozen encoder",
-    ),
-    "masked-lm": (
-        "bert_keras.tasks.masked_lm:MaskedLM",
-        "the words that fit at each [MASK]; adapts BERT to your own plain text",
-    ),
-    "multi-label": (
-        "bert_keras.tasks.multi_label:MultiLabel",
-        "any number of classes for a text or a pair of texts (topics, emotions …)",
-    ),
-    "multiple-choice": (
-        "bert_keras.tasks.multiple_choice:MultipleChoice",
-        "the choice that fits a context best (SWAG, COPA, exam questions …)",
-    ),
-    "next-sentence": (
-        "bert_keras.tasks.next_sentence:NextSentence",
-        "whether a text follows another, as BERT learned it in pretraining",
-    ),
-    "question-answering": (
-        "bert_keras.tasks.question_answering.task:QuestionAnswering",
-        "the span of a text that answers a question (SQuAD 1.1 and 2.0)",
-    ),
-    "regression": (
-        "bert_keras.tasks.regression:Regression",
-        "one number for a text or a pair of texts (similarity, rating …)",
-    ),
-    "summarization": (
-        "bert_keras.tasks.summarization:Summarization",
-        "the sentences of a document that make its summary",
-    ),
-    "token-classification": (
-        "bert_keras.tasks.tagging.task:TokenClassification",
-        "a tag for each word: names of persons, places, products … in a text",
-    ),
-    "translation": (
-        "bert_keras.tasks.generation:Translation",
-        "a text in another language, or in another form of the same",
-    ),
-}
+TASKS = {name: (task.place, task.summary) for name, task in TASK_HELP.items()}
 
 
 def check_task_name(name: str) -> None:

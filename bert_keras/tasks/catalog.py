@@ -1,4 +1,4 @@
-"""What each task reads, answers and can be set to, as text; imports nothing heavy.
+"""The tasks: what each reads, answers and can be set to; imports nothing heavy.
 
 `bert-keras tasks NAME`, `bert-keras train NAME --help`, the docstrings of the tasks and
 the tables of the documentation are generated from it. A test compares it with the
@@ -15,42 +15,27 @@ import textwrap
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting of a task.
+    """A setting of a task."""
 
-    Args:
-        name: of the field of the task's class.
-        values: what it may be.
-        default: its value if none is given.
-        help: what it does.
-        free: whether it can change after training.
-    """
-
-    name: str
-    values: str
-    default: str
-    help: str
-    free: bool = False
+    name: str  # of the field of the task's class
+    values: str  # what it may be
+    default: str  # its value if none is given
+    help: str  # what it does
+    free: bool = False  # whether it can change after training
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskHelp:
-    """What a user has to know about a task.
+    """What a user has to know about a task."""
 
-    Args:
-        data: the files and columns that it reads.
-        file: the name of such a file.
-        rows: its first lines.
-        scores: what `evaluate` returns.
-        answers: what `predict` and the SavedModel return.
-        settings: what `--set` takes.
-    """
-
-    data: str
-    file: str
-    rows: str
-    scores: str
-    answers: str
-    settings: tuple[Setting, ...]
+    place: str  # its module and class
+    summary: str  # one line
+    data: str  # the files and columns that it reads
+    file: str  # the name of such a file
+    rows: str  # its first lines
+    scores: str  # what `evaluate` returns
+    answers: str  # what `predict` and the SavedModel return
+    settings: tuple[Setting, ...]  # what `--set` takes
 
 
 def _settings(*texts: str) -> tuple[Setting, ...]:
@@ -79,7 +64,7 @@ def with_settings(docstring: str | None, settings: tuple[Setting, ...]) -> str |
     lines = [said.rstrip(), "", "    Args:"]
     for each in settings:
         lines += textwrap.wrap(
-            f"{each.name}: {each.values}; default: {each.default}. {each.help}.",
+            f"{each.name}: {each.help} ({each.values}; default: {each.default}).",
             width=88,
             initial_indent=" " * 8,
             subsequent_indent=" " * 12,
@@ -161,6 +146,8 @@ def _of_generation(no_repeat_ngram: str, length_ratio: str) -> str:
 
 TASK_HELP = {
     "abstractive-summarization": TaskHelp(
+        place="bert_keras.tasks.generation:AbstractiveSummarization",
+        summary="a summary or headline in words of its own",
         data="the columns document and summary; or two files of one text per line, "
         "see --target-file",
         file="train.jsonl",
@@ -171,6 +158,9 @@ TASK_HELP = {
         settings=_settings(_of_generation("3", "1.0"), _STEMMER),
     ),
     "classification": TaskHelp(
+        place="bert_keras.tasks.classification:Classification",
+        summary="one class for a text or a pair of texts (spam, sentiment, "
+        "paraphrase …)",
         data="the columns text and label; for pairs also text_pair",
         file="train.csv",
         rows="text,label\n"
@@ -195,6 +185,9 @@ TASK_HELP = {
         ),
     ),
     "embedding": TaskHelp(
+        place="bert_keras.tasks.embedding:Embedding",
+        summary="a vector for a text, trained on pairs (search, similarity, "
+        "features …)",
         data="pairs of texts that belong together in the columns text and text_pair, "
         "or with a label that tells their similarity",
         file="train.csv",
@@ -223,6 +216,8 @@ TASK_HELP = {
         """),
     ),
     "feature-tagging": TaskHelp(
+        place="bert_keras.tasks.tagging.task:FeatureTagging",
+        summary="a tag for each word, by a BiLSTM on features of the frozen encoder",
         data="as token-classification",
         file="train.conll",
         rows="Anna B-person\nWeber I-person\nsleeps O",
@@ -243,6 +238,8 @@ TASK_HELP = {
         ),
     ),
     "masked-lm": TaskHelp(
+        place="bert_keras.tasks.masked_lm:MaskedLM",
+        summary="the words that fit at each [MASK]; adapts BERT to your own plain text",
         data="the lines of a .txt file, or a column text",
         file="train.txt",
         rows="The cat sat on the mat.\nIt rained all day.",
@@ -267,6 +264,9 @@ TASK_HELP = {
         """),
     ),
     "multi-label": TaskHelp(
+        place="bert_keras.tasks.multi_label:MultiLabel",
+        summary="any number of classes for a text or a pair of texts (topics, "
+        "emotions …)",
         data="as classification; label holds several names with commas between, or "
         "none; in JSONL a list",
         file="train.jsonl",
@@ -296,6 +296,8 @@ TASK_HELP = {
         ),
     ),
     "multiple-choice": TaskHelp(
+        place="bert_keras.tasks.multiple_choice:MultipleChoice",
+        summary="the choice that fits a context best (SWAG, COPA, exam questions …)",
         data="JSONL with context, choices and label; the files of SWAG and COPA",
         file="train.jsonl",
         rows='{"context": "It rained.", '
@@ -305,6 +307,8 @@ TASK_HELP = {
         settings=_settings(_CALIBRATION),
     ),
     "next-sentence": TaskHelp(
+        place="bert_keras.tasks.next_sentence:NextSentence",
+        summary="whether a text follows another, as BERT learned it in pretraining",
         data="the columns text, text_pair and label (next or not_next), or documents "
         "in a .txt file",
         file="train.csv",
@@ -320,6 +324,8 @@ TASK_HELP = {
         ),
     ),
     "question-answering": TaskHelp(
+        place="bert_keras.tasks.question_answering.task:QuestionAnswering",
+        summary="the span of a text that answers a question (SQuAD 1.1 and 2.0)",
         data="JSON files of SQuAD 1.1 or 2.0; to predict also the columns question "
         "and context",
         file="train.json",
@@ -351,6 +357,8 @@ TASK_HELP = {
         ),
     ),
     "regression": TaskHelp(
+        place="bert_keras.tasks.regression:Regression",
+        summary="one number for a text or a pair of texts (similarity, rating …)",
         data="as classification; label is a number",
         file="train.csv",
         rows="text,label\nNever again.,1\nWe will be back!,5",
@@ -370,6 +378,8 @@ TASK_HELP = {
         ),
     ),
     "summarization": TaskHelp(
+        place="bert_keras.tasks.summarization:Summarization",
+        summary="the sentences of a document that make its summary",
         data="the columns document and summary",
         file="train.jsonl",
         rows='{"document": "A storm hit the coast. Nobody was hurt. Trains stopped.", '
@@ -388,6 +398,8 @@ TASK_HELP = {
         ),
     ),
     "token-classification": TaskHelp(
+        place="bert_keras.tasks.tagging.task:TokenClassification",
+        summary="a tag for each word: names of persons, places, products … in a text",
         data="CoNLL files: a word and its tag on each line; or JSONL with text and "
         "spans in characters",
         file="train.jsonl",
@@ -400,6 +412,8 @@ TASK_HELP = {
         settings=_settings(_TAGS, _CALIBRATION),
     ),
     "translation": TaskHelp(
+        place="bert_keras.tasks.generation:Translation",
+        summary="a text in another language, or in another form of the same",
         data="the columns source and target; or two files of one text per line, see "
         "--target-file",
         file="train.jsonl",

@@ -58,16 +58,6 @@ def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
     return columns["text"], columns["text_pair"]
 
 
-def text_numbers(columns: Columns) -> np.ndarray:
-    """Return a number for each text of a row, int32 [N, 2]; equal texts share it."""
-    numbers: dict[str, int] = {}
-    rows = [
-        [numbers.setdefault(text, len(numbers)) for text in pair]
-        for pair in zip(*pairs_of(columns), strict=True)
-    ]
-    return np.array(rows, np.int32).reshape(-1, 2)
-
-
 def similarities(columns: Columns) -> np.ndarray:
     """Return the labels as numbers, float32 [N]; bad ones are named by line."""
     if "label" not in columns:
@@ -76,42 +66,6 @@ def similarities(columns: Columns) -> np.ndarray:
             path=columns.path,
         )
     return label_numbers(columns)
-
-
-def far_pairs(columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
-    """Return the pairs whose cosine is far from its rank by label, farthest first."""
-    first, second = np.split(vectors, 2)
-    found = cosines(first, second)
-    texts, pairs = pairs_of(columns)
-    gold = similarities(columns)
-    off = (ranks(found) - ranks(gold)) / len(gold)
-    rows = np.flatnonzero(abs(off) > _FAR)
-    return [
-        {
-            "line": columns.lines[row],
-            "text": f"{texts[row]}  |  {pairs[row]}",
-            "label": columns["label"][row],
-            "cosine": float(found[row]),
-        }
-        for row in rows[np.argsort(-abs(off[rows]), kind="stable")]
-    ]
-
-
-def lost_pairs(columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
-    """Return the texts whose pair is not the nearest, farthest first."""
-    texts, pairs = pairs_of(columns)
-    places, nearest = places_of(columns, vectors)
-    rows = np.flatnonzero(places > 1)
-    return [
-        {
-            "line": columns.lines[row],
-            "text": texts[row],
-            "label": pairs[row],
-            "place": int(places[row]),
-            "prediction": pairs[nearest[row]],
-        }
-        for row in rows[np.argsort(-places[rows], kind="stable")]
-    ]
 
 
 def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +145,12 @@ class Embedding(Task):
         """
         if self.objective == "similarity":
             return similarities(columns)
-        return text_numbers(columns)
+        numbers: dict[str, int] = {}
+        rows = [
+            [numbers.setdefault(text, len(numbers)) for text in pair]
+            for pair in zip(*pairs_of(columns), strict=True)
+        ]
+        return np.array(rows, np.int32).reshape(-1, 2)
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
@@ -273,9 +232,45 @@ class Embedding(Task):
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return texts whose pair is not the nearest, or pairs that are far off."""
+        vectors = answers["embedding"]
         if self.objective == "similarity":
-            return far_pairs(columns, answers["embedding"])
-        return lost_pairs(columns, answers["embedding"])
+            return self._far_pairs(columns, vectors)
+        return self._lost_pairs(columns, vectors)
+
+    def _far_pairs(self, columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
+        """Return pairs whose cosine is far from its rank by label, farthest first."""
+        found = cosines(*np.split(vectors, 2))
+        texts, pairs = pairs_of(columns)
+        gold = similarities(columns)
+        off = (ranks(found) - ranks(gold)) / len(gold)
+        rows = np.flatnonzero(abs(off) > _FAR)
+        return [
+            {
+                "line": columns.lines[row],
+                "text": f"{texts[row]}  |  {pairs[row]}",
+                "label": columns["label"][row],
+                "cosine": float(found[row]),
+            }
+            for row in rows[np.argsort(-abs(off[rows]), kind="stable")]
+        ]
+
+    def _lost_pairs(
+        self, columns: Columns, vectors: np.ndarray
+    ) -> list[dict[str, Any]]:
+        """Return the texts whose pair is not the nearest, farthest first."""
+        texts, pairs = pairs_of(columns)
+        places, nearest = places_of(columns, vectors)
+        rows = np.flatnonzero(places > 1)
+        return [
+            {
+                "line": columns.lines[row],
+                "text": texts[row],
+                "label": pairs[row],
+                "place": int(places[row]),
+                "prediction": pairs[nearest[row]],
+            }
+            for row in rows[np.argsort(-places[rows], kind="stable")]
+        ]
 
     # What is saved.
 

@@ -218,7 +218,16 @@ class MaskedLM(Task):
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return loss (nats per token), perplexity and accuracy at hidden tokens."""
-        return {**hidden_scores(answers), "num_examples": len(columns)}
+        count = int(answers["predictions"].sum())
+        mean = float(answers["loss"].astype("float64").sum()) / max(count, 1)
+        return {
+            "loss": mean,
+            "log_likelihood": -mean,
+            "perplexity": float(np.exp(mean)),
+            "accuracy": int(answers["correct"].sum()) / max(count, 1),
+            "num_predictions": count,
+            "num_examples": len(columns),
+        }
 
     def further_scores(
         self, model: Any, columns: Columns, batch_size: int
@@ -331,19 +340,6 @@ def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         "loss": tf.reduce_sum(slots.with_flat_values(losses), axis=1),
         "predictions": sizes_of(slots),
         "correct": tf.reduce_sum(correct, axis=1),
-    }
-
-
-def hidden_scores(found: Answers) -> dict[str, Any]:
-    """Return loss (nats per token), perplexity and accuracy from `measured`."""
-    count = int(found["predictions"].sum())
-    mean = float(found["loss"].astype("float64").sum()) / max(count, 1)
-    return {
-        "loss": mean,
-        "log_likelihood": -mean,
-        "perplexity": float(np.exp(mean)),
-        "accuracy": int(found["correct"].sum()) / max(count, 1),
-        "num_predictions": count,
     }
 
 

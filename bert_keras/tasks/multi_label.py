@@ -31,6 +31,7 @@ from bert_keras.scoring.calibration import (
     fit_temperature,
     scaled,
     uncalibrated_scores,
+    yes_or_no,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_choice, check_share
@@ -193,7 +194,7 @@ class MultiLabel(Calibrated, PooledTask):
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return `multi_label_scores`, and the calibration of all binary decisions."""
         targets, p = self.targets(columns), answers["probabilities"]
-        flat, pairs = _yes_or_no(targets, p)
+        flat, pairs = targets.ravel().astype("int64"), yes_or_no(p.ravel())
         return {
             **multi_label_scores(
                 targets,
@@ -210,7 +211,7 @@ class MultiLabel(Calibrated, PooledTask):
         targets, p = self.targets(columns), answers["probabilities"]
         task = self
         if self.calibration == "temperature":
-            flat, pairs = _yes_or_no(targets, p)
+            flat, pairs = targets.ravel().astype("int64"), yes_or_no(p.ravel())
             factor = fit_temperature(flat, pairs)
             p = scaled(pairs, factor)[:, 1].reshape(p.shape)
             task = task.with_temperature(factor)
@@ -245,9 +246,3 @@ class MultiLabel(Calibrated, PooledTask):
             "rows": len(columns),
             "classes": {name: counts.get(name, 0) for name in self.classes},
         }
-
-
-def _yes_or_no(targets: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the N * C decisions as labels 0 or 1, [NC], and distributions [NC, 2]."""
-    p = np.clip(p.reshape(-1).astype("float64"), 2.0**-24, 1 - 2.0**-24)
-    return targets.reshape(-1).astype("int64"), np.stack([1 - p, p], axis=1)

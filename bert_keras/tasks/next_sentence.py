@@ -22,6 +22,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
+from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import SingleLabel
 
@@ -91,10 +92,7 @@ class NextSentence(SingleLabel):
 
     def distributions(self, answers: Answers) -> np.ndarray:
         """Return [N, 2]: probabilities that the second text follows, and does not."""
-        # Clipped to what float32 resolves: 1 - p would be 0 if p rounds to 1.
-        p = answers["probability"].astype("float64")
-        p = np.clip(p, 2.0**-24, 1 - 2.0**-24)
-        return np.stack([p, 1 - p], axis=1)
+        return yes_or_no(answers["probability"])[:, ::-1]
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         with keras.name_scope("cls"):

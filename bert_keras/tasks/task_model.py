@@ -200,13 +200,11 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     ) -> None:
         """Write a SavedModel like `export_model`: strings in, answers out.
 
-        Args:
-            filepath: the folder of the SavedModel itself; an existing one is replaced.
-            format: only SavedModels can hold the text handling.
-            verbose: accepted for Keras; nothing is printed.
+        `filepath` is the folder of the SavedModel itself; an existing one is replaced.
+        `verbose` is accepted for Keras; nothing is printed.
 
         Raises:
-            ConfigError: another format is requested.
+            ConfigError: another format, which cannot hold the text handling.
         """
         if format != "tf_saved_model":
             raise ConfigError(
@@ -501,12 +499,8 @@ def is_one_vector(outputs: Any) -> bool:
 def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
     """Return the texts of each role as inputs of a model: one tensor, or a tuple.
 
-    Args:
-        parts: one list per role, of N strings or of N lists of strings.
-
-    Returns:
-        tf.string [N], or [N, M] for lists, shorter ones padded with empty strings.
-        A lone surrogate becomes invalid UTF-8.
+    tf.string [N], or [N, M] for lists of strings, shorter ones padded with empty
+    strings. A lone surrogate becomes invalid UTF-8.
     """
     return one_or_all(tuple(_strings(part) for part in parts))
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_keras.data.table import Columns, sliced
 from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.doubtful_labels import doubtful_labels
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
@@ -137,8 +138,7 @@ def doubtful_rows(
         return []
     rows = []
     for name, (true, p) in decisions(task, columns, answers).items():
-        # In float64, so that both sum to 1.
-        both = np.stack([1 - p.astype("float64"), p.astype("float64")], axis=1)
+        both = yes_or_no(p)
         words = (f"not {name}", name)
         for row in doubtful_labels(true.astype("int64"), both).tolist():
             label = int(true[row])
@@ -147,34 +147,30 @@ def doubtful_rows(
     return sorted(rows, key=lambda row: row["probability_of_label"])
 
 
-class Findings:
-    """The findings on the scored data sets of a run, dev first."""
+def findings_of(
+    task: Task,
+    scored: Mapping[str, tuple[Columns, Answers, np.ndarray]],
+    slices: Sequence[str] = (),
+) -> dict[str, dict[str, Any]]:
+    """Return `curves`, `slices` and `doubtful_labels`, each by data set, dev first.
 
-    def __init__(self, task: Task, slices: Sequence[str] = ()) -> None:
-        self._task = task
-        self._names = slices
-        self._found: dict[str, dict[str, Any]] = {
-            "curves": {}, "slices": {}, "doubtful_labels": {}
-        }  # fmt: skip
-
-    def add(
-        self, split: str, columns: Columns, answers: Answers, lengths: np.ndarray
-    ) -> None:
-        """Add a data set: its rows, N answers by name, and the tokens of each row."""
-        task, found = self._task, self._found
-        of_dev = found["curves"].get("dev")
-        found["curves"][split] = curves_of(decisions(task, columns, answers), of_dev)
-        found["doubtful_labels"][split] = doubtful_rows(task, columns, answers)
-        found["slices"][split] = slices_of(
-            *(task, columns, answers), lengths=lengths, names=self._names
-        )
-
-    def values(self) -> dict[str, dict[str, Any]]:
-        """Return `curves`, `slices` and `doubtful_labels`, each by data set."""
-        return {
-            name: {split: found for split, found in sets.items() if found}
-            for name, sets in self._found.items()
+    A data set is its rows, their answers by name and the tokens of each row; `slices`
+    are columns to slice the scores by.
+    """
+    found: dict[str, dict[str, Any]] = {"curves": {}, "slices": {}}
+    found["doubtful_labels"] = {}
+    for split, (columns, answers, lengths) in scored.items():
+        of_split = {
+            "curves": curves_of(
+                decisions(task, columns, answers), found["curves"].get("dev")
+            ),
+            "slices": slices_of(task, columns, answers, lengths=lengths, names=slices),
+            "doubtful_labels": doubtful_rows(task, columns, answers),
         }
+        for name, each in of_split.items():
+            if each:
+                found[name][split] = each
+    return found
 
 
 def explained_mistakes(

@@ -40,7 +40,7 @@ from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.epochs import FineTuningLoop
-from bert_keras.training.findings import Findings, explained_mistakes
+from bert_keras.training.findings import explained_mistakes, findings_of
 from bert_keras.training.updates import new_optimizer
 
 FINISHED = ".finished.json"  # suffix of the notes about finished runs
@@ -210,13 +210,13 @@ def finish_run(
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     lengths = {name: found.pop("lengths") for name, found in facts.items()}
     facts["train"]["real_token_share"] = loop.progress.real_share
-    findings, last = Findings(task, slices), "dev"
-    findings.add("dev", data["dev"], answers or {}, lengths["dev"])
+    scored = {"dev": (data["dev"], answers or {}, lengths["dev"])}
+    last = "dev"
     for last, rows in list(data.items())[2:]:
         with loop.progress.scoring(last, len(rows)) as bar:
             answers = predictor.answers(rows, seen=bar.add)
         scores[last] = task.score(rows, answers)
-        findings.add(last, rows, answers, lengths[last])
+        scored[last] = (rows, answers, lengths[last])
     of_data = dict(scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
@@ -249,7 +249,7 @@ def finish_run(
         "best_score": task.best_score,
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
-        **findings.values(),
+        **findings_of(task, scored, slices),
         "usage": usage(task, output),
     }
     if loop.devices.is_chief:

@@ -16,11 +16,11 @@ from bert_keras.tasks.regression import Regression
 from bert_keras.training.findings import (
     ALL,
     LENGTH,
-    Findings,
     curves_of,
     decisions,
     doubtful_rows,
     explained_mistakes,
+    findings_of,
     slices_of,
 )
 
@@ -47,11 +47,13 @@ def test_decisions_of_the_positive_class() -> None:
 
 
 def test_the_threshold_of_dev_is_applied_to_test() -> None:
-    found = Findings(TWO)
     lengths = np.arange(6)
-    found.add("dev", ROWS, ANSWERS, lengths)
-    found.add("test", ROWS, {"probabilities": ANSWERS["probabilities"][::-1]}, lengths)
-    values = found.values()
+    reversed_answers = {"probabilities": ANSWERS["probabilities"][::-1]}
+    scored = {
+        "dev": (ROWS, ANSWERS, lengths),
+        "test": (ROWS, reversed_answers, lengths),
+    }
+    values = findings_of(TWO, scored)
     dev, test = (values["curves"][split]["spam"]["at"][1] for split in ("dev", "test"))
     assert dev["threshold"] == test["threshold"] and dev["f1"] > test["f1"]
     assert set(values) == {"curves", "slices", "doubtful_labels"}

@@ -43,24 +43,17 @@ class AnswerFinder:
     `abstained` bool [B], with empty answers. For scoring `span_probabilities` and
     `null_probabilities`, float32 [B, K], are those of the best span and of no answer at
     each temperature.
-
-    Args:
-        max_tokens: longest answer.
-        n_best: how many distinct answers are listed, see `distinct_spans`.
-        threshold: "no answer" is given where its score is above that of the best span
-            by more than this, in logits; `None`: some span is always an answer.
-        temperatures: K of them, an odd number, divide the logits; scores are those at
-            the middle one.
-        abstain_below: answers with a lower score are withheld; `None`: none are.
-        for_scoring: whether to return the probabilities of both cases as well.
     """
 
-    max_tokens: int
-    n_best: int
+    max_tokens: int  # of an answer
+    n_best: int  # how many distinct answers are listed, see `distinct_spans`
+    # "No answer" is given where its score is above that of the best span by more than
+    # this, in logits; `None`: some span is always an answer.
     threshold: float | None
+    # K of them, an odd number, divide the logits; scores are those at the middle one.
     temperatures: tuple[float, ...] = (1.0,)
-    abstain_below: float | None = None
-    for_scoring: bool = False
+    abstain_below: float | None = None  # answers with a lower score are withheld
+    for_scoring: bool = False  # whether to return the probabilities of both cases too
 
     def at_once(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers of windows that were computed together.
@@ -237,7 +230,7 @@ def distinct_spans(
 
 
 def normalized(texts: Any) -> Any:
-    """Return answers, string, as `span_metrics.normalize_answer` compares them.
+    """Return answers, string, as `scoring.answers.normalize_answer` compares them.
 
     In lower case, without ASCII punctuation, the articles a, an and the, and more than
     one space.

@@ -9,6 +9,7 @@ without fine-tuning, a BiLSTM of two layers, a linear layer on the first piece.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -19,26 +20,30 @@ import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import check_names, class_entries, class_names
-from bert_keras.data.rows import ColumnNames
+from bert_keras.data.rows import ColumnNames, refuse_lines
 from bert_keras.data.table import Columns
-from bert_keras.data.tagged import read_tagged, read_words
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.data.tagged import (
+    WORD_LINES,
+    read_tagged,
+    read_words,
+    tag_problem,
+    to_bio,
+)
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
-from bert_keras.scoring.entities import FoundEntities, entity_scores
+from bert_keras.scoring.entities import (
+    FoundEntities,
+    entities_of,
+    entity_scores,
+    parse_tag,
+    tags_of,
+)
 from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.tagging import words
-from bert_keras.tasks.tagging.words import (
-    classes_of,
-    split_cells,
-    tag_facts,
-    tag_numbers,
-    types_of,
-    wrong_sentences,
-)
 from bert_keras.text.preprocessor import Preprocessor
 
 # Entries of a batch for the answers, not inputs of the model.
@@ -84,12 +89,34 @@ class TaggingTask(Confidence, Task):
 
     @classmethod
     def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
-        return types_of(columns)
+        """Return the types of entities in each sentence."""
+        return [
+            {parse_tag(tag)[1] for tag in tags} - {""}
+            for tags in split_cells(columns, "label")
+        ]
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
-        """Return the task with the types of the data, sorted, as tags of BIO."""
-        return cls(**{"classes": classes_of(columns), **settings})
+        """Return the task with `O`, and the tags of BIO of each type, sorted.
+
+        Raises:
+            DataError: a tag is invalid, or all are `O`.
+        """
+        labels = split_cells(columns, "label")
+        columns.refuse(
+            [
+                (row, reason)
+                for row, sentence in enumerate(labels)
+                for reason in map(tag_problem, sentence)
+                if reason
+            ]
+        )
+        kinds = sorted(set().union(*cls.kinds(columns)))
+        if not kinds:
+            message = "`label` must hold a tag that is not O, in some sentence"
+            raise columns.error([(0, message)])
+        classes = ("O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
+        return cls(**{"classes": classes, **settings})
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
         """Return lists of words, or plain texts where there are no tags."""
@@ -111,8 +138,28 @@ class TaggingTask(Confidence, Task):
         return ([list(item) for item in items],)
 
     def targets(self, columns: Columns) -> np.ndarray:
-        """Return the tag of each word, see `words.tag_numbers`."""
-        return tag_numbers(columns, self.classes)
+        """Return the tag of each word, int32 [N, W], filled with -1.
+
+        Tags are converted to the scheme of the classes; a tag without a class in it,
+        such as `I-x` where there is only `B-x`, is ignored in the loss.
+
+        Raises:
+            DataError: a tag's type is not among the classes, the numbers of tags and
+                words differ, or a word is empty.
+        """
+        index = {parse_tag(tag): number for number, tag in enumerate(self.classes)}
+        prefixes = "".join(sorted(prefix for prefix, _ in index))
+        kinds = {kind for _, kind in index} - {""}
+        sentences, labels = (split_cells(columns, role) for role in ("text", "label"))
+        problems: list[tuple[int, str]] = []
+        for row, (sentence, tags) in enumerate(zip(sentences, labels, strict=True)):
+            problems += _problems(columns, row, sentence, tags, kinds)
+        refuse_lines(columns.path, problems)
+        values = np.full((len(labels), max(map(len, labels), default=0)), -1, "int32")
+        for row, tags in enumerate(labels):
+            ours = tags_of(entities_of(tags), len(tags), prefixes=prefixes)
+            values[row, : len(tags)] = [index.get(parse_tag(tag), -1) for tag in ours]
+        return values
 
     # From words to the batch dict, in graph.
 
@@ -240,16 +287,86 @@ class TaggingTask(Confidence, Task):
         return [row[:size] for row, size in zip(tags, sizes, strict=True)]
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
-        predictions = self._predicted(columns, answers)
-        return wrong_sentences(columns, predictions, answers["scores"])
+        """Return the sentences with wrong entities, most confident first."""
+        found = []
+        sentences, labels = (split_cells(columns, role) for role in ("text", "label"))
+        pairs = zip(labels, self._predicted(columns, answers), strict=True)
+        for row, (label, prediction) in enumerate(pairs):
+            if entities_of(label) == entities_of(prediction):
+                continue
+            tags = zip(to_bio(label), to_bio(prediction), strict=True)
+            wrong = [place for place, (a, b) in enumerate(tags) if a != b]
+            found.append(
+                {
+                    "line": columns.lines[row],
+                    "text": " ".join(sentences[row]),
+                    "label": _shown(sentences[row], label),
+                    "prediction": _shown(sentences[row], prediction),
+                    "probability": float(answers["scores"][row, wrong].max()),
+                }
+            )
+        return sorted(found, key=lambda mistake: -mistake["probability"])
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        return tag_facts(columns)
+        labels = split_cells(columns, "label")
+        counts = collections.Counter(
+            entity.type for tags in labels for entity in entities_of(tags)
+        )
+        return {
+            "rows": len(columns),
+            "words": sum(map(len, labels)),
+            "entities": sum(counts.values()),
+            "classes": dict(sorted(counts.items())),
+        }
 
     # What is saved.
 
     def model_config(self) -> dict[str, Any]:
         return class_entries(self.classes)
+
+
+def split_cells(columns: Columns, role: str) -> list[list[str]]:
+    """Return lists of words or tags; cells that are strings are split at spaces."""
+    cells: list[Any] = columns[role]
+    return [
+        cell.split() if isinstance(cell, str) else list(map(str, cell))
+        for cell in cells
+    ]
+
+
+def _problems(
+    columns: Columns, row: int, sentence: list[str], tags: list[str], kinds: set[str]
+) -> list[tuple[int, str]]:
+    """Return line and reason of each wrong tag of a sentence."""
+    lines = [columns.lines[row]] * len(tags)
+    if WORD_LINES in columns:
+        lines = columns[WORD_LINES][row]
+    problems = []
+    for line, tag in zip(lines, tags, strict=True):
+        kind = parse_tag(tag)[1]
+        if kind and kind not in kinds:
+            reason = tag_problem(tag) or (
+                f"the type of a tag must be one of {', '.join(sorted(kinds))}; "
+                f"{received(tag)}"
+            )
+            problems.append((line, reason))
+    if not problems and len(sentence) != len(tags):
+        reason = (
+            f"`label` must hold a tag for each of {len(sentence)} words; "
+            f"holds {len(tags)}"
+        )
+        problems.append((columns.lines[row], reason))
+    if "" in sentence:
+        problems.append((columns.lines[row], "`text` must not hold empty words"))
+    return problems
+
+
+def _shown(sentence: list[str], tags: list[str]) -> str:
+    """Return the entities of a sentence as readable text."""
+    return "; ".join(
+        f"{' '.join(sentence[start:end])} ({kind})"
+        for kind, start, end in entities_of(tags)
+    )
 
 
 def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:

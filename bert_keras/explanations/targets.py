@@ -366,67 +366,75 @@ def _window_words(features: Mapping[str, Any], pieces: Pieces) -> np.ndarray:
 @targets_of.register
 def _(task: QuestionAnswering, item: Item) -> list[Target]:
     item.refuse("against")
-    question, context = item.parts
     features = item.features()
-    asked, length = features["asked"], features["token_ids"].shape[1]
-    question_pieces = item.words.add("question", question)
-    pieces = item.words.add("context", context)
-    firsts, counts, places = (
-        np.asarray(part)
-        for part in (asked.windows.first, asked.windows.count, asked.windows.place)
+    length = features["token_ids"].shape[1]
+    rows = Rows(
+        item.inputs(features), _words_of_windows(item, features["asked"], length)
     )
-    words = [
-        words_in_row(
-            length,
-            (1, question_pieces.words[: place - 2]),
-            (place, pieces.words[first : first + count]),
-        )
-        for first, count, place in zip(firsts, counts, places, strict=True)
-    ]
-    rows = Rows(item.inputs(features), np.stack(words))
     span = _asked_span(item)
     logits = item.outputs(rows)
     if span is None:
-        window = int(logits[:, 0].sum(-1).argmin())
-        columns, name = (0, 0), "no answer"
+        window, columns, name = int(logits[:, 0].sum(-1).argmin()), (0, 0), "no answer"
     else:
-        starts = np.asarray(asked.starts.values)
-        ends = np.asarray(asked.ends.values)
-        first = int((ends <= span[0]).sum())
-        last = int((starts < span[1]).sum()) - 1
-        shift = places - firsts
-        holding = np.flatnonzero((first >= firsts) & (last < firsts + counts))
-        if not len(holding):
-            raise ConfigError(
-                "`target` must be a span of at most half a window; "
-                f"{received(context[span[0] : span[1]])}"
-            )
-        scores = [
-            logits[w, first + shift[w], 0] + logits[w, last + shift[w], 1]
-            for w in holding
-        ]
-        window = int(holding[int(np.argmax(scores))])
-        columns = (int(first + shift[window]), int(last + shift[window]))
-        name = context[span[0] : span[1]]
+        window, columns = _place_of_span(item, features["asked"], span, logits)
+        name = repr(item.parts[1][span[0] : span[1]])
     chosen = rows.take([window])
     real = np.flatnonzero(np.asarray(chosen.batch["padding_mask"])[0])
-    return [
-        Target(
-            f"{side} of {name!r}" if span else f"{name}, {side}",
-            chosen,
-            _odds_of_token,
-            _odds_given(
-                length,
-                [column],
-                [int(place) for place in real if place != column],
-                places=[(0, number)],
-                temperature=task.temperature,
-            ),
+    targets = []
+    for number, side in enumerate(("start", "end")):
+        given = _odds_given(
+            length,
+            [columns[number]],
+            [int(place) for place in real if place != columns[number]],
+            places=[(0, number)],
+            temperature=task.temperature,
         )
-        for number, (side, column) in enumerate(
-            zip(("start", "end"), columns, strict=True)
+        shown = f"{side} of {name}" if span else f"{name}, {side}"
+        targets.append(Target(shown, chosen, _odds_of_token, given))
+    return targets
+
+
+def _words_of_windows(item: Item, asked: Any, length: int) -> np.ndarray:
+    """Return the words of a question and of the windows of its context."""
+    question = item.words.add("question", item.parts[0])
+    context = item.words.add("context", item.parts[1])
+    firsts, counts, places = _windows(asked)
+    rows = [
+        words_in_row(
+            length,
+            (1, question.words[: place - 2]),
+            (place, context.words[first : first + count]),
         )
+        for first, count, place in zip(firsts, counts, places, strict=True)
     ]
+    return np.stack(rows)
+
+
+def _windows(asked: Any) -> tuple[np.ndarray, ...]:
+    """Return first token, number of tokens and first column of each window."""
+    found = asked.windows
+    return tuple(np.asarray(part) for part in (found.first, found.count, found.place))
+
+
+def _place_of_span(
+    item: Item, asked: Any, span: tuple[int, int], logits: np.ndarray
+) -> tuple[int, tuple[int, int]]:
+    """Return the best window that holds a span, and its first and last column there."""
+    firsts, counts, places = _windows(asked)
+    first = int((np.asarray(asked.ends.values) <= span[0]).sum())
+    last = int((np.asarray(asked.starts.values) < span[1]).sum()) - 1
+    holding = np.flatnonzero((first >= firsts) & (last < firsts + counts))
+    if not len(holding):
+        raise ConfigError(
+            "`target` must be a span of at most half a window; "
+            f"{received(item.parts[1][span[0] : span[1]])}"
+        )
+    shift = places - firsts
+    scores = [
+        logits[w, first + shift[w], 0] + logits[w, last + shift[w], 1] for w in holding
+    ]
+    window = int(holding[int(np.argmax(scores))])
+    return window, (int(first + shift[window]), int(last + shift[window]))
 
 
 def _asked_span(item: Item) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import markupsafe
 
@@ -93,50 +93,64 @@ def line_chart(
     y_ticks, y_range = _axis([y for _, y in every], most=6, snug=False)
     longest = max(len(label) for _, label in y_ticks)
     left = max(_LEFT, round(_Y_LABEL + 8 + _LETTER * longest))
-    right, bottom = width - _RIGHT, height - _BOTTOM
-
-    def place(point: Point) -> Point:
-        x = (point[0] - x_range[0]) / (x_range[1] - x_range[0])
-        y = (point[1] - y_range[0]) / (y_range[1] - y_range[0])
-        return left + x * (right - left), bottom - y * (bottom - top)
-
-    def line(points: list[Point], number: int, stroke: str) -> dict[str, Any]:
-        places = [place(point) for point in _thin(points)]
-        return {
-            "path": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
-            "stroke": markupsafe.Markup(stroke),
-            "colour": _COLOURS[number % len(_COLOURS)],
-            "marks": places if len(places) <= _MOST_MARKS else [],
-        }
-
+    frame = _Frame(left, top, width - _RIGHT, height - _BOTTOM, x_range, y_range)
     drawn = [
-        (number, lines[name], strokes[number]) for number, name in enumerate(names)
-    ]
-    behind_them = [
-        (number, backs[name], _stroke(number, is_behind=True))
+        _polyline(frame, backs[name], number, _stroke(number, is_behind=True))
         for number, name in enumerate(names)
         if backs.get(name)
+    ]
+    drawn += [
+        _polyline(frame, lines[name], number, strokes[number])
+        for number, name in enumerate(names)
     ]
     svg = render(
         "chart.svg",
         title=title,
         width=width,
         height=height,
-        left=left,
-        right=right,
-        top=top,
-        bottom=bottom,
+        frame=frame,
         legend=keys,
-        x_ticks=[(place((x, 0.0))[0], label) for x, label in x_ticks],
-        y_ticks=[(place((0.0, y))[1], label) for y, label in y_ticks],
+        x_ticks=[(frame.place((x, 0.0))[0], label) for x, label in x_ticks],
+        y_ticks=[(frame.place((0.0, y))[1], label) for y, label in y_ticks],
         x_label=x_label,
         y_label=y_label,
-        lines=[
-            line(points, number, stroke)
-            for number, points, stroke in (*behind_them, *drawn)
-        ],
+        lines=drawn,
     )
     return markupsafe.Markup(svg)
+
+
+class _Frame(NamedTuple):
+    """The edges of the plot in pixels, and the ranges of its axes."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+    x_range: Point
+    y_range: Point
+
+    def place(self, point: Point) -> Point:
+        """Return the pixels of a point."""
+        (x_low, x_high), (y_low, y_high) = self.x_range, self.y_range
+        x = (point[0] - x_low) / (x_high - x_low)
+        y = (point[1] - y_low) / (y_high - y_low)
+        return (
+            self.left + x * (self.right - self.left),
+            self.bottom - y * (self.bottom - self.top),
+        )
+
+
+def _polyline(
+    frame: _Frame, points: list[Point], number: int, stroke: str
+) -> dict[str, Any]:
+    """Return a line for the template; each point is marked if there are few."""
+    places = [frame.place(point) for point in _thin(points)]
+    return {
+        "path": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
+        "stroke": markupsafe.Markup(stroke),
+        "colour": _COLOURS[number % len(_COLOURS)],
+        "marks": places if len(places) <= _MOST_MARKS else [],
+    }
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:

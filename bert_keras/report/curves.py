@@ -175,50 +175,44 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
     drawn = {name: found for name, found in curves.items() if "roc" in found}
     if not drawn:
         return []
-    charts = [
-        _square(
-            {
-                **{
-                    f"{name} (AUC {found['roc_auc']:.3f})": found["roc"]
-                    for name, found in drawn.items()
-                },
-                "chance": [(0, 0), (1, 1)],
-            },
-            title="ROC curve",
-            x_label="false positive rate",
-            y_label="true positive rate",
-            faint=["chance"],
-        ),
-        _square(
-            {
-                f"{name} (average precision {found['average_precision']:.3f})": found[
-                    "precision_recall"
-                ]
-                for name, found in drawn.items()
-            },
-            title="Precision by recall",
-            x_label="recall",
-            y_label="precision",
-            shown=[(0, 0), (1, 1)],
-        ),
-    ]
-    if len(curves) == 1:
-        (found,) = drawn.values()
-        rows = found["by_threshold"]
-        names = ("precision", "recall", "F1")
-        charts.append(
-            _square(
-                {
-                    name: [(row[0], row[i]) for row in rows]
-                    for i, name in enumerate(names, 1)
-                },
-                title="Scores by threshold",
-                x_label="threshold",
-                y_label="score",
-                shown=[(0, 0), (1, 1)],
-            )
-        )
-    return charts
+    lines: dict[str, Any] = {
+        f"{name} (AUC {found['roc_auc']:.3f})": found["roc"]
+        for name, found in drawn.items()
+    }
+    roc = _square(
+        {**lines, "chance": [(0, 0), (1, 1)]},
+        title="ROC curve",
+        x_label="false positive rate",
+        y_label="true positive rate",
+        faint=["chance"],
+    )
+    lines = {
+        f"{name} (average precision {found['average_precision']:.3f})": found[
+            "precision_recall"
+        ]
+        for name, found in drawn.items()
+    }
+    precisions = _square(
+        lines,
+        title="Precision by recall",
+        x_label="recall",
+        y_label="precision",
+        shown=[(0, 0), (1, 1)],
+    )
+    if len(curves) > 1:
+        return [roc, precisions]
+    (found,) = drawn.values()
+    scores = _square(
+        {
+            name: [(row[0], row[place]) for row in found["by_threshold"]]
+            for place, name in enumerate(("precision", "recall", "F1"), 1)
+        },
+        title="Scores by threshold",
+        x_label="threshold",
+        y_label="score",
+        shown=[(0, 0), (1, 1)],
+    )
+    return [roc, precisions, scores]
 
 
 def reliability_chart(bins: Sequence[Mapping[str, float]]) -> markupsafe.Markup:

@@ -31,48 +31,41 @@ class Metrics:
 
     def __init__(self, queued: Callable[[], Mapping[str, int]]) -> None:
         self._registry = CollectorRegistry()
-        of: dict[str, Any] = {"registry": self._registry}
-        self._requests = Counter(
-            "bert_keras_requests",
+
+        def new(kind: Any, name: str, help: str, *labels: str, **more: Any) -> Any:
+            return kind(
+                f"bert_keras_{name}", help, labels, registry=self._registry, **more
+            )
+
+        asked = ("protocol", "model")
+        self._requests = new(
+            Counter,
+            "requests",
             "Requests by protocol, model and status code",
-            ("protocol", "model", "code"),
-            **of,
+            *(*asked, "code"),
         )
-        self._errors = Counter(
-            "bert_keras_request_errors",
+        self._errors = new(
+            Counter,
+            "request_errors",
             "Requests that were not answered, by protocol and model",
-            ("protocol", "model"),
-            **of,
+            *asked,
         )
-        self._latency = Histogram(
-            "bert_keras_request_seconds",
+        self._latency = new(
+            Histogram,
+            "request_seconds",
             "Seconds from a request's arrival to its answer",
-            ("protocol", "model"),
+            *asked,
             buckets=_SECONDS,
-            **of,
         )
-        self._texts = Histogram(
-            "bert_keras_batch_texts",
-            "Texts computed at once",
-            ("model",),
-            buckets=_TEXTS,
-            **of,
+        self._texts = new(
+            Histogram, "batch_texts", "Texts computed at once", "model", buckets=_TEXTS
         )
-        self._tokens = Histogram(
-            "bert_keras_batch_tokens",
-            "Tokens computed at once, padding included",
-            ("model",),
-            buckets=_TOKENS,
-            **of,
-        )
-        self._padding = Counter(
-            "bert_keras_padding_tokens", "Padding tokens computed", ("model",), **of
-        )
-        self._in_progress = Gauge(
-            "bert_keras_requests_in_progress",
-            "Requests accepted but not yet answered",
-            **of,
-        )
+        help = "Tokens computed at once, padding included"
+        self._tokens = new(Histogram, "batch_tokens", help, "model", buckets=_TOKENS)
+        help = "Padding tokens computed"
+        self._padding = new(Counter, "padding_tokens", help, "model")
+        help = "Requests accepted but not yet answered"
+        self._in_progress = new(Gauge, "requests_in_progress", help)
         self._registry.register(_Queues(queued))
 
     def seen_of(self, name: str) -> Seen:

@@ -131,7 +131,6 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     chosen, unrecognized, skipped = _sorted_out(variables)
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
-
     return Checkpoint(
         path=prefix.parent,
         origin="google",

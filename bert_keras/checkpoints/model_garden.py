@@ -124,7 +124,6 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
             f"{prefix}: `num_attention_heads` must be {heads:,}, as in the "
             f"weights; received {config.num_attention_heads:,}"
         )
-
     return Checkpoint(
         path=folder,
         origin="model-garden",

@@ -197,12 +197,10 @@ def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
 NEXT_SENTENCE = "next_sentence"
 NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"  # its name next to the model
 # Attributes that lead to no weights: training state, and Keras's own lists.
-ASIDE = frozenset(
-    (
-        *("optimizer", "keras_api", "metrics", "compiled_metrics"),
-        *("variables", "trainable_variables", "non_trainable_variables"),
-    )
-)
+ASIDE = {
+    *("optimizer", "keras_api", "metrics", "compiled_metrics"),
+    *("variables", "trainable_variables", "non_trainable_variables"),
+}
 LAYERS = "_transformer_layers"
 POOLER = "_pooler_layer"
 # The layers of an encoder in their order: these, the blocks, the pooler.
@@ -221,9 +219,6 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
     The encoder gets its attributes, however it was saved. If a next-sentence head has a
     pooler, it becomes the encoder's: pretraining trains no other, and Model Garden's
     exports copy it the same way.
-
-    Raises:
-        CheckpointError: there is no encoder, or more than one of a part.
     """
     found: dict[str, list[int]] = {"encoder": [], "masked_lm": [], NEXT_SENTENCE: []}
     for number in objects:
@@ -259,12 +254,7 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
 
 
 def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, Variable]:
-    """Return canonical name to variable, of the parts that `find_parts` found.
-
-    Raises:
-        CheckpointError: one variable serves as two weights, or the masked-LM head has
-            its own token embeddings.
-    """
+    """Return canonical name to variable, of the parts that `find_parts` found."""
     chosen = {
         name: variable
         for name, path in _places(graph, parts)

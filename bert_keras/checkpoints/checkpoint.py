@@ -81,11 +81,7 @@ class StoredTensor(abc.ABC):
 def choose(
     chosen: dict[str, Any], name: str, tensor: StoredTensor, *, transpose: bool = False
 ) -> None:
-    """Enter a stored tensor under its canonical name.
-
-    Raises:
-        CheckpointError: the name is taken, or the tensor cannot be a weight.
-    """
+    """Enter a stored tensor under its canonical name, if it can be that weight."""
     place = f"{tensor.file}: {one_line(tensor.name)}"
     if name in chosen:
         raise CheckpointError(f"{place} and {chosen[name].name} are both `{name}`")
@@ -229,11 +225,7 @@ def check_finite(array: np.ndarray, *, name: str, place: str) -> None:
 
 
 def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
-    """Return the sizes in a parsed config; other keys are ignored.
-
-    Raises:
-        ConfigError: a value is out of its range; names the file.
-    """
+    """Return the sizes in a parsed config; other keys are ignored."""
     try:
         return BertConfig.from_dict(values)
     except ConfigError as error:
@@ -246,11 +238,7 @@ def listed(names: list[str]) -> str:
 
 
 def joined_heads(name: str, tensor: StoredTensor, heads: int) -> Shape:
-    """Return the canonical shape of a weight that may be stored with a head axis.
-
-    Raises:
-        CheckpointError: the number of axes or of heads is wrong.
-    """
+    """Return the canonical shape of a weight that may be stored with a head axis."""
     axis, shape = head_axis(name), tensor.shape
     if axis is None:
         return shape

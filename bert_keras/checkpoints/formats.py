@@ -155,11 +155,7 @@ class Dialect:
     epsilon: float = 1e-12
 
     def check(self, sizes: BertConfig) -> list[str]:
-        """Return notes on what this code computes differently.
-
-        Raises:
-            CheckpointError: that code cannot compute this model.
-        """
+        """Return notes on what this code computes differently."""
         if sizes.is_decoder:
             raise CheckpointError(f"{self.code} has no causal attention (`is_decoder`)")
         if sizes.hidden_act not in self.activations:

@@ -57,10 +57,8 @@ def config_values(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the content of `bert_config.json`, and notes on what it cannot express.
 
-    Raises:
-        CheckpointError: the code of `dialect`, which will read it, cannot compute this
-            model.
-        ConfigError: a size in `config`, the whole of a `config.json`, is out of range.
+    `config` is the whole of a `config.json`; the code of `dialect` will read the
+    result.
     """
     sizes = bert_config(config, path=Path(CONFIG))
     notes = dialect.check(sizes)
@@ -131,7 +129,6 @@ def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
     chosen, unrecognized, skipped = _sorted_out(variables)
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
-
     return Checkpoint(
         path=prefix.parent,
         origin="google",

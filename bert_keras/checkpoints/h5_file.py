@@ -112,11 +112,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:
-    """Return the arrays of one file by path; reads no values.
-
-    Raises:
-        CheckpointError: the file is broken, or holds links.
-    """
+    """Return the arrays of one file by path; reads no values."""
     import h5py
 
     arrays: dict[str, StoredArray] = {}

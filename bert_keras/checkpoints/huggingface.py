@@ -84,12 +84,7 @@ def is_encoder_decoder(raw: Mapping[str, Any]) -> bool:
 
 
 def decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return `config`, `shared` and `tied` of a checkpoint's decoder.
-
-    Raises:
-        CheckpointError: it has no decoder.
-        ConfigError: a size is out of its range.
-    """
+    """Return `config`, `shared` and `tied` of a checkpoint's decoder."""
     raw, place = checkpoint.raw_config, checkpoint.path / CONFIG
     if not is_encoder_decoder(raw):
         raise CheckpointError(

@@ -112,7 +112,6 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     chosen, unrecognized = _sorted_out(arrays, left_out)
     heads = config.num_attention_heads
     shapes = {n: joined_heads(n, array, heads) for n, array in chosen.items()}
-
     return Checkpoint(
         path=folder,
         origin="keras-hub",
@@ -369,10 +368,7 @@ def write_keras_hub(
     notes += lost
     zeros: dict[str, np.ndarray] = {}
     if "bert/pooler/dense/kernel" not in shapes:
-        size = sizes.hidden_size
-        for part, shape in (("kernel", (size, size)), ("bias", (size,))):
-            place = names.to_keras_hub(f"bert/pooler/dense/{part}")
-            zeros[place] = np.zeros(shape, np.float32)
+        zeros = _no_pooler(sizes.hidden_size)
         config["left_out"] = ["bert/pooler/"]
         notes.append("there is no pooler: KerasHub's `pooled_dense` is all zeros")
     if task.get("class_name") == "BertMaskedLM":
@@ -387,14 +383,7 @@ def write_keras_hub(
     files = {
         CONFIG: _backbone(sizes),
         OURS: {k: v for k, v in config.items() if k != "model_type"},
-        METADATA: {
-            "keras_version": distributions.version("keras"),
-            "keras_hub_version": distributions.version("keras-hub"),
-            "parameter_count": sum(
-                math.prod(s) for name, s in shapes.items() if name.startswith("bert/")
-            ),
-            "tasks": ["MaskedLM", "TextClassifier"],
-        },
+        METADATA: _metadata(shapes),
         **_task_files(task, config, sizes, tokenizer),
     }
     try:
@@ -408,6 +397,25 @@ def write_keras_hub(
     except OSError as error:
         raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     return tuple(notes)
+
+
+def _no_pooler(size: int) -> dict[str, np.ndarray]:
+    """Return zeros in place of a missing pooler, whose output is then zero."""
+    shapes: dict[str, Shape] = {"kernel": (size, size), "bias": (size,)}
+    return {
+        names.to_keras_hub(f"bert/pooler/dense/{part}"): np.zeros(shape, np.float32)
+        for part, shape in shapes.items()
+    }
+
+
+def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    encoder = [shape for name, shape in shapes.items() if name.startswith("bert/")]
+    return {
+        "keras_version": distributions.version("keras"),
+        "keras_hub_version": distributions.version("keras-hub"),
+        "parameter_count": sum(map(math.prod, encoder)),
+        "tasks": ["MaskedLM", "TextClassifier"],
+    }
 
 
 def _write_texts(

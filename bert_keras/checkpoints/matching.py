@@ -173,11 +173,7 @@ _SIZES = {
 
 
 def encoder_sizes(shapes: Mapping[str, Shape], *, place: Path) -> dict[str, int]:
-    """Return the sizes that the shapes of an encoder's weights give; not the heads.
-
-    Raises:
-        CheckpointError: a weight that gives a size is missing.
-    """
+    """Return the sizes that the shapes of an encoder's weights give; not the heads."""
     sizes = {}
     for size, (name, axis) in _SIZES.items():
         if len(shapes.get(name, ())) <= axis:

@@ -124,7 +124,6 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
             f"{prefix}: `num_attention_heads` must be {heads:,}, as in the "
             f"weights; received {config.num_attention_heads:,}"
         )
-
     return Checkpoint(
         path=folder,
         origin="model-garden",
@@ -198,12 +197,10 @@ def _heads(chosen: Mapping[str, Variable], prefix: Path) -> int:
 NEXT_SENTENCE = "next_sentence"
 NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"  # its name next to the model
 # Attributes that lead to no weights: training state, and Keras's own lists.
-ASIDE = frozenset(
-    (
-        *("optimizer", "keras_api", "metrics", "compiled_metrics"),
-        *("variables", "trainable_variables", "non_trainable_variables"),
-    )
-)
+ASIDE = {
+    *("optimizer", "keras_api", "metrics", "compiled_metrics"),
+    *("variables", "trainable_variables", "non_trainable_variables"),
+}
 LAYERS = "_transformer_layers"
 POOLER = "_pooler_layer"
 # The layers of an encoder in their order: these, the blocks, the pooler.
@@ -222,9 +219,6 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
     The encoder gets its attributes, however it was saved. If a next-sentence head has a
     pooler, it becomes the encoder's: pretraining trains no other, and Model Garden's
     exports copy it the same way.
-
-    Raises:
-        CheckpointError: there is no encoder, or more than one of a part.
     """
     found: dict[str, list[int]] = {"encoder": [], "masked_lm": [], NEXT_SENTENCE: []}
     for number in objects:
@@ -260,12 +254,7 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
 
 
 def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, Variable]:
-    """Return canonical name to variable, of the parts that `find_parts` found.
-
-    Raises:
-        CheckpointError: one variable serves as two weights, or the masked-LM head has
-            its own token embeddings.
-    """
+    """Return canonical name to variable, of the parts that `find_parts` found."""
     chosen = {
         name: variable
         for name, path in _places(graph, parts)
@@ -368,7 +357,7 @@ def write_model_garden(
         array = split_heads(name, array, sizes.num_attention_heads)
         _put(tree, place, tf.Variable(array, name=place))
     _add_pooler(tree, sizes.hidden_size)
-    root = _Objects(tree).root()
+    root = _root(tree)
     prefix = folder / PREFIX
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -412,35 +401,32 @@ def _add_pooler(tree: _Tree, width: int) -> None:
             _put(tree, f"{NEXT_SENTENCE}/dense/{part}", copy)
 
 
-class _Objects:
-    """The objects of a tree, each created once, by the names that restoring needs."""
+def _root(tree: _Tree) -> Any:
+    """Return the object to save: the encoder, the heads, and the whole model.
 
-    def __init__(self, tree: _Tree) -> None:
-        encoder = tree["encoder"]
-        made = {name: _made(part) for name, part in encoder.items() if name != LAYERS}
-        layers = encoder[LAYERS]
-        blocks = {number: _made(layers[number]) for number in sorted(layers, key=int)}
-        # Releases that stored no attributes identify layers by their order.
-        ordered = [*(made[name] for name in EMBEDDINGS), *blocks.values(), made[POOLER]]
-        counted = {f"layer_with_weights-{i}": layer for i, layer in enumerate(ordered)}
-        self._encoder = _made({**made, **counted, LAYERS: _made(blocks)})
-        self._heads = {n: part for n, part in tree.items() if n != "encoder"}
-        self._words = encoder[EMBEDDINGS[0]]["embeddings"]
-
-    def root(self) -> Any:
-        """Return the root to save: the encoder, the heads, and the whole model."""
-        if not self._heads:
-            return _made({"encoder": self._encoder, "model": self._encoder})
-        beside: _Tree = {"encoder": self._encoder}
-        model: _Tree = {"encoder_network": self._encoder}
-        if (masked_lm := self._heads.get("masked_lm")) is not None:
-            head = _made({**masked_lm, "embedding_table": self._words})
-            beside["masked_lm"] = model["masked_lm"] = head
-        if (next_sentence := self._heads.get(NEXT_SENTENCE)) is not None:
-            dense = beside[NEXT_SENTENCE_POOLER] = _made(next_sentence["dense"])
-            head = _made({**next_sentence, "dense": dense})
-            model["classification_heads"] = _made({"0": head})
-        return _made({**beside, "model": _made(model)})
+    Each object is created once, by the names that restoring needs.
+    """
+    parts = tree["encoder"]
+    made = {name: _made(part) for name, part in parts.items() if name != LAYERS}
+    numbers = sorted(parts[LAYERS], key=int)
+    blocks = {number: _made(parts[LAYERS][number]) for number in numbers}
+    # Releases that stored no attributes identify layers by their order.
+    ordered = [*(made[name] for name in EMBEDDINGS), *blocks.values(), made[POOLER]]
+    counted = {f"layer_with_weights-{i}": layer for i, layer in enumerate(ordered)}
+    encoder = _made({**made, **counted, LAYERS: _made(blocks)})
+    if len(tree) == 1:
+        return _made({"encoder": encoder, "model": encoder})
+    beside: _Tree = {"encoder": encoder}
+    model: _Tree = {"encoder_network": encoder}
+    if (masked_lm := tree.get("masked_lm")) is not None:
+        table = parts[EMBEDDINGS[0]]["embeddings"]
+        head = _made({**masked_lm, "embedding_table": table})
+        beside["masked_lm"] = model["masked_lm"] = head
+    if (next_sentence := tree.get(NEXT_SENTENCE)) is not None:
+        dense = beside[NEXT_SENTENCE_POOLER] = _made(next_sentence["dense"])
+        head = _made({**next_sentence, "dense": dense})
+        model["classification_heads"] = _made({"0": head})
+    return _made({**beside, "model": _made(model)})
 
 
 def _made(tree: _Tree) -> Any:

@@ -180,7 +180,6 @@ _COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_sc
 # No leading zero: two spellings of one layer would break the round trip.
 _NUMBER = "(?:0|[1-9][0-9]{0,3})"
 _OUR_NUMBER = re.compile(rf"(?<=^bert/encoder/layer_){_NUMBER}(?=/)")
-_FROM_GOOGLE = {theirs: ours for ours, theirs in GOOGLE.items()}
 _OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
 
 
@@ -233,6 +232,11 @@ class _Spelling:
 
 _HUGGINGFACE = _Spelling(
     TABLE, r"^bert\.encoder\.layer\.", lacks="no weight of BERT or of a head is"
+)
+_GOOGLE = _Spelling(
+    {name: GOOGLE.get(name, name) for name in TABLE},
+    "^bert/encoder/layer_",
+    lacks="Google's BERT has no weight",
 )
 _KERAS_HUB = _Spelling(
     KERAS_HUB,
@@ -356,20 +360,18 @@ def to_encoder_decoder(name: str) -> Renamed:
 
 def from_google(name: str) -> Renamed | None:
     """Return the canonical name of a weight in Google's files, or `None`."""
-    if name in _FROM_GOOGLE:
-        return Renamed(_FROM_GOOGLE[name], name.endswith("output_weights"))
-    if name in GOOGLE or "#" in name or _OUR_NUMBER.sub("#", name) not in TABLE:
-        return None
-    return Renamed(name, False)
+    ours = _GOOGLE.canonical(name)
+    return None if ours is None else Renamed(ours, _is_google_output(ours))
 
 
 def to_google(name: str) -> Renamed:
     """Return Google's name of a canonical one; a CheckpointError if there is none."""
-    if name in GOOGLE:
-        return Renamed(GOOGLE[name], name.endswith("/kernel"))
-    if from_google(name) is None:
-        raise CheckpointError(f"Google's BERT has no weight named {name!r}")
-    return Renamed(name, False)
+    return Renamed(_GOOGLE.spelled(name), _is_google_output(name))
+
+
+def _is_google_output(name: str) -> bool:
+    """Return whether a weight is the kernel of an output layer, stored transposed."""
+    return name in GOOGLE and name.endswith("/kernel")
 
 
 def from_keras_hub(place: str) -> str | None:
@@ -447,14 +449,14 @@ _OLD_HUB = {
     "bert/embeddings/token_type_embeddings": f"{_OLD}/type_embeddings",
     **_weights(_OLD_HUB_SCOPES, "encoder/layer_#"),
 }
-# The masked-LM head has Google's names except for its bias.
+# Google's names: of the masked-LM head, and of all weights in TensorFlow 1's files.
 _SAME = {n: n for n in TABLE if n.startswith(("bert/", "cls/predictions/"))}
-_TO_HUB = _SAME | _HUB
-_FROM_HUB = _SAME | {
-    theirs: ours for d in (_HUB, _OLD_HUB) for ours, theirs in d.items()
-}
-_HUB_LAYER = re.compile(rf"(?<=/layer_){_NUMBER}(?=/)")
+_HUB_SPELLINGS = [
+    _Spelling(_SAME | names, f"{layers}/layer_", lacks="TF-Hub's BERT has no weight")
+    for names, layers in ((_HUB, "transformer"), (_OLD_HUB, "encoder"), ({}, "encoder"))
+]
 _MOST_STEPS = 12  # of a name; no weight has more
+to_hub = _HUB_SPELLINGS[0].spelled
 
 
 def from_hub(name: str) -> str | None:
@@ -463,15 +465,11 @@ def from_hub(name: str) -> str | None:
     `name` is the one that the variable was created with, with or without `:0`.
     """
     steps = f"/{name.removesuffix(':0')}".split("/")[1:]
-    if len(steps) > _MOST_STEPS or "#" in name:
+    if len(steps) > _MOST_STEPS:
         return None
     for first in range(len(steps)):
         spelled = "/".join(steps[first:])
-        number = _HUB_LAYER.search(spelled)
-        ours = _FROM_HUB.get(_HUB_LAYER.sub("#", spelled))
-        if ours is not None:
-            return ours.replace("#", number.group()) if number else ours
+        for spelling in _HUB_SPELLINGS:
+            if (ours := spelling.canonical(spelled)) is not None:
+                return ours
     return None
-
-
-to_hub = _Spelling(_TO_HUB, "/layer_", lacks="TF-Hub's BERT has no weight").spelled

@@ -42,12 +42,7 @@ class PickledTensor(StoredTensor):
 
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of one file by name; torch maps them where it can.
-
-    Raises:
-        CheckpointError: torch is absent or too old to be trusted with the file, or the
-            file is broken or holds something other than tensors.
-    """
+    """Return the tensors of one file by name; torch maps them where it can."""
     torch = check_torch(f"{path}:")
     _check_packing(path)
     try:

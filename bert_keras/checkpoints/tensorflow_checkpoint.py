@@ -59,11 +59,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the (number, value) pairs of a protobuf message.
-
-    Raises:
-        BrokenError, IndexError: the bytes are not a protobuf message.
-    """
+    """Yield the (number, value) pairs of a protobuf message; may raise `BROKEN`."""
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -469,11 +465,7 @@ class ObjectGraph:
 
 
 def read_graph(variables: Mapping[str, Variable]) -> ObjectGraph:
-    """Return the graph of a checkpoint whose index was read.
-
-    Raises:
-        One of `BROKEN`: the graph is absent or broken, or names values that are absent.
-    """
+    """Return the graph of a checkpoint whose index was read; may raise `BROKEN`."""
     if ROOT not in variables:
         raise BrokenError("no object graph")
     if variables[ROOT].size > _MOST_GRAPH_BYTES:

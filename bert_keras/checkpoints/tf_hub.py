@@ -93,7 +93,6 @@ def read_tf_hub(folder: str | os.PathLike[str]) -> Checkpoint:
         notes.append(f"lowercase={found}, read from the variable do_lower_case")
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
-
     return Checkpoint(
         path=folder,
         origin="tf-hub",

@@ -200,9 +200,6 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
         wikitext: of a page.
         silent: names of the namespaces whose links are not shown as text, in lower
             case, in addition to the English ones.
-
-    Raises:
-        ConfigError: the package is missing.
     """
     with needs("wikitext", extra="corpus"):
         import mwparserfromhell

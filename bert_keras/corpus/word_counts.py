@@ -349,11 +349,7 @@ class CountsFile:
         self.documents = 0
 
     def compare(self, document: Any) -> str:
-        """Add a document to those that the counts are compared by; returns its text.
-
-        Raises:
-            ConfigError: the document is not a string and has no string `text`.
-        """
+        """Add a document to those that the counts are compared by; returns its text."""
         text = getattr(document, "text", document)
         if not isinstance(text, str):
             kind = type(document).__name__
@@ -368,11 +364,7 @@ class CountsFile:
         return text
 
     def read(self) -> Kept | None:
-        """Return the counts of an earlier run; `None` if there was none.
-
-        Raises:
-            DataError: the run had other settings, or the file is corrupt.
-        """
+        """Return the counts of an earlier run; `None` if there was none."""
         if self._path is None:
             return None
         try:
@@ -421,9 +413,6 @@ class CountsFile:
         """Return the saved counts if they are of the current documents so far.
 
         `more` says whether there are more documents.
-
-        Raises:
-            DataError: the counts belong to other documents.
         """
         current = (self.documents, self._hash.hexdigest())
         if current != (kept.documents, kept.blake2b) or (kept.whole and more):

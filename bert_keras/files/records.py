@@ -107,11 +107,7 @@ def field_start(number: int, size: int) -> bytes:
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
-    """Write a gzipped TFRecord file, atomically; returns its size in bytes.
-
-    Raises:
-        DataError: the file cannot be written; an old file is unchanged.
-    """
+    """Write a gzipped TFRecord file, atomically; returns its size in bytes."""
     path = Path(path)
     options = tf.io.TFRecordOptions(
         compression_type="GZIP", compression_level=_GZIP_LEVEL
@@ -130,11 +126,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
 
 
 def compression_of(path: str | os.PathLike[str]) -> str:
-    """Return `GZIP` or an empty string, from the first bytes of a file.
-
-    Raises:
-        DataError: the file is missing or cannot be read.
-    """
+    """Return `GZIP` or an empty string, from the first bytes of a file."""
     try:
         with open(path, "rb") as file:
             # A plain file begins with the length of its first record; these bytes
@@ -145,11 +137,7 @@ def compression_of(path: str | os.PathLike[str]) -> str:
 
 
 def first_example(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the features of a file's first record, name to list; `None` if empty.
-
-    Raises:
-        DataError: the file is missing, truncated, or holds records of another type.
-    """
+    """Return the features of a file's first record, name to list; `None` if empty."""
     try:
         dataset = tf.data.TFRecordDataset(os.fspath(path), compression_of(path))
         for record in dataset.take(1):

@@ -142,9 +142,6 @@ class Attention(Configured, keras.layers.Layer):
             flash attention, which needs 16-bit floats. It returns no probabilities
             and cannot drop them.
         seed: seed of initializers and dropout.
-
-    Raises:
-        ConfigError: a dropout rate is out of its range, or `fused` cannot be computed.
     """
 
     def __init__(

@@ -185,9 +185,6 @@ class BertDecoder(FromConfig, keras.Model):
         seed: seed of initializers and dropout.
         dtype: dtype policy, as of `BertEncoder`.
 
-    Raises:
-        ConfigError: `shared` has other sizes.
-
     Example:
         >>> decoder = BertDecoder(BertConfig.from_preset("tiny"))
         >>> started = decoder.start(np.ones((1, 4, 128)), np.ones((1, 4)))

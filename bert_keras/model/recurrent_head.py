@@ -213,9 +213,6 @@ class RecurrentHead(Configured, keras.layers.Layer):
     (1 = real) and, for packed rows, `sequence_ids` int [B, T] (0 = padding). No state
     crosses from one text of a row into the next. Returns logits, float32 [B, T, C].
 
-    Raises:
-        ConfigError: the encoder has fewer layers than the features need.
-
     Example:
         >>> head = RecurrentHead(3, features="last", units=4)
         >>> head([np.ones((2, 5, 8), "float32")] * 3, np.ones((2, 5), "int32")).shape

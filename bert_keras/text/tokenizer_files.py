@@ -58,11 +58,7 @@ def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Return the tokens of a vocab.txt, one per line; empty last lines are ignored.
-
-    Raises:
-        CheckpointError: it is not UTF-8 text, or has a token twice.
-    """
+    """Return the tokens of a vocab.txt, one per line; empty last lines are ignored."""
     text = read_text(path).removeprefix("\ufeff")
     # Not `splitlines`: the released Chinese vocabulary has U+2028 as a token.
     tokens = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
@@ -77,11 +73,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file.
-
-    Raises:
-        CheckpointError: it cannot be read, or is not UTF-8.
-    """
+    """Return the text of a file."""
     try:
         with open(path, "rb") as file:
             return file.read().decode("utf-8")
@@ -147,11 +139,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def read_folder(
     folder: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the arguments of a tokenizer and notes on how they were found.
-
-    Raises:
-        CheckpointError: no vocabulary, or a file that cannot be read.
-    """
+    """Return the arguments of a tokenizer and notes on how they were found."""
     folder = _vocabulary_folder(pathlib.Path(folder))
     plain, whole = folder / "vocab.txt", folder / TOKENIZER_JSON
     config = folder / "tokenizer_config.json"
@@ -226,9 +214,6 @@ def write_folder(
     """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
 
     Other programs truncate at `max_length` tokens, if given.
-
-    Raises:
-        ConfigError: a token holds a line break, which vocab.txt cannot hold.
     """
     for token in settings["vocabulary"]:
         if "\n" in token or "\r" in token:

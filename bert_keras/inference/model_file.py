@@ -245,8 +245,11 @@ def _divide_before_erf(graph: Any, numpy_helper: Any) -> None:
             if len(others) == 1:
                 node.op_type = "Div"
                 node.input[:] = [*others, divisor.name]
-    if any(divisor.name in node.input for node in graph.node):
-        graph.initializer.append(divisor)
+    graph.initializer.append(divisor)
+    used = {name for node in graph.node for name in node.input}
+    for each in [*graph.initializer]:
+        if each.name in factors | {divisor.name} and each.name not in used:
+            graph.initializer.remove(each)
 
 
 def check_int8(kind: str) -> None:

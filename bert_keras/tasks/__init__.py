@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +64,8 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
     Raises:
         ConfigError: the task has no such setting.
     """
+    import json  # `--help` does not need it
+
     known = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
     found = {}
     for setting in settings:

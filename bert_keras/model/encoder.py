@@ -19,7 +19,7 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
-from bert_keras.model.layers import PACKED_INPUTS, REQUIRED_INPUTS, moved, undrawn
+from bert_keras.model.layers import moved, undrawn
 
 if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
@@ -83,21 +83,44 @@ def check_not_quantized(model: keras.Model, what: str) -> None:
         )
 
 
+REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+# Additional inputs of packed rows: see `packing.pack_rows`.
+PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
+
+
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     """Return Keras inputs for one batch dict, those of packed rows optional.
 
     Without `cls_positions` for models that do not read them: Keras 3.12 rejects models
     with an unused input.
     """
+    found = _inputs()
+    if not cls_positions:
+        del found["cls_positions"]
+    return found
+
+
+def choice_inputs() -> dict[str, Any]:
+    """Return Keras inputs of a batch dict of choices.
+
+    Padded: `token_ids`, `segment_ids`, `padding_mask` int32 [B, C, T], with a text of
+    only padding if a row has fewer choices, as in Hugging Face. Packed: these, with
+    `position_ids` and `sequence_ids`, are [R, 1, T], and `cls_positions` [B, C] holds
+    the start of each choice, -1 if there is none.
+    """
+    return _inputs(None)
+
+
+def _inputs(*axes: None) -> dict[str, Any]:
+    """Return Keras inputs of a batch dict, with axes before that of the tokens."""
     return {
         name: keras.Input(
-            () if name == "cls_positions" else (None,),
+            axes if name == "cls_positions" else (*axes, None),
             dtype="int32",
             name=name,
             optional=is_optional(name),
         )
         for name in (*REQUIRED_INPUTS, *PACKED_INPUTS)
-        if cls_positions or name != "cls_positions"
     }
 
 

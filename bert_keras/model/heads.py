@@ -12,34 +12,9 @@ import keras
 from keras import ops
 
 from bert_keras.model.block import activation
-from bert_keras.model.layers import (
-    PACKED_INPUTS,
-    REQUIRED_INPUTS,
-    Configured,
-    initializer,
-    tokens_at,
-)
+from bert_keras.model.layers import Configured, initializer, tokens_at
 
 NO_CHOICE = -1e9  # score of padding; finite in float32
-
-
-def choice_inputs() -> dict[str, Any]:
-    """Return Keras inputs of a batch dict of choices.
-
-    Padded: `token_ids`, `segment_ids`, `padding_mask` int32 [B, C, T], with a text of
-    only padding if a row has fewer choices, as in Hugging Face. Packed: these, with
-    `position_ids` and `sequence_ids`, are [R, 1, T], and `cls_positions` [B, C] holds
-    the start of each choice, -1 if there is none.
-    """
-    return {
-        name: keras.Input(
-            (None,) if name == "cls_positions" else (None, None),
-            dtype="int32",
-            name=name,
-            optional=name in PACKED_INPUTS,
-        )
-        for name in (*REQUIRED_INPUTS, *PACKED_INPUTS)
-    }
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

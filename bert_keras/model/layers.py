@@ -25,10 +25,6 @@ from bert_keras.config import BertConfig
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since Python 3.11
 
-REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-# Additional inputs of packed rows: see `packing.pack_rows`.
-PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
-
 _UNDRAWN = contextvars.ContextVar("undrawn", default=False)
 _FOR_ENGINES = contextvars.ContextVar("for_engines", default=False)
 _WORD_VECTORS = contextvars.ContextVar[Callable[[Any], Any] | None](

@@ -382,9 +382,9 @@ class Task(TaskModelling):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        help = TASK_HELP.get(cls.__dict__.get("name", ""))
-        if help is not None and cls.__module__.startswith("bert_keras."):
-            cls.__doc__ = with_settings(cls.__doc__, help.settings)
+        known = TASK_HELP.get(cls.__dict__.get("name", ""))
+        if known is not None and known.place == f"{cls.__module__}:{cls.__qualname__}":
+            cls.__doc__ = with_settings(cls.__doc__, known.settings)
 
     def changed(self, **settings: Any) -> Self:
         """Return the task of a trained model with other settings.

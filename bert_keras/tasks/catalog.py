@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import textwrap
+
+from bert_keras.settings import argument_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +62,12 @@ def with_settings(docstring: str | None, settings: tuple[Setting, ...]) -> str |
     if docstring is None:  # `python -OO`
         return None
     said, example, rest = docstring.partition("    Example:")
-    lines = [said.rstrip(), "", "    Args:"]
-    for each in settings:
-        lines += textwrap.wrap(
-            f"{each.name}: {each.help} ({each.values}; default: {each.default}).",
-            width=88,
-            initial_indent=" " * 8,
-            subsequent_indent=" " * 12,
-            break_on_hyphens=False,
-        )
-    raises = "        ConfigError: a setting is out of its range."
-    return "\n".join([*lines, "", "    Raises:", raises, "", f"{example}{rest}"])
+    lines = argument_lines(
+        {s.name: f"{s.help} ({s.values}; default: {s.default})" for s in settings}
+    )
+    raises = ["    Raises:", "        ConfigError: a setting is out of its range."]
+    end = f"{example}{rest}"
+    return "\n".join([said.rstrip(), "", *lines, "", *raises, "", end])
 
 
 # Settings of several tasks, see docs/tasks.

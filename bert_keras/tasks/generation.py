@@ -132,7 +132,7 @@ class Generation(Decoding, Task):
     def read(cls, source: Any, **options: Any) -> Columns:
         """Return the pairs of a table; those with an empty side are left out."""
         found = super().read(source, **options)
-        return found if options.get("roles") else without_empty(found)
+        return without_empty(found) if options.get("roles") is None else found
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""

@@ -26,8 +26,8 @@ from bert_keras.data.rows import (
 )
 from bert_keras.data.table import Columns, column_names, read_columns
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead, choice_inputs
+from bert_keras.model.encoder import BertEncoder, choice_inputs
+from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
 from bert_keras.scoring.calibration import (
     abstention_scores,
     confidence_scores,

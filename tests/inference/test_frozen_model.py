@@ -78,7 +78,7 @@ def test_the_constants_of_a_loop_are_outside_of_its_body() -> None:
     assert not [node for node in body.node_def if "Call" in node.op]
     x = np.array([[1, 2]], "float32")
     wanted = x @ np.linalg.matrix_power(dense.kernel.numpy(), 3)
-    np.testing.assert_allclose(run(x), wanted, rtol=1e-5)
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_bfloat16_is_frozen_and_float32_is_not(

@@ -84,19 +84,20 @@ def of_one_shape(lengths: Sequence[int], max_tokens: int) -> list[int]:
 def rows_of(lengths: Sequence[int]) -> tuple[list[int], list[int], int]:
     """Return the row and first column of each text in packed rows, and their width.
 
-    As in `pack_rows`, the longest text is placed first, each into the first row with
-    enough room. The width is one of those of `that_fit` if the texts fill its rows, and
-    else what they need.
+    Each text is placed into the first row with enough room, in the order of `that_fit`.
+    The width is one of those of `that_fit` if the texts fill its rows; otherwise it is
+    what they need with the longest placed first, as in `pack_rows`.
     """
     if len(lengths) == 1:
         return [0], [0], lengths[0]
     longest, total = max(lengths), sum(lengths)
     width = _row_width(longest)
-    found = _placed(lengths, width)
+    found = _placed(lengths, width, range(len(lengths)))
     if (1 + max(found[0])) * width > total * _MOST_ROOM:
         full_rows = max(total // max(longest, ROW_TOKENS), 1)
         room = max(longest, math.ceil(total / full_rows * _SLACK))
-        found = _placed(lengths, room)
+        by_size = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+        found = _placed(lengths, room, by_size)
         ends = [first + size for first, size in zip(found[1], lengths, strict=True)]
         width = -(-max(ends) // _WIDTH_STEP) * _WIDTH_STEP
     return *found, width
@@ -106,11 +107,13 @@ def _row_width(longest: int) -> int:
     return next((width for width in _WIDTHS if width >= longest), longest)
 
 
-def _placed(lengths: Sequence[int], room: int) -> tuple[list[int], list[int]]:
+def _placed(
+    lengths: Sequence[int], room: int, order: Sequence[int]
+) -> tuple[list[int], list[int]]:
     """Return the row and first column of each text in rows with this much room."""
     used: list[int] = []
     rows, columns = [0] * len(lengths), [0] * len(lengths)
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+    for place in order:
         row = _first_with_room(used, lengths[place], room)
         if row == len(used):
             used.append(0)

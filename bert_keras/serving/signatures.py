@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +42,9 @@ DTYPES = {
 }
 _IDS = ("token_ids", "segment_ids", "padding_mask")
 _LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
+# oneDNN prepares, and keeps, each operation for each shape, so these are rounded up.
+_TEXTS_STEP = 8  # texts of a batch
+_TOKENS_STEP = 4  # tokens of a row
 Answers = dict[str, np.ndarray]  # [B, …] each, by name
 Parts = Sequence[Sequence[Any]]  # N values for each input
 
@@ -207,7 +211,7 @@ class TokenSignature(Signature):
             each text, int [B].
         packed: returns the answers to a batch dict of packed rows.
         pad_id: fills the rows.
-        multiple: row lengths are rounded up to it.
+        multiple: row lengths are rounded up to a multiple of it.
 
     `function` is that of the signature `ids`, for a single text.
     """
@@ -239,12 +243,11 @@ class TokenSignature(Signature):
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         where = rows_of([row.length for row in rows])
-        longest = where[2]
-        width = -(-longest // self._multiple) * self._multiple
+        width = _rounded_up(where[2], self._multiple)
         shape = (max(where[0]) + 1, width)
         ids = np.full(shape, self._pad_id, np.int32)
         segments, positions, texts = (np.zeros(shape, np.int32) for _ in range(3))
-        starts = np.zeros(len(rows), np.int32)
+        starts = np.zeros(_rounded_up(len(rows), _TEXTS_STEP), np.int32)
         for place, (row, line, column) in enumerate(zip(rows, *where[:2], strict=True)):
             span = (line, slice(column, column + row.length))
             ids[span], segments[span] = row.values
@@ -260,9 +263,11 @@ class TokenSignature(Signature):
             batch["position_ids"], batch["sequence_ids"] = positions, texts
             batch["cls_positions"] = starts
         tensors = {name: tf.constant(values) for name, values in batch.items()}
-        if len(rows) > 1:
-            return _arrays(self._packed(tensors)), ids.size
-        return _arrays(self.function(**tensors)), ids.size
+        if len(rows) == 1:
+            return _arrays(self.function(**tensors)), ids.size
+        answers = _arrays(self._packed(tensors))
+        # Those behind the last row repeat the first.
+        return {name: values[: len(rows)] for name, values in answers.items()}, ids.size
 
 
 class IdsSignature(Signature):
@@ -341,7 +346,9 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
                 tokenize=_graph(functools.partial(_tokenized, padded), specs),
                 packed=packed,
                 pad_id=padded.tokenizer.pad_id,
-                multiple=padded.length_multiple,
+                multiple=max(
+                    padded.length_multiple, math.gcd(padded.max_length, _TOKENS_STEP)
+                ),
             )
         else:
             found[name] = TextSignature(
@@ -356,10 +363,11 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
 def _of_graph(function: Any) -> _Function:
     """Return a tf.function as one that takes its arguments by name."""
     specs = {spec.name: spec for spec in function.input_signature}
+    traced = functools.cache(function.get_concrete_function)
     return _Function(
         specs,
-        lambda: function.get_concrete_function().structured_outputs,
-        lambda **given: function(*(given[name] for name in specs)),
+        lambda: traced().structured_outputs,
+        lambda **given: traced()(*(given[name] for name in specs)),
     )
 
 
@@ -387,11 +395,17 @@ def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
         name: tf.TensorSpec(each.shape, each.dtype, name=name)
         for name, each in model.task.inputs().items()
     }
-    return tf.function(answer, input_signature=[specs], autograph=False)
+    return _graph(answer, [specs])
 
 
-def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
-    return tf.function(function, input_signature=specs, autograph=False)
+def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Callable[..., Any]:
+    """Return a function that is traced at its first call.
+
+    A concrete function is called in less time than the `tf.function` that looks it up.
+    """
+    graph = tf.function(function, input_signature=specs, autograph=False)
+    traced = functools.cache(graph.get_concrete_function)
+    return lambda *tensors: traced()(*tensors)
 
 
 def _tensors(parts: Parts) -> list[tf.Tensor]:
@@ -407,6 +421,10 @@ def _tensors(parts: Parts) -> list[tf.Tensor]:
 
 def _arrays(answers: Mapping[str, Any]) -> Answers:
     return {name: value.numpy() for name, value in answers.items()}
+
+
+def _rounded_up(count: int, step: int) -> int:
+    return -(-count // step) * step
 
 
 def _filled_width(values: np.ndarray) -> int:

@@ -243,11 +243,11 @@ class TokenSignature(Signature):
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         where = rows_of([row.length for row in rows])
-        width = _rounded_up(where[2], self._multiple)
+        width = -(-where[2] // self._multiple) * self._multiple
         shape = (max(where[0]) + 1, width)
         ids = np.full(shape, self._pad_id, np.int32)
         segments, positions, texts = (np.zeros(shape, np.int32) for _ in range(3))
-        starts = np.zeros(_rounded_up(len(rows), _TEXTS_STEP), np.int32)
+        starts = np.zeros(len(rows), np.int32)
         for place, (row, line, column) in enumerate(zip(rows, *where[:2], strict=True)):
             span = (line, slice(column, column + row.length))
             ids[span], segments[span] = row.values
@@ -261,12 +261,13 @@ class TokenSignature(Signature):
         }
         if len(rows) > 1:
             batch["position_ids"], batch["sequence_ids"] = positions, texts
-            batch["cls_positions"] = starts
+            others = np.setdiff1d(np.arange(ids.size, dtype=np.int32), starts)
+            others = others[: -len(rows) % _TEXTS_STEP]  # their answers are dropped
+            batch["cls_positions"] = np.concatenate([starts, others])
         tensors = {name: tf.constant(values) for name, values in batch.items()}
         if len(rows) == 1:
             return _arrays(self.function(**tensors)), ids.size
         answers = _arrays(self._packed(tensors))
-        # Those behind the last row repeat the first.
         return {name: values[: len(rows)] for name, values in answers.items()}, ids.size
 
 
@@ -421,10 +422,6 @@ def _tensors(parts: Parts) -> list[tf.Tensor]:
 
 def _arrays(answers: Mapping[str, Any]) -> Answers:
     return {name: value.numpy() for name, value in answers.items()}
-
-
-def _rounded_up(count: int, step: int) -> int:
-    return -(-count // step) * step
 
 
 def _filled_width(values: np.ndarray) -> int:

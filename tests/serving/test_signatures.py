@@ -100,23 +100,27 @@ def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None
                 assert np.allclose(values[0], together[name][place], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["classification", "embedding"])
 def test_batches_of_several_sizes_have_one_shape(
-    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    signature: Any = signatures_of(make_model(case_of("classification").task))[
-        "serving_default"
-    ]
+    signature: Any = signatures_of(make_model(case_of(name).task))["serving_default"]
     shapes, packed = [], signature._packed
 
     def seen(batch: dict[str, Any]) -> Any:
-        shapes.append({name: tuple(each.shape) for name, each in batch.items()})
+        shapes.append(tuple(batch["cls_positions"].shape))
         return packed(batch)
 
     monkeypatch.setattr(signature, "_packed", seen)
-    for count in (3, 5):
-        answers, _ = signature.compute(signature.rows_of([[b"see you at six"] * count]))
-        assert all(len(values) == count for values in answers.values())
-    assert shapes[0]["cls_positions"] == shapes[1]["cls_positions"] == (8,)
+    texts = [b"win cash", b"see you at six", b"", b"lunch at home now", b"sale"]
+    rows = signature.rows_of([texts])
+    alone = [signature.compute([row])[0] for row in rows]
+    key = {"classification": "probabilities", "embedding": "embedding"}[name]
+    for count in (2, 3, 5):
+        found = signature.compute(rows[:count])[0][key]
+        wanted = [each[key][0] for each in alone[:count]]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert shapes == [(8,)] * 3
 
 
 def test_answers_are_as_wide_as_a_request_needs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -43,6 +44,12 @@ ROWS = [
     ("summer sale", "promo"),
     ("half off at the sale", "promo"),
 ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed what Keras initializes layers without a seed from, before the fixtures."""
+    random.seed(item.nodeid)
 
 
 def needs_browser() -> pytest.MarkDecorator:

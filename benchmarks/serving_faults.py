@@ -23,13 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from serving_load import (
-    MAX_LENGTH,
-    TOLERANCE,
-    Connection,
-    mixed_texts,
-    started,
-)
+from http_load import Connection, started
+from serving_load import MAX_LENGTH, TOLERANCE, mixed_texts
 
 PATH = "/v1/models/served:predict"
 

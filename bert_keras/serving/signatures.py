@@ -242,13 +242,15 @@ class TokenSignature(Signature):
         return that_fit(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
-        where = rows_of([row.length for row in rows])
-        width = -(-where[2] // self._multiple) * self._multiple
-        shape = (max(where[0]) + 1, width)
+        lines, columns, longest = rows_of([row.length for row in rows])
+        width = -(-longest // self._multiple) * self._multiple
+        shape = (max(lines) + 1, width)
         ids = np.full(shape, self._pad_id, np.int32)
         segments, positions, texts = (np.zeros(shape, np.int32) for _ in range(3))
         starts = np.zeros(len(rows), np.int32)
-        for place, (row, line, column) in enumerate(zip(rows, *where[:2], strict=True)):
+        for place, (row, line, column) in enumerate(
+            zip(rows, lines, columns, strict=True)
+        ):
             span = (line, slice(column, column + row.length))
             ids[span], segments[span] = row.values
             positions[span] = np.arange(row.length)
@@ -261,14 +263,16 @@ class TokenSignature(Signature):
         }
         if len(rows) > 1:
             batch["position_ids"], batch["sequence_ids"] = positions, texts
+            # Places of other tokens, whose answers are dropped. None is repeated, since
+            # a task such as `embedding` counts on that.
             others = np.setdiff1d(np.arange(ids.size, dtype=np.int32), starts)
-            others = others[: -len(rows) % _TEXTS_STEP]  # their answers are dropped
+            others = others[: -len(rows) % _TEXTS_STEP]
             batch["cls_positions"] = np.concatenate([starts, others])
         tensors = {name: tf.constant(values) for name, values in batch.items()}
-        if len(rows) == 1:
-            return _arrays(self.function(**tensors)), ids.size
-        answers = _arrays(self._packed(tensors))
-        return {name: values[: len(rows)] for name, values in answers.items()}, ids.size
+        alone = len(rows) == 1
+        found = self.function(**tensors) if alone else self._packed(tensors)
+        answers = {name: each[: len(rows)] for name, each in _arrays(found).items()}
+        return answers, ids.size
 
 
 class IdsSignature(Signature):
@@ -318,6 +322,9 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     """
     task = model.task
     padded = model.preprocessor.replace(layout="padded")
+    multiple = padded.length_multiple
+    if multiple == 1:  # a divisor of the maximum length, which no row exceeds then
+        multiple = math.gcd(padded.max_length, _TOKENS_STEP)
     packed = None
     if isinstance(model, ServedModel):
         functions = {k: _of_saved(each) for k, each in model.functions().items()}
@@ -347,9 +354,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
                 tokenize=_graph(functools.partial(_tokenized, padded), specs),
                 packed=packed,
                 pad_id=padded.tokenizer.pad_id,
-                multiple=max(
-                    padded.length_multiple, math.gcd(padded.max_length, _TOKENS_STEP)
-                ),
+                multiple=multiple,
             )
         else:
             found[name] = TextSignature(

@@ -94,7 +94,7 @@ def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None
     assert size < len(rows) * max(row.length for row in rows)
     for place, row in enumerate(rows):
         alone, length = signature.compute([row])
-        assert row.length <= length < row.length + 4
+        assert length == -(-row.length // 4) * 4
         for name, values in alone.items():
             if values.dtype != object:
                 assert np.allclose(values[0], together[name][place], atol=1e-5)
@@ -121,6 +121,17 @@ def test_batches_of_several_sizes_have_one_shape(
         wanted = [each[key][0] for each in alone[:count]]
         np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert shapes == [(8,)] * 3
+
+
+@pytest.mark.parametrize("multiple", [3, 8])
+def test_rows_have_the_multiple_of_the_preprocessor(
+    make_model: Callable[..., Any], multiple: int
+) -> None:
+    model = make_model(case_of("classification").task)
+    model.preprocessor = model.preprocessor.replace(length_multiple=multiple)
+    signature = signatures_of(model)["serving_default"]
+    (row,) = signature.rows_of([[b"see you"]])
+    assert signature.compute([row])[1] == -(-row.length // multiple) * multiple
 
 
 def test_answers_are_as_wide_as_a_request_needs() -> None:

@@ -119,9 +119,7 @@ def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
         pairs = list(zip(found.starts[text].numpy(), ends, strict=True))
         assert pairs[: len(best)] == best
         wanted = [scores[span] for span in best]
-        np.testing.assert_allclose(
-            found.scores[text][: len(best)], wanted, rtol=1e-5, atol=1e-6
-        )
+        np.testing.assert_allclose(found.scores[text][: len(best)], wanted, rtol=1e-5)
         assert (found.scores[text][len(best) :].numpy() == NEVER).all()
         assert float(found.null[text]) == pytest.approx(min(null))
         if scores:

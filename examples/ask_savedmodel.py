@@ -2,11 +2,11 @@
 
     python examples/ask_savedmodel.py saved_models/emails/1 "first text" "second text"
 
-Prints one JSON object per row: its inputs and every output of the graph, by name. Like
-a server, it only loads TensorFlow and the libraries of tensorflow-text's ops. If the
-model reads several texts, such as question and context, give that many for each row, in
-the order in `assets.extra/answers.json`. If the last one is a list, such as the choices
-of a context, all texts form one row.
+Prints one JSON object per row, with its inputs and every output of the graph by name.
+Like a server, it loads only TensorFlow and the ops of tensorflow-text. If the model
+reads several texts, such as question and context, give that many for each row, in the
+order of `assets.extra/answers.json`. If the last one is a list, such as the choices for
+a context, all texts form one row.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def load_tensorflow():
-    """Import TensorFlow and tensorflow-text's ops, not its package, silently."""
+    """Import TensorFlow and the ops of tensorflow-text, without its package or logs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Some log lines ignore all settings: only Python's own stderr is shown.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
@@ -27,7 +27,7 @@ def load_tensorflow():
     tf.get_logger().setLevel("ERROR")
     found = importlib.util.find_spec("tensorflow_text")
     if found is None or found.origin is None:
-        sys.exit("tensorflow-text is not installed: its ops are in the model")
+        sys.exit("tensorflow-text is not installed: the model needs its ops")
     for library in sorted((Path(found.origin).parent / "python/ops").glob("_*.so")):
         tf.load_op_library(str(library))
     return tf

@@ -54,7 +54,7 @@ def main() -> None:
     run("bert-keras", *train, "--learning-rate", 2e-4)
     run("bert-keras", "evaluate", MODEL, DATA / "test.csv")
     version = run("bert-keras", "export", MODEL, EXPORTS)
-    # A process that only loads TensorFlow and the text ops, like a server.
+    # Like a server, this process loads only TensorFlow and the text ops.
     run("python", HERE / "ask_savedmodel.py", version, *QUESTIONS)
     print(f"\ndone in {time.perf_counter() - started:.0f} s")
     print(f"SavedModel    {version}")

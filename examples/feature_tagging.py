@@ -2,11 +2,11 @@
 
     python examples/feature_tagging.py [ENCODER_FOLDER]
 
-Trains this head on each choice of layers of the paper's table 7, with
-`examples/data/entities` and a frozen encoder (by default the pretrained
-all-MiniLM-L6-v2). Prints the entity F1 on 64 test sentences before and after training
-for each choice, and queries the SavedModel of the last one. With all-MiniLM-L6-v2, in
-about two minutes on two cores:
+Trains this head on `examples/data/entities` with each choice of layers in table 7 of
+the paper. The encoder is frozen (by default, it is the pretrained all-MiniLM-L6-v2).
+For each choice, prints the entity F1 on 64 test sentences before and after training,
+then queries the SavedModel of the last one. With all-MiniLM-L6-v2, in about two minutes
+on two cores:
 
     embeddings              F1 before 0.02  after 0.76
     second_to_last          F1 before 0.02  after 0.78

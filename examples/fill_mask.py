@@ -2,10 +2,10 @@
 
     python examples/fill_mask.py [ENCODER_FOLDER]
 
-ENCODER_FOLDER is any BERT; one with a masked-LM head (bert-base-uncased, Google's
+ENCODER_FOLDER is any BERT. One with a masked-LM head (bert-base-uncased, Google's
 checkpoints) answers well without training. The default, all-MiniLM-L6-v2, is a sentence
-encoder without such a head: the head starts with random weights and learns only from
-the weather forecasts of `examples/data/weather`. Prints accuracy and perplexity at the
+encoder without this head: the head is randomly initialized and learns only from the
+weather forecasts of `examples/data/weather`. Prints accuracy and perplexity on the
 masked words of 60 other forecasts (which also select the best epoch), and the answers
 before and after training:
 

@@ -1,13 +1,13 @@
-"""Write headlines for short news: what happened, where, in a few words.
+"""Write headlines for short news texts: what happened and where, in a few words.
 
     python examples/headlines.py ENCODER_FOLDER
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
-`pip install '.[generation]'`. One of three sentences of each text is the news.
-The decoder is a copy of the encoder. Prints the ROUGE of 40 headlines of other news
-than those of training, and two of them. With all-MiniLM-L6-v2, in about two minutes on
-two cores, ROUGE-1 is 1.00; two headlines are "thieves rob bridge in norwich" and "york
-closes pool".
+`pip install '.[generation]'`. Each text has three sentences, one of which is the news.
+The decoder starts as a copy of the encoder. Prints the ROUGE scores of 40 headlines for
+texts that were not in the training data, and two of the headlines. With
+all-MiniLM-L6-v2, ROUGE-1 is 1.00 after about two minutes on two cores; the headlines
+are "thieves rob bridge in norwich" and "york closes pool".
 """
 
 import itertools

@@ -1,10 +1,10 @@
-"""`model.compile` and `model.fit` in your own code, on strings.
+"""Train on strings with `model.compile` and `model.fit` in your own code.
 
     python examples/keras_fit.py ENCODER_FOLDER
 
-Trains on `examples/data/ratings`: fewer than three stars are bad, more are good.
+Trains on `examples/data/ratings`: fewer than three stars mean bad, more mean good.
 Prints the accuracy on 49 other reviews before and after training, and the probabilities
-of two new texts. With all-MiniLM-L6-v2, in about 20 seconds on two cores:
+for two new texts. With all-MiniLM-L6-v2, in about 20 seconds on two cores:
 
     accuracy before 0.49  after 0.86
     ('bad', 'good') [[0.0, 1.0], [1.0, 0.0]]
@@ -30,7 +30,7 @@ keras.utils.set_random_seed(1)
 model = TaskModel.from_pretrained(
     sys.argv[1], "classification", classes=("bad", "good"), max_length=64
 )
-model.compile(AdamW(2e-4))  # with the task's own loss and metrics
+model.compile(AdamW(2e-4))  # the loss and metrics are the task's
 before = model.evaluate(*read("dev"), verbose=0, return_dict=True)["accuracy"]
 model.fit(*read("train"), batch_size=16, epochs=6, verbose=2)
 after = model.evaluate(*read("dev"), verbose=0, return_dict=True)["accuracy"]

@@ -1,4 +1,4 @@
-"""Several classes for one text: what does a restaurant's guest talk about?
+"""Several classes for one text: what do guests of a restaurant talk about?
 
     python examples/multi_label.py ENCODER_FOLDER
 

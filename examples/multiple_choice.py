@@ -3,8 +3,8 @@
     python examples/multiple_choice.py [ENCODER_FOLDER]
 
 ENCODER_FOLDER is any BERT; the default is all-MiniLM-L6-v2. Prints the accuracy on 60
-other situations with three choices (which also select the best epoch), before and after
-training, then the answers for two new situations, by the model and by the SavedModel:
+other situations with three choices (which also select the best epoch) before and after
+training, then the answers of the model and of the SavedModel for two new situations:
 
     accuracy before training: 0.35
     accuracy after training:  0.80

@@ -4,7 +4,7 @@
 
 Trains on `examples/data/stories`: one sentence per line, a blank line between stories.
 Half of the pairs are neighbours; in the other half, the second sentence is from another
-story. Prints the scores on 120 pairs of stories about other people and things (which
+story. Prints the scores on 120 pairs from stories about other people and things (which
 also select the best epoch) before and after training, then two answers. With
 all-MiniLM-L6-v2, in about 90 seconds on two cores:
 
@@ -14,7 +14,7 @@ all-MiniLM-L6-v2, in about 90 seconds on two cores:
     0.86  Lena borrowed a wheelbarrow. The wheelbarrow had lost its wheel.
     0.15  Lena borrowed a wheelbarrow. The whole village heard the church bell.
 
-A checkpoint from BERT's pretraining has this head and answers without training:
+A checkpoint of BERT's pretraining contains this head and needs no training:
 
     bert-keras predict CHECKPOINT_FOLDER --task next-sentence "I slept." "Then I woke."
 """

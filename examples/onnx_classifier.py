@@ -1,10 +1,10 @@
-"""Classify texts with an exported ONNX file: onnxruntime, tokenizers and NumPy alone.
+"""Classify texts with an exported ONNX file, using onnxruntime, tokenizers and NumPy.
 
     bert-keras export saved_models/emails emails.onnx --format onnx
     python examples/onnx_classifier.py emails.onnx "You have won!" "See you at six"
 
-Prints one JSON object per text: its label and the probability of each class. All that
-the script knows of the model is in `answers.json`, next to the file.
+Prints one JSON object per text, with its label and the probability of each class.
+Everything the script needs to know about the model is in `answers.json`, next to it.
 """
 
 import json

@@ -1,9 +1,9 @@
-r"""Do two questions ask the same? Classification of pairs, with two test sets.
+r"""Do two questions ask the same thing? Classify pairs, with two test sets.
 
     python examples/paraphrase.py ENCODER_FOLDER
 
-Trains a classifier of pairs on `examples/data/paraphrases`, with a temperature fitted
-on dev. Prints the accuracy and the calibration error on each test set before and after
+Trains a pair classifier on `examples/data/paraphrases`, with a temperature fitted on
+the dev set. Prints accuracy and calibration error on each test set before and after
 training, then the answers for two new pairs. With all-MiniLM-L6-v2, in about 70 seconds
 on two cores:
 
@@ -12,7 +12,7 @@ on two cores:
     clinic accuracy                    before 0.50  after 0.95
     clinic expected_calibration_error  before 0.01  after 0.04
 
-Entailment is the same task, on the original files of MNLI:
+Entailment is the same task. With the original files of MNLI:
 
     bert-keras train classification --encoder ENCODER_FOLDER --output models/mnli \
         --train MNLI/train.tsv --dev MNLI/dev_matched.tsv \

@@ -1,9 +1,9 @@
-"""From text files to a new BERT, on English text that comes with Python.
+"""Pretrain a new BERT from text files: the English documentation of Python.
 
     make pretrain-demo   (or: python examples/pretrain_demo.py [--steps 4000])
 
 Builds a corpus from Python's documentation, learns a vocabulary, writes the pretraining
-data, pretrains a small BERT for some minutes, and fills in masks with a randomly
+data, pretrains a small BERT for a few minutes, and fills in masks with a randomly
 initialized model and with the pretrained one. Each step is a command that is printed
 before it runs; an interrupted pretraining run resumes.
 """

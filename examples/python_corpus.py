@@ -1,10 +1,10 @@
-"""An English corpus without a download: the documentation that comes with Python.
+"""Build an English corpus offline from the documentation that comes with Python.
 
     python examples/python_corpus.py FOLDER
 
-Writes `train.txt` and `held_out.txt`, one paragraph per line and a blank line between
-documents: the topics of `help()`, and the prose in the docstrings of each installed
-module (which is parsed, never run). One document in fifty is held out.
+Writes `train.txt` and `held_out.txt` (one document in fifty), with one paragraph per
+line and a blank line between documents: the topics of `help()`, and the prose in the
+docstrings of each installed module (which is parsed, never run).
 """
 
 import ast
@@ -20,7 +20,7 @@ SECTIONS = ("Args:", "Returns:", "Raises:", "Parameters", "Examples", "Example:"
 
 
 def documents() -> Iterator[tuple[str, str]]:
-    """Yield the package, or `python`, and a document, one paragraph per line."""
+    """Yield the package (or `python`) and a document with one paragraph per line."""
     from pydoc_data.topics import topics
 
     yield from (("python", prose(topics[name])) for name in sorted(topics))

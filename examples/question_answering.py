@@ -3,9 +3,9 @@
     python examples/question_answering.py [ENCODER_FOLDER]
 
 Fine-tunes an encoder, by default all-MiniLM-L6-v2, on `examples/data/questions`, and
-asks the SavedModel about an unseen passage, alone and inside a long text. Prints the
+queries the SavedModel about an unseen passage, alone and inside a long text. Prints the
 scores on 84 questions about unseen passages (which also select the best epoch), then
-answers with offsets and probability. With all-MiniLM-L6-v2, in 85 s on two cores:
+answers with offsets and probabilities. With all-MiniLM-L6-v2, in 85 s on two cores:
 
     exact  before  0.0  after 76.2
     f1     before  7.0  after 86.0

@@ -1,10 +1,10 @@
-r"""A number for a text: how many stars would the writer give?
+r"""Predict a number for a text: how many stars would the writer give?
 
     python examples/regression.py ENCODER_FOLDER
 
-Trains on 75 reviews of `examples/data/ratings` (1 to 5 stars) and prints the
-correlations and the error in stars on 60 others (which also select the best epoch)
-before and after training, then the answers for three new texts. With all-MiniLM-L6-v2,
+Trains on 75 reviews of `examples/data/ratings` (1 to 5 stars). Prints the correlations
+and the error in stars on 60 other reviews (which also select the best epoch) before and
+after training, then the answers for three new texts. With all-MiniLM-L6-v2,
 in about 45 seconds on two cores:
 
     spearman                 before  0.03  after  0.75
@@ -14,7 +14,7 @@ in about 45 seconds on two cores:
     3.8 stars  It is a table. It stands.
     1.6 stars  Never again, it burst on the second evening.
 
-The same for pairs of texts, on the original files of the STS benchmark:
+The same task for pairs of texts, with the original files of the STS benchmark:
 
     bert-keras train regression --encoder ENCODER_FOLDER --output models/similarity \
         --train STS-B/train.tsv --dev STS-B/dev.tsv \

@@ -2,11 +2,11 @@
 
     python examples/semantic_search.py [ENCODER]
 
-ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`, which already
-embeds well. But it cannot know that the staff of this railway say "pram" for the
-catering trolley. Trains on 120 trouble reports and the manual page that solves each.
-Scores 60 others and finds pages for three, before and after training, and exports the
-model:
+ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`. Its embeddings are
+good, but it cannot know that the staff of this railway say "pram" for the catering
+trolley. Trains on 120 trouble reports, each with the manual page that solves it. Before
+and after training, scores 60 other reports and finds the pages for three reports. Then
+exports the model:
 
     before training: accuracy_at_1 0.30, mrr 0.46
       the pram never arrived, so no tea today

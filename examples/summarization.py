@@ -3,10 +3,10 @@
     python examples/summarization.py ENCODER_FOLDER
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
-`pip install 'bert_keras[summarization]'`. Prints the ROUGE of the sentences that it
-selects from 24 test articles before and after training, that of the first two sentences
-and of the best two, then a summary. With all-MiniLM-L6-v2, in about 80 seconds on two
-cores:
+`pip install 'bert_keras[summarization]'`. Prints the ROUGE scores of the sentences
+selected from 24 test articles before and after training, those of the first two
+sentences and of the best two, then a summary. With all-MiniLM-L6-v2, in about 80
+seconds on two cores:
 
     before    rouge1 0.283  rouge2 0.167  rougeLsum 0.267
     after     rouge1 0.460  rouge2 0.340  rougeLsum 0.440

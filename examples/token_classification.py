@@ -3,9 +3,9 @@
     python examples/token_classification.py [ENCODER_FOLDER]
 
 Fine-tunes an encoder (by default the pretrained all-MiniLM-L6-v2) on
-`examples/data/entities`, prints entity F1 on 64 test sentences before and after
-training, exports the model, and queries the export: entities with their offsets for
-plain sentences, and a tag for each word of split sentences. With the default encoder:
+`examples/data/entities` and prints the entity F1 on 64 test sentences before and after
+training. Exports the model and queries the export: plain sentences give entities with
+offsets, and lists of words give a tag for each word. With the default encoder:
 
     F1 before training 0.09, after 0.89
       company  F1 0.81 of 23

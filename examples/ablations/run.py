@@ -18,8 +18,8 @@ from tables import TABLES
 
 PAPER_TOKENS = 1_000_000 * 128_000  # steps x tokens of a batch, appendix A.2
 NOTES = """
-These tables show that every row is one setting, how far a model of that size and kind
-gets in the same number of steps on the same text, and large effects.
+Each row is one setting. The tables show large effects, and how far a model of that size
+and kind gets in the same number of steps on the same text.
 They do not reproduce the paper. Its models are about a hundred times larger and see
 {times:,.0f} times the tokens, and its tasks are different. Each row is one seed. With
 a thousand paragraphs, two standard errors are 3 points of accuracy; with 23 sentences,

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError, received
-from bert_keras.explanations.items import Item, Rows, Target, joined_words
+from bert_keras.explanations.items import LOG_ODDS, Item, Rows, Target, joined_words
 from bert_keras.explanations.words import NO_WORD, words_in_row
 from bert_keras.scoring.entities import entities_of, parse_tag
 from bert_keras.tasks.base import Task
@@ -145,12 +145,28 @@ def _sum_given(weights: Any, bias: float = 0.0, place: Sequence[int] = (0,)) -> 
     }
 
 
-def _one_hot(size: int, index: int, against: int | None = None) -> np.ndarray:
-    weights = np.zeros(size, "float32")
+def _output_target(
+    rows: Rows,
+    names: Sequence[str],
+    index: int,
+    against: int | None,
+    *,
+    temperature: float = 1.0,
+    unit: str = LOG_ODDS,
+) -> Target:
+    """Return one of a text's outputs, or its difference to another one."""
+    weights = np.zeros(len(names), "float32")
     weights[index] = 1
     if against is not None:
         weights[against] = -1
-    return weights
+    return Target(
+        names[index],
+        rows,
+        _sum,
+        _sum_given(weights / temperature),
+        against="" if against is None else names[against],
+        unit=unit,
+    )
 
 
 # The tasks.
@@ -170,18 +186,10 @@ def targets_of(task: Task, item: Item) -> list[Target]:
         )
     rows = item.joined()
     outputs = item.outputs(rows)[0]
-    names = [str(number) for number in range(len(outputs))]
-    index, against = item.choose(names, int(outputs.argmax()))
-    return [
-        Target(
-            f"output {index}",
-            rows,
-            _sum,
-            _sum_given(_one_hot(len(names), index, against)),
-            against="" if against is None else f"output {against}",
-            unit="value",
-        )
-    ]
+    numbers = [str(number) for number in range(len(outputs))]
+    index, against = item.choose(numbers, int(outputs.argmax()))
+    names = [f"output {number}" for number in numbers]
+    return [_output_target(rows, names, index, against, unit="value")]
 
 
 @targets_of.register
@@ -201,13 +209,7 @@ def _(task: MultiLabel, item: Item) -> list[Target]:
     if item.target is None and len(applying):
         wanted = [number for number in applying.tolist() if number != against]
     return [
-        Target(
-            names[number],
-            rows,
-            _sum,
-            _sum_given(_one_hot(len(names), number, against) / task.temperature),
-            against="" if against is None else names[against],
-        )
+        _output_target(rows, names, number, against, temperature=task.temperature)
         for number in wanted
     ]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from bert_keras.serving.batcher import Seen
@@ -66,7 +65,8 @@ class Metrics:
         self._padding = new(Counter, "padding_tokens", help, "model")
         help = "Requests accepted but not yet answered"
         self._in_progress = new(Gauge, "requests_in_progress", help)
-        self._registry.register(_Queues(queued))
+        self._queue_length = new(Gauge, "queue_length", "Texts waiting", "model")
+        self._queued = queued
 
     def seen_of(self, name: str) -> Seen:
         """Return a function that counts the batches of a model."""
@@ -93,19 +93,6 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
-
-
-class _Queues:
-    """Reads the length of the queues when metrics are collected."""
-
-    def __init__(self, queued: Callable[[], Mapping[str, int]]) -> None:
-        self._queued = queued
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        family = GaugeMetricFamily(
-            "bert_keras_queue_length", "Texts waiting", labels=["model"]
-        )
         for name, count in self._queued().items():
-            family.add_metric([name], count)
-        return [family]
+            self._queue_length.labels(name).set(count)
+        return generate_latest(self._registry)

@@ -44,7 +44,7 @@ from bert_keras.report.tables import (
 )
 
 _PARTS = {"per_run": "score that chose the best run"}
-_MOST_MISTAKES = 100
+_MOST_ROWS = 100  # of mistakes and of doubtful labels
 _MOST_CARDS = 3
 _MOST_CSV = 1000  # doubtful labels that the page holds to be saved
 DOUBTFUL = "doubtful_labels.csv"
@@ -219,26 +219,17 @@ def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
     """Return the curves of the decisions of a split, and their thresholds."""
     if not curves:
         return []
-    rows = []
+    rows, scores = [], ("precision", "recall", "f1")
     for name, curve in curves.items():
         half, best = curve["at"]
-        rows.append(
-            (
-                name,
-                [
-                    *(curve["roc_auc"], curve["average_precision"]),
-                    *(half["precision"], half["recall"], half["f1"]),
-                    best["threshold"],
-                    *(best["precision"], best["recall"], best["f1"]),
-                ],
-            )
-        )
-    columns = [
-        *("ROC AUC", "Average precision"),
-        *(f"{name} at 0.5" for name in ("Precision", "Recall", "F1")),
-        "Threshold with the best F1 on dev",
-        *("Precision there", "Recall there", "F1 there"),
-    ]
+        cells = [curve["roc_auc"], curve["average_precision"]]
+        cells += [half[key] for key in scores]
+        cells += [best[key] for key in ("threshold", *scores)]
+        rows.append((name, cells))
+    columns = ["ROC AUC", "Average precision"]
+    columns += [f"{words(key)} at 0.5" for key in scores]
+    columns += ["Threshold with the best F1 on dev"]
+    columns += [f"{words(key)} there" for key in scores]
     found = [("thresholds", Part("table", Table("Class", columns, rows)))]
     charts = decision_charts(curves)
     return [*found, ("curves", Part("charts", charts))] if charts else found
@@ -259,7 +250,7 @@ def _learning_curve(
 def _doubtful(
     doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, Any]:
-    """Return columns, the rows to show, the count of all, and a link that saves them.
+    """Return the first rows and a link that saves more of them.
 
     The texts behind the link are cut like those of the table.
     """
@@ -273,9 +264,7 @@ def _doubtful(
     ]
     text = csv_text(kept).encode("utf-8", "replace").decode("utf-8")
     return {
-        "columns": union(rows),
-        "rows": rows[:_MOST_MISTAKES],
-        "count": len(rows),
+        **_first(rows),
         "file": DOUBTFUL,
         "link": f"data:text/csv;charset=utf-8,{urllib.parse.quote(text)}",
     }
@@ -309,7 +298,7 @@ def _part(key: str, value: Any, values: Mapping[str, Any]) -> Part:
 
 
 def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return heading, columns, the rows to show, and the count of all.
+    """Return a heading and the first rows.
 
     The most confident come first if all have a probability; otherwise the order is
     kept.
@@ -318,12 +307,12 @@ def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if rows and all(is_number(row.get("probability")) for row in rows):
         rows.sort(key=lambda row: -float(row["probability"]))
         heading = "Most confident mistakes"
-    return {
-        "heading": heading,
-        "columns": union(rows),
-        "rows": rows[:_MOST_MISTAKES],
-        "count": len(rows),
-    }
+    return {"heading": heading, **_first(rows)}
+
+
+def _first(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return columns, the rows to show, and the count of all."""
+    return {"columns": union(rows), "rows": rows[:_MOST_ROWS], "count": len(rows)}
 
 
 def _data(data: Mapping[str, object]) -> dict[str, Any]:

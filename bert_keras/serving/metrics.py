@@ -24,6 +24,9 @@ class Metrics:
 
     Args:
         queued: returns the number of waiting rows by model.
+
+    Attributes:
+        in_progress: requests that are accepted, but not yet answered.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -41,7 +44,8 @@ class Metrics:
             Counter,
             "requests",
             "Requests by protocol, model and status code",
-            *(*asked, "code"),
+            *asked,
+            "code",
         )
         self._errors = new(
             Counter,
@@ -64,7 +68,7 @@ class Metrics:
         help = "Padding tokens computed"
         self._padding = new(Counter, "padding_tokens", help, "model")
         help = "Requests accepted but not yet answered"
-        self._in_progress = new(Gauge, "requests_in_progress", help)
+        self.in_progress: Gauge = new(Gauge, "requests_in_progress", help)
         self._queue_length = new(Gauge, "queue_length", "Texts waiting", "model")
         self._queued = queued
 
@@ -86,10 +90,6 @@ class Metrics:
         self._latency.labels(protocol, model).observe(seconds)
         if code >= 400:
             self._errors.labels(protocol, model).inc()
-
-    def set_in_progress(self, count: int) -> None:
-        """Set the number of requests in progress."""
-        self._in_progress.set(count)
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -82,8 +82,6 @@ class Models:
             name: _Model(name, path, config, seen_of(name))
             for name, path in paths.items()
         }
-        for model in self._models.values():
-            model.load_first()
         self._seconds = config.poll_interval
         self._end = threading.Event()
         self._watcher = threading.Thread(
@@ -160,9 +158,11 @@ class Models:
 
 
 class _Model:
-    """A name, and the version that answers its requests."""
+    """A name, and the version that answers its requests; the newest one is loaded.
 
-    current: Version
+    Raises:
+        CheckpointError: it cannot be loaded.
+    """
 
     def __init__(self, name: str, path: str, config: ServeConfig, seen: Seen) -> None:
         self.name = name
@@ -173,13 +173,6 @@ class _Model:
         self._lock = threading.Lock()
         self._states: dict[int, str] = {}
         self._failed: dict[int, Any] = {}  # its files when it could not be read
-
-    def load_first(self) -> None:
-        """Load the newest version, or the model folder.
-
-        Raises:
-            CheckpointError: it cannot be loaded.
-        """
         numbers = self._numbers()
         self.current = self._load(numbers[-1] if numbers else None)
 

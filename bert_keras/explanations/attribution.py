@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.explanations.words import sums_by_word
 from bert_keras.settings import ATTRIBUTIONS
 
 FIRST_STEPS = 16
@@ -65,7 +64,9 @@ class Path(NamedTuple):
 
     def by_word(self, values: np.ndarray) -> np.ndarray:
         """Return the sum over each word's tokens, float64 [W], of [R, T]."""
-        return sums_by_word(values, self.words, self.num_words)
+        real = self.words >= 0
+        numbers = values[real].astype("float64")
+        return np.bincount(self.words[real], numbers, minlength=self.num_words)
 
 
 class Result(NamedTuple):

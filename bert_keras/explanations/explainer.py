@@ -21,7 +21,7 @@ from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.graphs import graphs_of
 from bert_keras.explanations.items import Item, Target
-from bert_keras.explanations.pages import explanation_parts, explanations_page
+from bert_keras.explanations.pages import words_in_colour
 from bert_keras.explanations.targets import targets_of
 from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
@@ -103,7 +103,7 @@ class Explanation:
         }
 
     def _repr_html_(self) -> str:
-        return explanation_parts([self])
+        return words_in_colour([self], "words.html")
 
 
 class Explanations(list[Explanation]):
@@ -140,15 +140,16 @@ class Explanations(list[Explanation]):
 
     def page(self, *, title: str = "Explanations") -> str:
         """Return the page."""
-        return explanations_page(
+        return words_in_colour(
             self,
+            "explanations.html",
             title=title,
             method=self.method,
             baseline=f"[{self.baseline.upper()}]",
         )
 
     def _repr_html_(self) -> str:
-        return explanation_parts(self)
+        return words_in_colour(self, "words.html")
 
 
 def explain(

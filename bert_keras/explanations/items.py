@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError, first_of, received
-from bert_keras.explanations.words import Pieces, WordList, words_in_row
+from bert_keras.explanations.words import WordList, words_in_row
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 
 LOG_ODDS = "log-odds"
@@ -92,10 +92,11 @@ class Item:
         features: dict[str, Any] = self.model.task.features(self.preprocessor, texts)
         return features
 
-    def inputs(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the features that the model reads."""
+    def rows(self, features: Mapping[str, Any], words: np.ndarray) -> Rows:
+        """Return the features that the model reads, with the word of each token."""
         names = self.model.task.inputs()
-        return {name: features[name] for name in names if name in features}
+        batch = {name: features[name] for name in names if name in features}
+        return Rows(batch, words)
 
     def outputs(self, rows: Rows) -> np.ndarray:
         """Return the model's outputs, float32 [R, …]."""
@@ -106,7 +107,7 @@ class Item:
         features = self.features()
         parts = zip(self.model.task.roles, self.parts, strict=True)
         pieces = [self.words.add(role, text) for role, text in parts]
-        return Rows(self.inputs(features), joined_words(features, [pieces]))
+        return self.rows(features, joined_words(features, [pieces]))
 
     def choose(self, names: Sequence[str], best: int) -> tuple[int, int | None]:
         """Return the numbers of the names that are asked for, and against.
@@ -145,13 +146,13 @@ class Item:
 
 
 def joined_words(
-    features: Mapping[str, Any], pieces: Sequence[Sequence[Pieces]]
+    features: Mapping[str, Any], pieces: Sequence[Sequence[np.ndarray]]
 ) -> np.ndarray:
     """Return the words of rows `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
     Args:
         features: padded rows [R, T].
-        pieces: those of the one or two texts of each row.
+        pieces: the words of the pieces of the one or two texts of each row.
     """
     mask = np.asarray(features["padding_mask"]).astype(bool)
     segments = np.asarray(features["segment_ids"])
@@ -159,9 +160,9 @@ def joined_words(
     found = []
     for real, segment, texts in zip(mask, segments, pieces, strict=True):
         first = int((real & (segment == 0)).sum()) - 2
-        parts = [(1, texts[0].words[:first])]
+        parts = [(1, texts[0][:first])]
         if len(texts) > 1:
             second = int((real & (segment == 1)).sum()) - 1
-            parts.append((first + 2, texts[1].words[:second]))
+            parts.append((first + 2, texts[1][:second]))
         found.append(words_in_row(len(real), *parts))
     return np.stack(found)

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 _STRONGEST = 0.85  # opacity of the colour behind the strongest word
 _BARS = 8  # words with the largest attributions beside a text
-
-
-def explanations_page(explanations: Sequence[Explanation], **values: Any) -> str:
-    """Return a page of the words of texts in colour; see its template for values."""
-    shown = list(map(page_values, explanations))
-    return render("explanations.html", explanations=shown, **values)
+_HEIGHT = 640  # pixels of a page in a notebook
 
 
 def scripted_page(
@@ -49,19 +44,21 @@ def scripted_page(
     )
 
 
-def framed(page: str, *, height: int = 640) -> str:
+def framed(page: str) -> str:
     """Return a page in a frame, so that a notebook's styles do not meet its own."""
     # The policy names a script by the hash of its characters, whatever the encoding.
     source = html.escape(page).encode("ascii", "xmlcharrefreplace").decode("ascii")
     return (
         f'<iframe srcdoc="{source}" sandbox="allow-scripts" '
-        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+        f'style="width: 100%; height: {_HEIGHT}px; border: 0"></iframe>'
     )
 
 
-def explanation_parts(explanations: Sequence[Explanation]) -> str:
-    """Return the words of texts in colour, as a part of a page."""
-    return render("words.html", explanations=list(map(page_values, explanations)))
+def words_in_colour(
+    explanations: Sequence[Explanation], template: str, **values: str
+) -> str:
+    """Return the words of texts in colour, by a template and its further values."""
+    return render(template, explanations=list(map(page_values, explanations)), **values)
 
 
 def page_values(explanation: Explanation) -> dict[str, Any]:
@@ -79,15 +76,14 @@ def page_values(explanation: Explanation) -> dict[str, Any]:
 def _target(explanation: Explanation, row: int) -> dict[str, Any]:
     values = explanation.attributions[row]
     strongest = float(np.abs(values).max()) if values.size else 0.0
-    order = np.argsort(-np.abs(values), kind="stable")[:_BARS]
     bars = [
         {
-            "text": explanation.words[place].text,
-            "value": float(values[place]),
-            "share": round(100 * abs(float(values[place])) / (strongest or 1.0), 1),
+            "text": text,
+            "value": value,
+            "share": round(100 * abs(value) / (strongest or 1.0), 1),
         }
-        for place in order
-        if values[place] != 0
+        for text, value in explanation.top(_BARS, target=row)
+        if value != 0
     ]
     gap = float(explanation.gaps[row])
     return {

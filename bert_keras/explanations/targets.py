@@ -23,8 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError, received
-from bert_keras.explanations.items import Item, Rows, Target, joined_words
-from bert_keras.explanations.words import NO_WORD, Pieces, words_in_row
+from bert_keras.explanations.items import LOG_ODDS, Item, Rows, Target, joined_words
+from bert_keras.explanations.words import NO_WORD, words_in_row
 from bert_keras.scoring.entities import entities_of, parse_tag
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import SingleLabel
@@ -145,12 +145,28 @@ def _sum_given(weights: Any, bias: float = 0.0, place: Sequence[int] = (0,)) -> 
     }
 
 
-def _one_hot(size: int, index: int, against: int | None = None) -> np.ndarray:
-    weights = np.zeros(size, "float32")
+def _output_target(
+    rows: Rows,
+    names: Sequence[str],
+    index: int,
+    against: int | None,
+    *,
+    temperature: float = 1.0,
+    unit: str = LOG_ODDS,
+) -> Target:
+    """Return one of a text's outputs, or its difference to another one."""
+    weights = np.zeros(len(names), "float32")
     weights[index] = 1
     if against is not None:
         weights[against] = -1
-    return weights
+    return Target(
+        names[index],
+        rows,
+        _sum,
+        _sum_given(weights / temperature),
+        against="" if against is None else names[against],
+        unit=unit,
+    )
 
 
 # The tasks.
@@ -170,18 +186,10 @@ def targets_of(task: Task, item: Item) -> list[Target]:
         )
     rows = item.joined()
     outputs = item.outputs(rows)[0]
-    names = [str(number) for number in range(len(outputs))]
-    index, against = item.choose(names, int(outputs.argmax()))
-    return [
-        Target(
-            f"output {index}",
-            rows,
-            _sum,
-            _sum_given(_one_hot(len(names), index, against)),
-            against="" if against is None else f"output {against}",
-            unit="value",
-        )
-    ]
+    numbers = [str(number) for number in range(len(outputs))]
+    index, against = item.choose(numbers, int(outputs.argmax()))
+    names = [f"output {number}" for number in numbers]
+    return [_output_target(rows, names, index, against, unit="value")]
 
 
 @targets_of.register
@@ -201,13 +209,7 @@ def _(task: MultiLabel, item: Item) -> list[Target]:
     if item.target is None and len(applying):
         wanted = [number for number in applying.tolist() if number != against]
     return [
-        Target(
-            names[number],
-            rows,
-            _sum,
-            _sum_given(_one_hot(len(names), number, against) / task.temperature),
-            against="" if against is None else names[against],
-        )
+        _output_target(rows, names, number, against, temperature=task.temperature)
         for number in wanted
     ]
 
@@ -230,7 +232,7 @@ def _(task: MultipleChoice, item: Item) -> list[Target]:
         for number, choice in enumerate(choices)
     ]
     pieces = [[first, second] for second in seconds]
-    rows = Rows(item.inputs(features), joined_words(features, pieces))
+    rows = item.rows(features, joined_words(features, pieces))
     best = int(item.outputs(rows)[0].argmax())
     numbers = [str(number) for number in range(len(choices))]
     return [
@@ -248,7 +250,7 @@ def _(task: Embedding, item: Item) -> list[Target]:
         [item.words.add(role, text)]
         for role, text in zip(("text", "text_pair"), item.parts, strict=True)
     ]
-    rows = Rows(item.inputs(features), joined_words(features, pieces))
+    rows = item.rows(features, joined_words(features, pieces))
     return [Target("similarity", rows, _cosine, {}, unit="cosine")]
 
 
@@ -261,11 +263,11 @@ def _(task: MaskedLM, item: Item) -> list[Target]:
         start += len(part) + len(MASK)
     pieces = item.words.add_spans("text", text, spans)
     gap = np.array([NO_WORD], np.int32)
-    flat = np.concatenate([x for part in pieces for x in (part.words, gap)])[:-1]
+    flat = np.concatenate([x for part in pieces for x in (part, gap)])[:-1]
     length = features["token_ids"].shape[1]
     room = int(np.asarray(features["padding_mask"]).sum()) - 2
     words = words_in_row(length, (1, flat[:room]))[np.newaxis]
-    rows = Rows(item.inputs(features), words)
+    rows = item.rows(features, words)
     masks = int((np.asarray(features["masked_positions"]) >= 0).sum())
     if not masks:
         raise ConfigError(f"a text must have a {MASK} to explain; {received(text)}")
@@ -292,7 +294,7 @@ def _(task: TaggingTask, item: Item) -> list[Target]:
     else:
         pieces = item.words.add_words("text", text)
         entities = [(e.type, e.start, e.end) for e in entities_of(item.answer["tags"])]
-    rows = Rows(item.inputs(features), _window_words(features, pieces))
+    rows = item.rows(features, _window_words(features, pieces))
     tags = [parse_tag(tag)[1] for tag in task.classes]
     kinds = [kind for kind in dict.fromkeys(tags) if kind]
     read = np.asarray(features["words"])
@@ -351,15 +353,15 @@ def _likeliest(
     return best, best + 1
 
 
-def _window_words(features: Mapping[str, Any], pieces: Pieces) -> np.ndarray:
+def _window_words(features: Mapping[str, Any], pieces: np.ndarray) -> np.ndarray:
     """Return the words of overlapping windows, see `tagging.words.lay_windows`."""
     counts = np.asarray(features["padding_mask"]).sum(axis=1) - 2
     step = counts[0] - counts[0] // 2
     length = features["token_ids"].shape[1]
     found = []
     for number, count in enumerate(counts):
-        start = min(number * step, len(pieces.words) - count)
-        found.append(words_in_row(length, (1, pieces.words[start : start + count])))
+        start = min(number * step, len(pieces) - count)
+        found.append(words_in_row(length, (1, pieces[start : start + count])))
     return np.stack(found)
 
 
@@ -368,9 +370,7 @@ def _(task: QuestionAnswering, item: Item) -> list[Target]:
     item.refuse("against")
     features = item.features()
     length = features["token_ids"].shape[1]
-    rows = Rows(
-        item.inputs(features), _words_of_windows(item, features["asked"], length)
-    )
+    rows = item.rows(features, _words_of_windows(item, features["asked"], length))
     span = _asked_span(item)
     logits = item.outputs(rows)
     if span is None:
@@ -402,8 +402,8 @@ def _words_of_windows(item: Item, asked: Any, length: int) -> np.ndarray:
     rows = [
         words_in_row(
             length,
-            (1, question.words[: place - 2]),
-            (place, context.words[first : first + count]),
+            (1, question[: place - 2]),
+            (place, context[first : first + count]),
         )
         for first, count, place in zip(firsts, counts, places, strict=True)
     ]
@@ -469,10 +469,9 @@ def _(task: Summarization, item: Item) -> list[Target]:
         columns = [*positions[row][positions[row] >= 0].tolist(), int(sizes[row])]
         for place in range(len(columns) - 1):
             count = columns[place + 1] - columns[place] - 2
-            found = pieces[numbers[row, place]].words[:count]
-            parts.append((columns[place] + 1, found))
+            parts.append((columns[place] + 1, pieces[numbers[row, place]][:count]))
         words.append(words_in_row(length, *parts))
-    rows = Rows(item.inputs(features), np.stack(words))
+    rows = item.rows(features, np.stack(words))
     chosen = {(each["start"], each["end"]) for each in item.answer["sentences"]}
     targets = []
     for number, span in enumerate(spans):

@@ -33,20 +33,11 @@ class Word(NamedTuple):
     role: str
 
 
-class Pieces(NamedTuple):
-    """The pieces of one text.
-
-    Attributes:
-        ids: int32 [P].
-        words: int32 [P], the word of each, counted through all texts of an item.
-    """
-
-    ids: np.ndarray
-    words: np.ndarray
-
-
 class WordList:
     """The words of the texts of one item, in order.
+
+    What adds words returns the word of each of their P pieces, int32 [P], counted
+    through all texts of the item.
 
     Args:
         tokenizer: cuts texts into pieces.
@@ -64,34 +55,30 @@ class WordList:
             [token.startswith("##") for token in tokenizer.vocabulary]
         )
 
-    def add(self, role: str, text: str) -> Pieces:
-        """Add the words of a text and return its pieces."""
-        self.texts[role] = text
-        return self._add(role, text, 0, len(text))
+    def add(self, role: str, text: str) -> np.ndarray:
+        """Add the words of a text."""
+        return self.add_spans(role, text, [(0, len(text))])[0]
 
     def add_spans(
         self, role: str, text: str, spans: Sequence[tuple[int, int]]
-    ) -> list[Pieces]:
-        """Add the words of some parts of a text and return the pieces of each part."""
+    ) -> list[np.ndarray]:
+        """Add the words of some parts of a text; return an array for each part."""
         self.texts[role] = text
         return [self._add(role, text, start, end) for start, end in spans]
 
-    def add_words(self, role: str, words: Sequence[str]) -> Pieces:
+    def add_words(self, role: str, words: Sequence[str]) -> np.ndarray:
         """Add words that came as a list; the text has spaces between."""
         self.texts[role] = " ".join(words)
-        rows = self._tokenizer(list(words)).to_list()
-        ids: list[int] = []
-        numbers: list[int] = []
+        counts = self._tokenizer(list(words)).row_lengths().numpy()
+        counts = np.maximum(counts, 1)  # the task reads [UNK] for a word of no pieces
+        first = len(self.words)
         start = 0
-        for word, row in zip(words, rows, strict=True):
-            row = row or [self._tokenizer.unk_id]  # as the task reads it
-            ids += row
-            numbers += [len(self.words)] * len(row)
+        for word in words:
             self.words.append(Word(word, start, start + len(word), role))
             start += len(word) + 1
-        return Pieces(np.array(ids, np.int32), np.array(numbers, np.int32))
+        return np.arange(first, len(self.words), dtype=np.int32).repeat(counts)
 
-    def _add(self, role: str, text: str, first: int, last: int) -> Pieces:
+    def _add(self, role: str, text: str, first: int, last: int) -> np.ndarray:
         cells = self._tokenizer.tokenize_with_offsets(
             [text[first:last]], unit="characters"
         )
@@ -103,7 +90,7 @@ class WordList:
         for start, end in zip(starts[places], ends[lasts], strict=True):
             start, end = first + int(start), _over_marks(text, first + int(end))
             self.words.append(Word(text[start:end], start, end, role))
-        return Pieces(ids, numbers.astype(np.int32))
+        return numbers.astype(np.int32)
 
 
 def _over_marks(text: str, end: int) -> int:
@@ -124,15 +111,3 @@ def words_in_row(length: int, *parts: tuple[int, np.ndarray]) -> np.ndarray:
     for column, words in parts:
         row[column : column + len(words)] = words
     return row
-
-
-def sums_by_word(values: np.ndarray, words: np.ndarray, count: int) -> np.ndarray:
-    """Return the sum of the values of each word's tokens, float64 [W].
-
-    Args:
-        values: float [R, T], of each token.
-        words: int32 [R, T], the word of each token.
-        count: W.
-    """
-    real = words >= 0
-    return np.bincount(words[real], values[real].astype("float64"), minlength=count)

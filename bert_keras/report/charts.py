@@ -23,6 +23,7 @@ _COLOURS = ("#2f7fc1", "#d9742b", "#2f9e5f", "#9a67c7", "#c94a53", "#8a7a3d")
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2")
 _MOST_POINTS = 400  # a longer line is drawn as this many means of neighbouring points
 _MOST_MARKS = 30  # a line with more points does not mark each
+_MOST_TICKS = 6  # of an axis, approximately
 _LEFT, _RIGHT, _BOTTOM = 64, 20, 48  # margins in pixels
 _Y_LABEL = 24  # room of the vertical axis's name
 _LETTER = 6.8  # mean width of a letter of 12 px in pixels
@@ -89,8 +90,8 @@ def line_chart(
     if legend or list(names) != list(names.values()):
         keys, height_of_keys = _legend(list(names.values()), strokes, width)
         top += height_of_keys
-    x_ticks, x_range = _axis([x for x, _ in every], most=6, snug=True)
-    y_ticks, y_range = _axis([y for _, y in every], most=6, snug=False)
+    x_ticks, x_range = _axis([x for x, _ in every], snug=True)
+    y_ticks, y_range = _axis([y for _, y in every], snug=False)
     longest = max(len(label) for _, label in y_ticks)
     left = max(_LEFT, round(_Y_LABEL + 8 + _LETTER * longest))
     frame = _Frame(left, top, width - _RIGHT, height - _BOTTOM, x_range, y_range)
@@ -141,13 +142,13 @@ class _Frame(NamedTuple):
 
 
 def _polyline(
-    frame: _Frame, points: list[Point], number: int, stroke: str
+    frame: _Frame, points: list[Point], number: int, stroke: markupsafe.Markup
 ) -> dict[str, Any]:
     """Return a line for the template; each point is marked if there are few."""
     places = [frame.place(point) for point in _thin(points)]
     return {
         "path": " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
-        "stroke": markupsafe.Markup(stroke),
+        "stroke": stroke,
         "colour": _COLOURS[number % len(_COLOURS)],
         "marks": places if len(places) <= _MOST_MARKS else [],
     }
@@ -169,13 +170,10 @@ def _thin(points: list[Point]) -> list[Point]:
     ]
 
 
-def _axis(values: list[float], *, most: int, snug: bool) -> tuple[list[Tick], Point]:
+def _axis(values: list[float], *, snug: bool) -> tuple[list[Tick], Point]:
     """Return round ticks, each with its label, and the range of the axis.
 
-    Args:
-        values: the values along the axis.
-        most: approximate maximum number of ticks.
-        snug: `True` ends the axis at the data, `False` at the ticks around it.
+    With `snug` the axis ends at the data, otherwise at the ticks around it.
     """
     low, high = min(values), max(values)
     whole = snug and all(float(value).is_integer() for value in values)
@@ -184,7 +182,7 @@ def _axis(values: list[float], *, most: int, snug: bool) -> tuple[list[Tick], Po
         half = 1.0 if whole and abs(low) < 1e9 else half
         low, high = low - half, high + half
         snug = False
-    step = _round_step((high - low) / most)
+    step = _round_step((high - low) / _MOST_TICKS)
     if whole:
         step = max(step, 1.0)  # there is no epoch 1.5
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -219,7 +217,7 @@ def _legend_name(name: str, lost: int) -> str:
 
 
 def _legend(
-    names: list[str], strokes: list[str], width: int
+    names: list[str], strokes: list[markupsafe.Markup], width: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the keys of a legend, in one or more rows, and its height in pixels."""
     keys, x, y = [], float(_LEFT), 36
@@ -227,18 +225,19 @@ def _legend(
         room = 34 + _LETTER * len(name) + 14
         if x > _LEFT and x + room > width:
             x, y = float(_LEFT), y + 18
-        key = {"name": name, "x": round(x), "y": y, "stroke": markupsafe.Markup(stroke)}
-        keys.append(key)
+        keys.append({"name": name, "x": round(x), "y": y, "stroke": stroke})
         x += room
     return keys, y - 36 + 16
 
 
-def _stroke(number: int, *, is_faint: bool = False, is_behind: bool = False) -> str:
+def _stroke(
+    number: int, *, is_faint: bool = False, is_behind: bool = False
+) -> markupsafe.Markup:
     """Return the attributes of a line by its number."""
     stroke = f'stroke="{_COLOURS[number % len(_COLOURS)]}"'
     if is_behind:
-        return f'{stroke} stroke-width="1.5" stroke-opacity=".35"'
+        return markupsafe.Markup(f'{stroke} stroke-width="1.5" stroke-opacity=".35"')
     dash = _DASHES[number % len(_DASHES)]
     more = f' stroke-dasharray="{dash}"' if dash else ""
     more += ' stroke-opacity=".4"' if is_faint else ""
-    return f'{stroke} stroke-width="2"{more}'
+    return markupsafe.Markup(f'{stroke} stroke-width="2"{more}')

@@ -41,19 +41,30 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
         behind: dict[str, list[Point]] = {}
         if family != "Learning rate":
             lines, behind = _with_smoothed(lines)
-        title = f"{family} by {axis or 'record'}"
-        if is_one and behind:
-            title += ", smoothed"
-        svg = line_chart(
+        svg = _chart(
             lines,
-            title=title,
-            x_label=_AXES.get(axis, axis),
-            y_label=_lower(family),
+            family,
+            axis,
+            is_smoothed=is_one and bool(behind),
             behind=behind,
             legend=not is_one,
         )
         drawn.append(svg)
     return [svg for svg in drawn if svg]
+
+
+def _chart(
+    lines: Mapping[str, Sequence[Point]],
+    name: str,
+    axis: str,
+    *,
+    is_smoothed: bool,
+    **settings: Any,
+) -> markupsafe.Markup:
+    """Return a chart of a number by an axis of `curves_of`, see `line_chart`."""
+    title = f"{name} by {axis or 'record'}{', smoothed' if is_smoothed else ''}"
+    x_label, y_label = _AXES.get(axis, axis), _lower(name)
+    return line_chart(lines, title=title, x_label=x_label, y_label=y_label, **settings)
 
 
 def curves_of(
@@ -149,19 +160,11 @@ def compared_curves(
             for name, found in curves.items()
             if (axis, key) in found
         }
-        title = f"{words(key)} by {axis or 'record'}"
         longest = max(len(points) for points in lines.values())
-        if key != "learning_rate" and longest >= _LEAST_SMOOTHED:
+        is_smoothed = key != "learning_rate" and longest >= _LEAST_SMOOTHED
+        if is_smoothed:
             lines = {name: smoothed(points) for name, points in lines.items()}
-            title += ", smoothed"
-        drawn.append(
-            line_chart(
-                lines,
-                title=title,
-                x_label=_AXES.get(axis, axis),
-                y_label=_lower(words(key)),
-            )
-        )
+        drawn.append(_chart(lines, words(key), axis, is_smoothed=is_smoothed))
     return [svg for svg in drawn if svg]
 
 

@@ -26,6 +26,7 @@ from bert_keras.errors import DataError
 from bert_keras.files.atomic import replaced_file
 
 MOST_LETTERS = 300  # of a shown text
+_TEMPLATES = Path(__file__).parent / "templates"
 _WORDS = {"auc": "AUC", "f1": "F1", "id": "ID", "lm": "LM", "num": "number of"}
 # Not allowed in HTML: control characters and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -36,17 +37,10 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def template_text(name: str) -> str:
-    """Return a file of the templates as it is, such as a script."""
-    loader = _environment().loader
-    source: str = loader.get_source(_environment(), name)[0] if loader else ""
-    return source
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bert_keras.report"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         finalize=_printable,
         trim_blocks=True,
@@ -122,7 +116,7 @@ def _setting(value: object) -> str:
 
 def script_values(name: str) -> dict[str, str]:
     """Return a script of the templates and its digest, which the policy names."""
-    code = template_text(name)
+    code = (_TEMPLATES / name).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
     return {"script": markupsafe.Markup(code), "digest": digest}
 

@@ -44,7 +44,7 @@ from bert_keras.report.tables import (
 )
 
 _PARTS = {"per_run": "score that chose the best run"}
-_MOST_MISTAKES = 100
+_MOST_ROWS = 100  # of mistakes and of doubtful labels
 _MOST_CARDS = 3
 _MOST_CSV = 1000  # doubtful labels that the page holds to be saved
 DOUBTFUL = "doubtful_labels.csv"
@@ -189,72 +189,50 @@ def _cards(
 
 def _slices(
     slices: Mapping[str, Sequence[Mapping[str, Any]]], best_score: str
-) -> list[tuple[str, str, Part]]:
+) -> list[tuple[str, Part]]:
     """Return a table of the slices of each kind, with all rows as the first one."""
     every = [row for rows in slices.values() for row in rows]
     whole = [row for rows in slices.values() for row in rows if len(rows) == 1][:1]
     ends = [row[key] for row in every for key in ("low", "high") if is_number(row[key])]
     least, most = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    found: list[tuple[str, str, Part]] = []
+
+    def bar(row: Mapping[str, Any]) -> object:
+        if row["low"] is None:
+            return None
+        return interval_bar(row["low"], row["high"], row[best_score], least, most)
+
+    found: list[tuple[str, Part]] = []
     for title, rows in slices.items():
         if len(rows) < 2:
             continue
         shown = [
-            (
-                str(row["slice"]),
-                [
-                    row["rows"],
-                    row.get(best_score),
-                    _bar(row, best_score, least, most),
-                ],
-            )
+            (str(row["slice"]), [row["rows"], row.get(best_score), bar(row)])
             for row in [*whole, *rows]
         ]
-        columns = ["Rows", words(best_score), "95% interval"]
+        table = Table("", ["Rows", words(best_score), "95% interval"], shown)
         note = "" if found else "The bars of all slices have the same axis."
-        found.append(
-            (
-                f"{words(best_score)} by {title}",
-                note,
-                Part("table", Table("", columns, shown)),
-            )
-        )
+        found.append((f"{words(best_score)} by {title}", Part("table", table, note)))
     return found
 
 
-def _bar(row: Mapping[str, Any], best_score: str, least: float, most: float) -> object:
-    if row["low"] is None:
-        return None
-    return interval_bar(row["low"], row["high"], row[best_score], least, most)
-
-
-def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, Part]]:
+def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
     """Return the curves of the decisions of a split, and their thresholds."""
     if not curves:
         return []
-    rows = []
+    rows, scores = [], ("precision", "recall", "f1")
     for name, curve in curves.items():
         half, best = curve["at"]
-        rows.append(
-            (
-                name,
-                [
-                    *(curve["roc_auc"], curve["average_precision"]),
-                    *(half["precision"], half["recall"], half["f1"]),
-                    best["threshold"],
-                    *(best["precision"], best["recall"], best["f1"]),
-                ],
-            )
-        )
-    columns = [
-        *("ROC AUC", "Average precision"),
-        *(f"{name} at 0.5" for name in ("Precision", "Recall", "F1")),
-        "Threshold with the best F1 on dev",
-        *("Precision there", "Recall there", "F1 there"),
-    ]
-    found = [("thresholds", "", Part("table", Table("Class", columns, rows)))]
+        cells = [curve["roc_auc"], curve["average_precision"]]
+        cells += [half[key] for key in scores]
+        cells += [best[key] for key in ("threshold", *scores)]
+        rows.append((name, cells))
+    columns = ["ROC AUC", "Average precision"]
+    columns += [f"{words(key)} at 0.5" for key in scores]
+    columns += ["Threshold with the best F1 on dev"]
+    columns += [f"{words(key)} there" for key in scores]
+    found = [("thresholds", Part("table", Table("Class", columns, rows)))]
     charts = decision_charts(curves)
-    return [*found, *([("curves", "", Part("charts", charts))] if charts else [])]
+    return [*found, ("curves", Part("charts", charts))] if charts else found
 
 
 def _learning_curve(
@@ -272,7 +250,7 @@ def _learning_curve(
 def _doubtful(
     doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, Any]:
-    """Return columns, the rows to show, the count of all, and a link that saves them.
+    """Return the first rows and a link that saves more of them.
 
     The texts behind the link are cut like those of the table.
     """
@@ -286,44 +264,41 @@ def _doubtful(
     ]
     text = csv_text(kept).encode("utf-8", "replace").decode("utf-8")
     return {
-        "columns": union(rows),
-        "rows": rows[:_MOST_MISTAKES],
-        "count": len(rows),
+        **_first(rows),
         "file": DOUBTFUL,
         "link": f"data:text/csv;charset=utf-8,{urllib.parse.quote(text)}",
     }
 
 
-def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, Part]]:
-    """Return name, note and part of each score with more than one number."""
+def _parts(values: Mapping[str, Any]) -> list[tuple[str, Part]]:
+    """Return name and part of each score with more than one number."""
     plain = plain_scores(values)
     return [
-        (_PARTS.get(key, key), *_part(key, value, values))
+        (_PARTS.get(key, key), _part(key, value, values))
         for key, value in values.items()
         if key not in plain
     ]
 
 
-def _part(key: str, value: Any, values: Mapping[str, Any]) -> tuple[str, Part]:
-    """Return a note and the part that suits the shape of a score."""
+def _part(key: str, value: Any, values: Mapping[str, Any]) -> Part:
+    """Return the part that suits the shape of a score."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if key == "confusion_matrix" and is_square(value):
         per_class = values.get("per_class")
-        return confusions(
-            value, list(per_class) if isinstance(per_class, Mapping) else []
-        )
+        names = list(per_class) if isinstance(per_class, Mapping) else []
+        return confusions(value, names)
     if key == "reliability" and value:
-        return "", Part("chart", reliability_chart(value))
+        return Part("chart", reliability_chart(value))
     if isinstance(value, Mapping) and value:
         if all(isinstance(row, Mapping) for row in value.values()):
             corner = "Class" if key == "per_class" else ""
-            return "", Part("table", nested_table(value, corner=corner))
-        return "", Part("pairs", value)
-    return "", Part("word", value)
+            return Part("table", nested_table(value, corner=corner))
+        return Part("pairs", value)
+    return Part("word", value)
 
 
 def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return heading, columns, the rows to show, and the count of all.
+    """Return a heading and the first rows.
 
     The most confident come first if all have a probability; otherwise the order is
     kept.
@@ -332,12 +307,12 @@ def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if rows and all(is_number(row.get("probability")) for row in rows):
         rows.sort(key=lambda row: -float(row["probability"]))
         heading = "Most confident mistakes"
-    return {
-        "heading": heading,
-        "columns": union(rows),
-        "rows": rows[:_MOST_MISTAKES],
-        "count": len(rows),
-    }
+    return {"heading": heading, **_first(rows)}
+
+
+def _first(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return columns, the rows to show, and the count of all."""
+    return {"columns": union(rows), "rows": rows[:_MOST_ROWS], "count": len(rows)}
 
 
 def _data(data: Mapping[str, object]) -> dict[str, Any]:

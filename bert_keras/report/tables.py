@@ -38,10 +38,14 @@ class Table:
 
 
 class Part(NamedTuple):
-    """How a score is shown: `table`, `matrix`, `pairs`, `chart` or `word`."""
+    """How a score is shown: `table`, `matrix`, `pairs`, `chart`, `charts` or `word`.
+
+    A note may stand above it.
+    """
 
     kind: str
     value: Any
+    note: str = ""
 
 
 def nested_table(rows: Mapping[str, Mapping[str, object]], *, corner: str) -> Table:
@@ -56,10 +60,8 @@ def union(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
-def confusions(
-    matrix: Sequence[Sequence[Any]], names: Sequence[str]
-) -> tuple[str, Part]:
-    """Return a note and a confusion matrix or, of many classes, its largest errors.
+def confusions(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> Part:
+    """Return a confusion matrix or, of many classes, its most common errors.
 
     Args:
         matrix: counts [C, C]; rows are true classes, columns predicted ones.
@@ -80,13 +82,8 @@ def is_square(value: object) -> bool:
     )
 
 
-def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[str, Part]:
-    """Return a confusion matrix, each cell shaded by its share of the row.
-
-    Args:
-        matrix: counts [C, C]; rows are true classes, columns predicted ones.
-        names: C names.
-    """
+def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> Part:
+    """Return a confusion matrix, each cell shaded by its share of the row."""
     rows = []
     for i, row in enumerate(matrix):
         total = sum(row)
@@ -104,12 +101,10 @@ def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[str,
             )
         rows.append((names[i], cells))
     dense = len(names) > _MANY_CLASSES
-    return "", Part("matrix", {"names": names, "rows": rows, "dense": dense})
+    return Part("matrix", {"names": names, "rows": rows, "dense": dense})
 
 
-def _most_common(
-    matrix: Sequence[Sequence[Any]], names: Sequence[str]
-) -> tuple[str, Part]:
+def _most_common(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> Part:
     """Return the most common confusions: true class, predicted class, count."""
     cells = [
         (count, i, j)
@@ -123,7 +118,7 @@ def _most_common(
         f"{len(names):,} classes are too many for a matrix; these are the most common "
         f"of {len(cells):,} confusions."
     )
-    return note, Part("table", Table("True", ["Predicted", "Count"], rows))
+    return Part("table", Table("True", ["Predicted", "Count"], rows), note)
 
 
 def interval_of(

@@ -6,6 +6,7 @@ time limit, and is answered with `{"error": …}` if it is wrong.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.logs import LOG, log_error
+from bert_keras.serving.logs import log, log_error
 from bert_keras.serving.open_inference import OpenInference
 from bert_keras.serving.openapi import openapi
 from bert_keras.serving.rest import Rest, json_response
@@ -93,7 +94,7 @@ class App:
             with anyio.fail_after(seconds):
                 await self._answer(scope, receive, counting)
         except TimeoutError:
-            LOG.warning("a client does not read its answer")
+            log("a client does not read its answer", level=logging.WARNING)
             raise
         except Exception as error:
             log_error("an error of the server", error)

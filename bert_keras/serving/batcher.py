@@ -40,7 +40,6 @@ class Batcher:
         max_batch_tokens: maximum tokens of a batch; a longer row is computed alone.
         timeout_ms: how long a row waits for others while another batch is computed.
         seen: called with the rows of each batch and its tokens, padding included.
-        name: of the threads.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class Batcher:
         max_batch_tokens: int,
         timeout_ms: float,
         seen: Seen = lambda rows, tokens: None,
-        name: str = "batcher",
     ) -> None:
         self._max_tokens = max_batch_tokens
         self._seconds = timeout_ms / 1000
@@ -60,7 +58,7 @@ class Batcher:
         self._computing = 0
         self._is_closed = False
         self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
+            threading.Thread(target=self._work, name=f"batcher-{i}", daemon=True)
             for i in range(_THREADS)
         ]
         for thread in self._threads:

@@ -85,10 +85,9 @@ class _Signature:
         Raises:
             ValueError: they are not lists of `count` values.
         """
+        # The API omits the name of a single output.
         if len(self.outputs) == 1 and not isinstance(outputs, dict):
-            outputs = {
-                self.outputs[0]: outputs
-            }  # the API omits the name of a single output
+            outputs = {self.outputs[0]: outputs}
         if not isinstance(outputs, dict) or not outputs:
             raise ValueError("`outputs` must be an object")
         for name, values in outputs.items():

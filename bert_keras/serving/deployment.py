@@ -12,7 +12,6 @@ tensorflow/serving 2.20.0; Compose specification; Kubernetes API `apps/v1`; KSer
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -281,8 +280,9 @@ def _write_files(
         "memory_mib": memory,
         "flags": _flags(models),
     }
-    for template in _environment().list_templates(extensions=["jinja"]):
-        text = _environment().get_template(template).render(values)
+    environment = _environment()
+    for template in environment.list_templates(extensions=["jinja"]):
+        text = environment.get_template(template).render(values)
         (new / template.removesuffix(".jinja")).write_text(text, encoding="utf-8")
     record = {
         "format": _FORMAT,
@@ -318,7 +318,6 @@ def _flags(models: list[_Model]) -> list[str]:
     return flags
 
 
-@functools.cache
 def _environment() -> jinja2.Environment:
     # The values are checked: none is special in Markdown, or within quotes in YAML.
     return jinja2.Environment(

@@ -47,10 +47,11 @@ def grpc_server(service: Service, address: str) -> tuple[Any, int]:
         options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)],
         maximum_concurrent_rpcs=4 * service.config.max_requests,
     )
+    services = _Services(service)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _Prediction(service), server
+        services, server
     )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Model(service), server)
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(services, server)
     return server, server.add_insecure_port(address)
 
 
@@ -60,7 +61,7 @@ class _Answering:
     def __init__(self, service: Service, context: Any) -> None:
         self._service = service
         self._context = context
-        self.record = RequestRecord("grpc")
+        self._record = RequestRecord("grpc")
 
     async def __aenter__(self) -> RequestRecord:
         metadata = dict(self._context.invocation_metadata())
@@ -68,13 +69,13 @@ class _Answering:
             self._service.check_key(metadata.get("authorization", "").encode())
         except RequestError as error:
             await self._refuse(error)
-        return self.record
+        return self._record
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if error is None:
-            self._service.count(self.record, 200)
+            self._service.count(self._record, 200)
         elif not isinstance(error, Exception):  # the client has cancelled the call
-            self._service.count(self.record, 499)
+            self._service.count(self._record, 499)
         elif isinstance(error, RequestError):
             await self._refuse(error)
         else:
@@ -82,12 +83,17 @@ class _Answering:
             await self._refuse(RequestError("an error of the server", status=500))
 
     async def _refuse(self, error: RequestError) -> None:
-        self._service.count(self.record, error.status)
+        self._service.count(self._record, error.status)
         code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
         await self._context.abort(code, str(error))
 
 
-class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
+class _Services(
+    prediction_service_pb2_grpc.PredictionServiceServicer,
+    model_service_pb2_grpc.ModelServiceServicer,
+):
+    """Both services; their methods have different names."""
+
     def __init__(self, service: Service) -> None:
         self._service = service
 
@@ -124,18 +130,6 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
             response.metadata["signature_def"].Pack(signatures)
             return response
 
-    def _decoded(self, signature: Signature, request: Any) -> Parts:
-        given = {}
-        for name, proto in request.inputs.items():
-            info = next((i for i in signature.inputs if i.name == name), None)
-            given[name] = [] if info is None else _values(info, proto, self._service)
-        return self._service.decoder.columns(signature, given)
-
-
-class _Model(model_service_pb2_grpc.ModelServiceServicer):
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
     async def GetModelStatus(self, request: Any, context: Any) -> Any:
         async with _Answering(self._service, context) as record:
             spec = request.model_spec
@@ -147,6 +141,13 @@ class _Model(model_service_pb2_grpc.ModelServiceServicer):
                 status.state = status.State.Value(state)
                 status.status.error_code = error_codes_pb2.OK
             return response
+
+    def _decoded(self, signature: Signature, request: Any) -> Parts:
+        given = {}
+        for name, proto in request.inputs.items():
+            info = next((i for i in signature.inputs if i.name == name), None)
+            given[name] = [] if info is None else _values(info, proto, self._service)
+        return self._service.decoder.columns(signature, given)
 
 
 def _version(spec: Any) -> str | None:

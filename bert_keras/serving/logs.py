@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import Any
 
-LOG = logging.getLogger("bert_keras.serving")
+_LOG = logging.getLogger("bert_keras.serving")
 _LOGS = ("bert_keras.serving", "uvicorn.error")
 
 
@@ -31,7 +31,7 @@ class JsonLines(logging.Formatter):
 
 def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event with further keys."""
-    LOG.log(level, event, extra={"fields": fields})
+    _LOG.log(level, event, extra={"fields": fields})
 
 
 def log_error(event: str, error: BaseException) -> None:

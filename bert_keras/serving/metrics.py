@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from bert_keras.serving.batcher import Seen
@@ -25,6 +24,9 @@ class Metrics:
 
     Args:
         queued: returns the number of waiting rows by model.
+
+    Attributes:
+        in_progress: requests that are accepted, but not yet answered.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -42,7 +44,8 @@ class Metrics:
             Counter,
             "requests",
             "Requests by protocol, model and status code",
-            *(*asked, "code"),
+            *asked,
+            "code",
         )
         self._errors = new(
             Counter,
@@ -65,8 +68,9 @@ class Metrics:
         help = "Padding tokens computed"
         self._padding = new(Counter, "padding_tokens", help, "model")
         help = "Requests accepted but not yet answered"
-        self._in_progress = new(Gauge, "requests_in_progress", help)
-        self._registry.register(_Queues(queued))
+        self.in_progress: Gauge = new(Gauge, "requests_in_progress", help)
+        self._queue_length = new(Gauge, "queue_length", "Texts waiting", "model")
+        self._queued = queued
 
     def seen_of(self, name: str) -> Seen:
         """Return a function that counts the batches of a model."""
@@ -87,25 +91,8 @@ class Metrics:
         if code >= 400:
             self._errors.labels(protocol, model).inc()
 
-    def set_in_progress(self, count: int) -> None:
-        """Set the number of requests in progress."""
-        self._in_progress.set(count)
-
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
-
-
-class _Queues:
-    """Reads the length of the queues when metrics are collected."""
-
-    def __init__(self, queued: Callable[[], Mapping[str, int]]) -> None:
-        self._queued = queued
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        family = GaugeMetricFamily(
-            "bert_keras_queue_length", "Texts waiting", labels=["model"]
-        )
         for name, count in self._queued().items():
-            family.add_metric([name], count)
-        return [family]
+            self._queue_length.labels(name).set(count)
+        return generate_latest(self._registry)

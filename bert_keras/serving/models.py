@@ -26,7 +26,6 @@ from bert_keras.serving.version import Version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _REMEMBERED = 10  # former versions that a status lists
-SeenOf = Callable[[str], Seen]
 
 
 def named_paths(paths: Sequence[str]) -> dict[str, str]:
@@ -77,14 +76,12 @@ class Models:
         paths: dict[str, str],
         config: ServeConfig,
         *,
-        seen_of: SeenOf = lambda name: lambda rows, tokens: None,
+        seen_of: Callable[[str], Seen],
     ) -> None:
         self._models = {
             name: _Model(name, path, config, seen_of(name))
             for name, path in paths.items()
         }
-        for model in self._models.values():
-            model.load_first()
         self._seconds = config.poll_interval
         self._end = threading.Event()
         self._watcher = threading.Thread(
@@ -161,9 +158,11 @@ class Models:
 
 
 class _Model:
-    """A name, and the version that answers its requests."""
+    """A name, and the version that answers its requests; the newest one is loaded.
 
-    current: Version
+    Raises:
+        CheckpointError: it cannot be loaded.
+    """
 
     def __init__(self, name: str, path: str, config: ServeConfig, seen: Seen) -> None:
         self.name = name
@@ -174,13 +173,6 @@ class _Model:
         self._lock = threading.Lock()
         self._states: dict[int, str] = {}
         self._failed: dict[int, Any] = {}  # its files when it could not be read
-
-    def load_first(self) -> None:
-        """Load the newest version, or the model folder.
-
-        Raises:
-            CheckpointError: it cannot be loaded.
-        """
         numbers = self._numbers()
         self.current = self._load(numbers[-1] if numbers else None)
 
@@ -243,9 +235,9 @@ class _Model:
     def _load(self, number: int | None) -> Version:
         path = self._given if number is None else str(self._path / str(number))
         if number is None:  # a model folder, or one SavedModel
-            is_version = (self._path / "saved_model.pb").is_file()
-            is_version &= bool(re.fullmatch(r"[1-9]\d{0,17}", self._path.name))
-            number = int(self._path.name) if is_version else 1
+            is_saved = (self._path / "saved_model.pb").is_file()
+            is_number = re.fullmatch(r"[1-9]\d{0,17}", self._path.name)
+            number = int(self._path.name) if is_saved and is_number else 1
         self._set(number, "LOADING")
         version = Version(path, number, config=self._config, seen=self._seen)
         self._set(number, "AVAILABLE")

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from bert_keras import __version__
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.rest import json_response, read_body
+from bert_keras.serving.rest import asked, json_response, read_body
 from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
 from bert_keras.serving.tensors import parse_json
@@ -62,14 +62,14 @@ class OpenInference:
 
     async def ready(self, request: Request) -> Response:
         """Confirm that a model answers."""
-        name, version = _asked(request)
+        name, version = asked(request)
         with self._service.models.lease(name, version):
             request.state.record.model = name
         return json_response({"name": name, "ready": True})
 
     async def model(self, request: Request) -> Response:
         """Return inputs and outputs of a model's default signature."""
-        name, version = _asked(request)
+        name, version = asked(request)
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signature = leased.signatures[DEFAULT]
@@ -87,7 +87,7 @@ class OpenInference:
     async def infer(self, request: Request) -> Response:
         """Answer inputs with outputs, of the signature that `parameters` may name."""
         service = self._service
-        name, version = _asked(request)
+        name, version = asked(request)
         body = await read_body(request, service.config.max_body_bytes)
         if "inference-header-content-length" in request.headers:
             raise RequestError(
@@ -141,10 +141,6 @@ class OpenInference:
                 )
             columns[name] = _column(infos[name], given)
         return self._service.decoder.columns(signature, columns)
-
-
-def _asked(request: Request) -> tuple[str, str | None]:
-    return request.path_params["name"], request.path_params.get("version")
 
 
 def _is_dict(value: Any) -> bool:

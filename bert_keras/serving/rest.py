@@ -61,6 +61,7 @@ class Rest:
         """Answer `instances` with `predictions`, and `inputs` with `outputs`."""
         service = self._service
         record: RequestRecord = request.state.record
+        name, version = asked(request)
         body = await read_body(request, service.config.max_body_bytes)
         given = await service.work(len(body), lambda: parse_json(body))
         unknown = sorted(set(given) - {"signature_name", "instances", "inputs"})
@@ -81,21 +82,21 @@ class Rest:
         values = given["instances" if in_rows else "inputs"]
         answered = await service.predict(
             record,
-            model=request.path_params["name"],
-            version=request.path_params.get("version"),
+            model=name,
+            version=version,
             signature=signature,
             decode=lambda signature: decode(signature, values),
             size=len(body),
         )
         answers = answered.answers
         size = sum(array.nbytes for array in answers.values())
-        form, name = (row_form, "predictions") if in_rows else (column_form, "outputs")
-        return await service.work(size, lambda: json_response({name: form(answers)}))
+        form, key = (row_form, "predictions") if in_rows else (column_form, "outputs")
+        return await service.work(size, lambda: json_response({key: form(answers)}))
 
     async def status(self, request: Request) -> Response:
         """Return the state of the versions of a model."""
-        name = request.path_params["name"]
-        found = self._service.models.states(name, request.path_params.get("version"))
+        name, version = asked(request)
+        found = self._service.models.states(name, version)
         request.state.record.model = name
         return json_response(
             {
@@ -112,8 +113,7 @@ class Rest:
 
     async def metadata(self, request: Request) -> Response:
         """Return the signatures of a model."""
-        name = request.path_params["name"]
-        version = request.path_params.get("version")
+        name, version = asked(request)
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signatures = {
@@ -162,6 +162,11 @@ def _described(version: Version) -> dict[str, Any]:
             for each in version.signatures.values()
         },
     }
+
+
+def asked(request: Request) -> tuple[str, str | None]:
+    """Return the name and the version, if any, in the path of a request."""
+    return request.path_params["name"], request.path_params.get("version")
 
 
 async def read_body(request: Request, most: int) -> bytes:

@@ -89,7 +89,6 @@ class Server:
         self._host = f"[{host}]" if ":" in host else host
         self.url = f"http://{self._host}:{port}"
         self.grpc_address: str | None = None
-        self._has_keys = bool(keys)
         self._is_local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -112,7 +111,7 @@ class Server:
             lines[0] += f", gRPC on {self.grpc_address}"
         elif not self._config.no_grpc:
             lines.append(f"gRPC is off: it needs packages: {_INSTALL}")
-        if not self._is_local and not self._has_keys:
+        if not self._is_local and not self._service.asks_for_key:
             lines.append(
                 "other machines can reach this server, and no key is required: see "
                 "--api-key-file"

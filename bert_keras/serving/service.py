@@ -181,12 +181,11 @@ class Service:
                 retry_after=_RETRY_SECONDS,
             )
         self._in_progress += 1
-        self.metrics.set_in_progress(self._in_progress)
         try:
-            yield
+            with self.metrics.in_progress.track_inprogress():
+                yield
         finally:
             self._in_progress -= 1
-            self.metrics.set_in_progress(self._in_progress)
 
     def _seconds_left(self, record: RequestRecord) -> float:
         passed = time.perf_counter() - record.started

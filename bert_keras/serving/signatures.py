@@ -269,8 +269,7 @@ class TokenSignature(Signature):
             others = others[: -len(rows) % _TEXTS_STEP]
             batch["cls_positions"] = np.concatenate([starts, others])
         tensors = {name: tf.constant(values) for name, values in batch.items()}
-        alone = len(rows) == 1
-        found = self.function(**tensors) if alone else self._packed(tensors)
+        found = self._packed(tensors) if len(rows) > 1 else self.function(**tensors)
         answers = {name: each[: len(rows)] for name, each in _arrays(found).items()}
         return answers, ids.size
 

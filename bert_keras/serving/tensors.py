@@ -20,6 +20,7 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Signature, TensorInfo
 from bert_keras.settings import INT32
+from bert_keras.tasks.base import plain_values
 
 Decode = Callable[[Signature], Parts]
 
@@ -206,22 +207,23 @@ def _integer(name: str, value: Any) -> int:
 
 
 def plain_answers(answers: Answers) -> dict[str, Any]:
-    """Return answers as JSON values; an output named `…_bytes` as base64."""
-    found = {}
-    for name, values in answers.items():
-        if values.dtype == object:
-            convert = _base64 if name.endswith("_bytes") else _decoded
-            values = np.asarray(np.frompyfunc(convert, 1, 1)(values))
-        found[name] = values.tolist()
+    """Return answers as JSON values; strings named `…_bytes` as base64."""
+    return {
+        name: (
+            _in_base64(values)
+            if values.dtype == object and name.endswith("_bytes")
+            else plain_values(values)
+        )
+        for name, values in answers.items()
+    }
+
+
+def _in_base64(values: np.ndarray) -> list[Any]:
+    def encoded(text: bytes) -> dict[str, str]:
+        return {"b64": base64.b64encode(text).decode("ascii")}
+
+    found: list[Any] = np.vectorize(encoded, [object])(values).tolist()
     return found
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
-
-
-def _base64(text: bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(text).decode("ascii")}
 
 
 def row_form(answers: Answers) -> list[Any]:

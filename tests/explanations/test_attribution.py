@@ -126,3 +126,10 @@ def test_a_text_without_words(name: str) -> None:
     result = METHODS[name](points)
     assert result.attributions.shape == (0,)
     assert result.value == result.baseline_value
+
+
+def test_values_are_summed_by_word() -> None:
+    words = np.array([[-1, 0, 0, -1], [-1] * 4])
+    two_rows = linear()._replace(words=words, num_words=2)
+    sums = two_rows.by_word(np.array([[9.0, 1.0, 2.0, 9.0], [9.0] * 4]))
+    assert sums.tolist() == [3.0, 0.0]

@@ -9,6 +9,7 @@ import importlib
 import socket
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,18 @@ def stub(server: Stub) -> Stub:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the seconds that clients wait; they do not really wait."""
+    """Return the seconds that clients wait; they do not really wait.
+
+    Only the client's view of both modules changes: servers of other tests sleep, too.
+    """
     found: list[float] = []
 
     async def sleep(seconds: float) -> None:
         found.append(seconds)
 
-    monkeypatch.setattr(client_module.time, "sleep", found.append)
-    monkeypatch.setattr(client_module.asyncio, "sleep", sleep)
+    for name, instead in (("time", found.append), ("asyncio", sleep)):
+        module = vars(getattr(client_module, name)) | {"sleep": instead}
+        monkeypatch.setattr(client_module, name, types.SimpleNamespace(**module))
     return found
 
 

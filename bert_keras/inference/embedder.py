@@ -75,7 +75,7 @@ def embed(
 
     Args:
         source: as in `load_embedder`; for many calls, load and pass a predictor.
-        texts: N strings, see `text_items.as_items`.
+        texts: N strings, see `data.items.as_items`.
         batch_size: texts computed at once.
         **settings: those of `load_embedder`, such as `layers="last-four"`.
 

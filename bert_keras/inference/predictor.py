@@ -193,7 +193,7 @@ class Predictor:
             texts: strings; tuples of strings, one per role, if the task reads several,
                 such as pairs; or lists of words if it tags words. Any iterable of
                 these, or a table with a column for each role, see
-                `text_items.as_items`.
+                `data.items.as_items`.
             batch_size: maximum texts computed at once.
             max_batch_tokens: maximum tokens computed at once, padding included; a
                 longer text is computed alone. `None`: no such limit.

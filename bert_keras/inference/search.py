@@ -38,7 +38,7 @@ class Search:
 
     Args:
         predictor: from `load_embedder`.
-        texts: N strings, see `text_items.as_items`.
+        texts: N strings, see `data.items.as_items`.
         vectors: their vectors, float [N, D]; of any norm except 0.
         lines: their line numbers in the file; 1, 2 … by default.
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW

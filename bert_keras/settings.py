@@ -184,13 +184,9 @@ def option(default: Any, help: str, **rules: Any) -> Any:
     return Option(default, help, **rules).field()
 
 
+@functools.cache
 def options_of(config: type) -> Mapping[str, Option]:
     """Return the options of a config by name, with the types of its fields."""
-    return _resolved(config)
-
-
-@functools.cache
-def _resolved(config: type) -> Mapping[str, Option]:
     hints = typing.get_type_hints(config)
     found = {}
     for field in dataclasses.fields(config):
@@ -372,9 +368,9 @@ MASK_UNIT = Option(
 # Checks of values that are not fields of a config.
 
 
-def is_whole_number(value: Any, least: int, most: int = LARGEST) -> bool:
-    """Return whether a value is an integer within a range, and not a boolean."""
-    return Option(kind=int, least=least, most=most).accepts(value)
+def is_whole_number(value: Any, least: int) -> bool:
+    """Return whether a value is an integer of at least `least`, and not a boolean."""
+    return Option(kind=int, least=least, most=LARGEST).accepts(value)
 
 
 def check_whole_number(
@@ -417,6 +413,15 @@ def check_mask_shares(mask_share: Any, random_share: Any) -> None:
         raise ConfigError(
             "`mask_share` and `random_share` must be 1 at most together; "
             f"received {mask_share} and {random_share}"
+        )
+
+
+def check_accumulation(batch_size: int, accumulation: int) -> None:
+    """Raise ConfigError unless the parts of a batch have the same size."""
+    if batch_size % accumulation:
+        raise ConfigError(
+            "`accumulation` must divide `batch_size`; received "
+            f"{accumulation} and {batch_size}"
         )
 
 

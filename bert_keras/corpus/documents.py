@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import glob
+import hashlib
 import html
 import json
 import os
@@ -209,6 +210,14 @@ def _extracted_paragraphs(text: str) -> list[str]:
         text = text.replace(entity, character)
     lines = (line.strip() for line in text.split("\n"))
     return [line for line in lines if line and not _NO_PARAGRAPH.match(line)]
+
+
+def add_to_hash(found: hashlib.blake2b, document: Any, text: str) -> None:
+    """Add a document by its text and, since the sentences depend on it, its form."""
+    for part in (str(getattr(document, "form", "")), text):
+        data = part.encode("utf-8", "surrogatepass")
+        found.update(len(data).to_bytes(8, "little"))
+        found.update(data)
 
 
 def name_of(function: Callable[..., Any]) -> str:

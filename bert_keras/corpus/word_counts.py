@@ -31,7 +31,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import __version__
-from bert_keras.corpus.documents import name_of
+from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.settings import check_whole_number
@@ -356,11 +356,7 @@ class CountsFile:
             raise ConfigError(f"`texts` must hold strings; received a {kind}")
         self.documents += 1
         if self._path is not None:
-            # The same text in another form has different sentences.
-            for part in (str(getattr(document, "form", "")), text):
-                data = part.encode("utf-8", "surrogatepass")
-                self._hash.update(len(data).to_bytes(8, "little"))
-                self._hash.update(data)
+            add_to_hash(self._hash, document, text)
         return text
 
     def read(self) -> Kept | None:

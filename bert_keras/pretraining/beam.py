@@ -30,17 +30,16 @@ from bert_keras.files.atomic import check_output_place
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.data import whole_lines
 from bert_keras.pretraining.manifest import (
     JOURNAL,
     MANIFEST,
     as_text,
     check_job,
-    check_journal,
     check_names,
     check_none_left,
     is_partial,
     job_of,
+    journal_shards,
     manifest_of,
     writing,
 )
@@ -224,11 +223,7 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
 def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> None:
     """Record the job; the output of an earlier run of the same job is kept."""
     journal = f"{folder}/{JOURNAL}"
-    lines = whole_lines(filesystems.read(journal) or b"")
-    if lines:
-        check_journal(journal, lines)
-        check_job(folder, lines[0], job)
-    else:
+    if journal_shards(folder, filesystems.read(journal) or b"", job) is None:
         filesystems.write(journal, (json.dumps(job) + "\n").encode())
     filesystems.remove([f"{work}/{name}" for name in (steps.PLAN, steps.SHARDS)])
     filesystems.write(f"{work}/{steps.FILES}", json.dumps(files).encode())

@@ -28,12 +28,12 @@ from bert_keras.pretraining.manifest import (
     MANIFEST,
     as_text,
     check_job,
-    check_journal,
     check_names,
     check_none_left,
     check_text,
     is_partial,
     job_of,
+    journal_shards,
     read_manifest,
     shard_name,
     writing,
@@ -81,14 +81,9 @@ class Journal:
 
     def _resume(self) -> None:
         """Read the journal of an unfinished run, if any, and start a complete one."""
-        lines = []
         path = self.folder / JOURNAL
-        if path.exists():
-            lines = whole_lines(path.read_bytes())
-        if lines:
-            check_journal(path, lines)
-            check_job(self.folder, lines[0], self.job)
-            self._keep(lines[1:])
+        data = path.read_bytes() if path.exists() else b""
+        self._keep(journal_shards(self.folder, data, self.job) or [])
         rows = [self.job, *(self.shards[number] for number in sorted(self.shards))]
         _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
 
@@ -132,17 +127,6 @@ class Journal:
             _replace(path, as_text(manifest))
             (self.folder / JOURNAL).unlink(missing_ok=True)
         return manifest
-
-
-def whole_lines(data: bytes) -> list[Any]:
-    """Return the values of a journal, without an incomplete last line."""
-    rows: list[Any] = []
-    for line in data.split(b"\n")[:-1]:
-        try:
-            rows.append(json.loads(line))
-        except (ValueError, RecursionError):
-            break
-    return rows
 
 
 def _replace(path: Path, text: str) -> None:

@@ -171,15 +171,34 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     return manifest
 
 
-def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
-    """Raise DataError unless the rows of a journal are a job and finished shards."""
-    for line, values in enumerate(rows, 1):
-        row = _Object(path, values, line)
-        if line == 1:
+def journal_shards(
+    folder: str | os.PathLike[str], data: bytes, job: Mapping[str, Any]
+) -> list[dict[str, Any]] | None:
+    """Return the finished shards in the bytes of a folder's journal.
+
+    An incomplete last line is left out; `None` if there is no complete line.
+
+    Raises:
+        DataError: a line is not the job or a shard, or the job is another one.
+    """
+    path = f"{os.fspath(folder)}/{JOURNAL}"
+    rows: list[Any] = []
+    for line in data.split(b"\n")[:-1]:
+        try:
+            rows.append(json.loads(line))
+        except (ValueError, RecursionError):
+            break
+    for number, values in enumerate(rows, 1):
+        row = _Object(path, values, number)
+        if number == 1:
             row.check(_JOB)
             _check_job_values(row)
         else:
             _check_shard(row)
+    if not rows:
+        return None
+    check_job(folder, rows[0], job)
+    return rows[1:]
 
 
 def check_shard(path: str | os.PathLike[str], shard: Any) -> None:

@@ -18,7 +18,7 @@ from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.files import LABEL, find_files
-from bert_keras.pretraining.records import examples_in_order, parts_in_order
+from bert_keras.pretraining.records import SHUFFLE, examples_in_order, parts_in_order
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.settings import LAYOUTS, OBJECTIVES, check_choice, check_whole_number
 from bert_keras.text.masking import Masking
@@ -119,7 +119,7 @@ def pretraining_dataset(
     masking: Masking | None = None,
     next_sentence: bool = True,
     seed: int = 0,
-    shuffle: int = 16_384,
+    shuffle: int = SHUFFLE,
     epochs: int | None = 1,
     redraw: bool = True,
     skip_batches: int = 0,

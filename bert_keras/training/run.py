@@ -204,8 +204,7 @@ def finish_run(
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        with loop.progress.scoring("dev", len(data["dev"])) as bar:
-            answers = predictor.answers(data["dev"], seen=bar.add)
+        answers = loop.answers(predictor, "dev", data["dev"])
         scores["dev"] = task.score(data["dev"], answers)
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     lengths = {name: found.pop("lengths") for name, found in facts.items()}
@@ -213,8 +212,7 @@ def finish_run(
     scored = {"dev": (data["dev"], answers or {}, lengths["dev"])}
     last = "dev"
     for last, rows in list(data.items())[2:]:
-        with loop.progress.scoring(last, len(rows)) as bar:
-            answers = predictor.answers(rows, seen=bar.add)
+        answers = loop.answers(predictor, last, rows)
         scores[last] = task.score(rows, answers)
         scored[last] = (rows, answers, lengths[last])
     of_data = dict(scores)

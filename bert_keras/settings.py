@@ -36,6 +36,7 @@ CORPUS_FORMS = (
     "wikiextractor",
     "wikipedia",
 )
+LEARNERS = ("merges", "tf-text")
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")

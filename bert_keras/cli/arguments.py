@@ -93,16 +93,6 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
         unit="tokens",
         unset="no limit other than --batch-size",
     )
-    add_engine(parser)
-    add_own_task(parser)
-
-
-def add_batches(parser: argparse.ArgumentParser) -> None:
-    add_count(parser, "batch_size", 32, "texts computed at once", unit="texts")
-    add_option(parser, PRECISION)
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "engine",
@@ -110,6 +100,12 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "what computes the model; text handling stays the same",
         unset="tensorflow, or the engine of an exported folder",
     )
+    add_own_task(parser)
+
+
+def add_batches(parser: argparse.ArgumentParser) -> None:
+    add_count(parser, "batch_size", 32, "texts computed at once", unit="texts")
+    add_option(parser, PRECISION)
 
 
 def add_own_task(parser: argparse.ArgumentParser) -> None:

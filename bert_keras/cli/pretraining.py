@@ -22,8 +22,8 @@ from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.runs.progress import say
-from bert_keras.settings import CORPUS_FORMS
+from bert_keras.runs.progress import every_few_seconds, say
+from bert_keras.settings import CORPUS_FORMS, LEARNERS
 
 if TYPE_CHECKING:
     from bert_keras.corpus.documents import CorpusReport
@@ -72,7 +72,7 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "learner",
-        ("merges", "tf-text"),
+        LEARNERS,
         "merges takes seconds and gives exactly --size tokens; tf-text is the trainer "
         "of TensorFlow Text: takes minutes and usually gives a few percent fewer",
     )
@@ -82,7 +82,6 @@ def run_vocab(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
     from bert_keras.files.atomic import check_output_place
-    from bert_keras.runs.progress import every_few_seconds, say
 
     documents, to_sentences, report = _corpus(options)
     place = os.path.join(options.output, "vocab.txt")

@@ -29,12 +29,11 @@ import tensorflow as tf
 from bert_keras.corpus.word_counts import WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.files.atomic import check_path
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import LEARNERS, check_choice, check_whole_number
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens
 
-LEARNERS = ("merges", "tf-text")
 _CHARACTERS_A_COUNT = 10_000_000
 _LEAST_COUNT = 2
 # A folder with one of these holds a model, which depends on its vocabulary.

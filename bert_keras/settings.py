@@ -154,9 +154,6 @@ class Option:
             return isinstance(value, int) and least <= value <= most
         if not isinstance(value, int | float):
             return False
-        limits = (self.least, self.most, self.above, self.below)
-        if all(limit is None for limit in limits):
-            return True
         return (  # NaN fails each comparison
             abs(value) <= sys.float_info.max
             and (self.least is None or value >= self.least)
@@ -185,9 +182,13 @@ def option(default: Any, help: str, **rules: Any) -> Any:
     return Option(default, help, **rules).field()
 
 
-@functools.cache
 def options_of(config: type) -> Mapping[str, Option]:
     """Return the options of a config by name, with the types of its fields."""
+    return _resolved(config)  # type checkers do not see that a class is hashable
+
+
+@functools.cache
+def _resolved(config: type) -> Mapping[str, Option]:
     hints = typing.get_type_hints(config)
     found = {}
     for field in dataclasses.fields(config):
@@ -387,9 +388,9 @@ def check_boolean(name: str, value: Any) -> None:
 
 
 def check_number(
-    name: str, value: Any, *, least: float | None = None, most: float | None = None
+    name: str, value: Any, *, least: float, most: float | None = None
 ) -> None:
-    """Raise ConfigError unless a setting is a number; with limits, a finite one."""
+    """Raise ConfigError unless a setting is a finite number from `least` to `most`."""
     Option(name=name, kind=float, least=least, most=most).check(value)
 
 

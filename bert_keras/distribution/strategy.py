@@ -124,9 +124,7 @@ def find_strategy(name: str = "auto") -> Devices:
         ConfigError: the strategy is unknown, or its devices are missing.
     """
     check_choice("strategy", name, STRATEGIES)
-    if name == "auto":
-        return _MAKERS[_what_is_there()]()
-    return _MAKERS[name]()
+    return _MAKERS[_what_is_there() if name == "auto" else name]()
 
 
 def _what_is_there() -> str:
@@ -139,11 +137,15 @@ def _what_is_there() -> str:
 
 
 def _single() -> Devices:
+    if tf.distribute.has_strategy():
+        raise ConfigError(
+            "`strategy` single cannot be found inside another strategy's scope"
+        )
     gpus = tf.config.list_physical_devices("GPU")
     reason = "one GPU" if gpus else "no GPU here"
     if len(gpus) > 1:
         reason = f"one of {len(gpus)} GPUs"
-    return Devices("single", _default_strategy(), reason)
+    return Devices("single", tf.distribute.get_strategy(), reason)
 
 
 def _mirrored() -> Devices:
@@ -204,15 +206,6 @@ _MAKERS = {
     "multi-worker": _multi_worker,
     "tpu": _tpu,
 }
-
-
-def _default_strategy() -> tf.distribute.Strategy:
-    """Return TensorFlow's default strategy for one device."""
-    if tf.distribute.has_strategy():
-        raise ConfigError(
-            "`strategy` single cannot be found inside another strategy's scope"
-        )
-    return tf.distribute.get_strategy()
 
 
 def _tf_config() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,6 @@ from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.runs.progress import Progress, say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.train_step import not_finite
 
 FILE = "training_state.safetensors"
 Row = dict[str, Any]
@@ -256,7 +256,9 @@ class TrainingLoop(abc.ABC):
             TrainingError: names the position; a file in the run folder lists the rows.
         """
         place = self.place_of(step)
-        where = f"{not_finite(loss)} in {place}"
+        is_finite = math.isfinite(loss)
+        what = "a gradient is not finite" if is_finite else f"the loss is {loss}"
+        where = f"{what} in {place}"
         if self.config.on_nonfinite == "skip":
             self.devices.say(f"{where}: update skipped")
             self.skipped.append(where)

@@ -31,7 +31,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, doubtful_rows, write_report
 from bert_keras.runs.environment import environment
-from bert_keras.runs.run_folder import SETTINGS, RunFolder, what_differs
+from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors
@@ -128,14 +128,13 @@ def recorded_settings(
 
 def model_settings(model: TaskModel) -> dict[str, Any]:
     """Return the other settings that determine the final weights."""
-    found = hashlib.blake2b(digest_size=16)
-    for weight in model.backbone.weights:
-        found.update(weight.path.encode())
-        found.update(keras.ops.convert_to_numpy(weight).tobytes())
+    weights = model.backbone.weights
     return {
         "preprocessing": model.preprocessor.settings(),
         "vocabulary": vocabulary_hash(model.preprocessor.tokenizer.vocabulary),
-        "weights of the encoder": found.hexdigest(),
+        "weights of the encoder": digest_of(
+            (weight.path, keras.ops.convert_to_numpy(weight)) for weight in weights
+        ),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import shlex
@@ -318,7 +317,7 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
 
 def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
     """Return the documents, the function that splits one, and the corpus report."""
-    from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_of
+    from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_by
     from bert_keras.files.atomic import check_output_place
 
     # A vocabulary or shards inside the corpus would be read as text by the next run.
@@ -332,8 +331,7 @@ def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
         errors=options.errors,
         report=report,
     )
-    to_sentences = functools.partial(sentences_of, language=options.language)
-    return documents, to_sentences, report
+    return documents, sentences_by(options.language), report
 
 
 VERBS = {

@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.corpus.word_counts import WordCounts, count_words
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import CheckpointError, ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_path
 from bert_keras.settings import LEARNERS, check_choice, check_whole_number
 from bert_keras.text.normalization import WordSplitter
@@ -243,8 +243,8 @@ def write_vocabulary(
         tokenizer.save(target)
         (target / _COUNTS).unlink(missing_ok=True)
     except OSError as error:
-        reason = error.strerror or error
-        raise CheckpointError(f"{target}: cannot be written: {reason}") from None
+        message = f"{target}: cannot be written: {reason_of(error)}"
+        raise CheckpointError(message) from None
     return tokenizer
 
 

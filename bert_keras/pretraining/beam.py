@@ -23,7 +23,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
+from bert_keras.corpus.documents import (
+    CorpusReport,
+    check_form,
+    corpus_files,
+    sentences_by,
+)
 from bert_keras.errors import ConfigError, DataError, needs
 from bert_keras.files import filesystems
 from bert_keras.files.atomic import check_output_place
@@ -168,7 +173,7 @@ def run_beam_pretraining_data(
     check_output_place("output", output, places, around=True, inside=True)
     folder = _folder(output)
     pipeline = pipeline_of(pipeline_args)
-    job = job_of(config, tokenizer, steps.sentences_by(language))
+    job = job_of(config, tokenizer, sentences_by(language))
     with writing(folder):
         done = _finished(folder, job)
         if done is not None:

@@ -38,7 +38,7 @@ from bert_keras.pretraining.manifest import (
     shard_name,
     writing,
 )
-from bert_keras.pretraining.shards import ShardWriter, totals_of
+from bert_keras.pretraining.shards import ShardWriter, shard_writer, totals_of
 from bert_keras.runs.process_pool import map_unordered
 from bert_keras.runs.progress import Progress
 from bert_keras.settings import check_whole_number
@@ -216,13 +216,9 @@ def write_pretraining_data(
 
     made: Iterator[dict[str, Any]] = map(writer, unfinished())
     if workers > 1:
-        make = functools.partial(
-            _shard_writer,
-            os.fspath(output),
-            to_sentences,
-            tokenizer.get_config(),
-            config,
-        )
+        settings = json.dumps(tokenizer.get_config())
+        place = os.fspath(output)
+        make = functools.partial(shard_writer, place, to_sentences, settings, config)
         made = map_unordered(make, unfinished(), workers=workers)
     with bar:
         for shard in made:
@@ -233,21 +229,6 @@ def write_pretraining_data(
                 say(bar.line(fields()))
     shards = [journal.shards[number] for number in numbers]
     return journal.finish(len(shards), totals_of(shards, config))
-
-
-def _shard_writer(
-    folder: str,
-    to_sentences: Callable[[Any], Iterable[str]],
-    tokenizer: Mapping[str, Any],
-    config: PretrainingDataConfig,
-) -> ShardWriter:
-    """Return the shard writer of a worker process."""
-    return ShardWriter(
-        folder,
-        to_sentences=to_sentences,
-        tokenizer=WordPieceTokenizer.from_config(tokenizer),
-        config=config,
-    )
 
 
 def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator[Block]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
-from bert_keras.errors import ConfigError, DataError, shown
+from bert_keras.errors import ConfigError, DataError, reason_of, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.settings import is_whole_number
 from bert_keras.text.tokenizer_files import vocabulary_hash
@@ -273,8 +273,8 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"cannot be written: {reason}", path=path) from None
+        message = f"cannot be written: {reason_of(error)}"
+        raise DataError(message, path=path) from None
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:

@@ -198,8 +198,8 @@ def finish_run(
     """
     config, model = loop.config, loop.best_model()
     model.task = task = model.task.settle(model)
-    scores, answers = {"dev": loop.best.scores or {}}, loop.best.answers
-    tuned = task.tune(data["dev"], answers or {})
+    scores, answers = {"dev": loop.best.scores or {}}, loop.best.answers or {}
+    tuned = task.tune(data["dev"], answers)
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
@@ -208,7 +208,7 @@ def finish_run(
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     lengths = {name: found.pop("lengths") for name, found in facts.items()}
     facts["train"]["real_token_share"] = loop.progress.real_share
-    scored = {"dev": (data["dev"], answers or {}, lengths["dev"])}
+    scored = {"dev": (data["dev"], answers, lengths["dev"])}
     last = "dev"
     for last, rows in list(data.items())[2:]:
         answers = loop.answers(predictor, last, rows)
@@ -218,27 +218,9 @@ def finish_run(
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
-    mistakes = task.mistakes(data[last], answers or {})
-    settings = {
-        "task": task.name,
-        "encoder": os.fspath(encoder),
-        **dataclasses.asdict(config),
-        "max_length": model.preprocessor.max_length,
-        # Neither classes nor a vocabulary.
-        **{
-            name: value
-            for name, value in task.settings().items()
-            if name != "classes" and not isinstance(value, dict)
-        },
-        "best_epoch": loop.best.epoch,
-        "best_epoch_dev_loss": loop.best.loss,
-        **({"training": loop.ending} if loop.ending else {}),
-        "training_seconds": round(loop.progress.state()["seconds"], 1),
-        **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **_divergence_note(failed),
-    }
+    mistakes = task.mistakes(data[last], answers)
     report: dict[str, Any] = {
-        "settings": settings,
+        "settings": _shown_settings(loop, model, encoder, failed),
         "data": facts,
         "history": loop.history,
         "scores": scores,
@@ -278,11 +260,32 @@ def usage(task: Task, output: Path) -> dict[str, str]:
     )
 
 
-def _divergence_note(failed: Divergence | None) -> dict[str, str]:
-    """Return the report's note on a diverged run, as settings."""
-    if failed is None:
-        return {}
-    return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
+def _shown_settings(
+    loop: FineTuningLoop,
+    model: TaskModel,
+    encoder: str | os.PathLike[str],
+    failed: Divergence | None,
+) -> dict[str, Any]:
+    """Return the settings that the report shows, and notes on the run."""
+    shown = {
+        "task": model.task.name,
+        "encoder": os.fspath(encoder),
+        **dataclasses.asdict(loop.config),
+        "max_length": model.preprocessor.max_length,
+    }
+    for name, value in model.task.settings().items():
+        if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
+            shown[name] = value
+    shown["best_epoch"] = loop.best.epoch
+    shown["best_epoch_dev_loss"] = loop.best.loss
+    if loop.ending:
+        shown["training"] = loop.ending
+    shown["training_seconds"] = round(loop.progress.state()["seconds"], 1)
+    if loop.skipped:
+        shown["skipped_updates"] = "; ".join(loop.skipped)
+    if failed:
+        shown["diverged" if failed.is_certain else "too_few_updates"] = str(failed)
+    return shown
 
 
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:

@@ -107,9 +107,6 @@ def cut_rows(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
     return {**cut, "masked_positions": positions[:, :most]}, targets[:, :most]
 
 
-PADDING = ("longest", "full")
-
-
 def pretraining_dataset(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     tokenizer: WordPieceTokenizer,
@@ -188,7 +185,7 @@ def pretraining_dataset(
         check_whole_number("epochs", epochs, least=1)
     check_choice("objective", objective, OBJECTIVES)
     check_choice("layout", layout, LAYOUTS)
-    check_choice("padding", padding, PADDING)
+    check_choice("padding", padding, ("longest", "full"))
     found = find_files(files, tokenizer)
     if found.is_masked and objective == "causal":
         raise ConfigError(

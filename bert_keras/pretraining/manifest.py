@@ -108,7 +108,7 @@ def job_of(
     to_sentences: Callable[..., Any],
 ) -> dict[str, Any]:
     """Return everything that determines the shards, except the documents."""
-    settings = {key: getattr(config, key) for key in config.__dataclass_fields__}
+    settings = dataclasses.asdict(config)
     settings["max_predictions"] = config.predictions
     settings["dupe_factor"] = config.duplicates
     text = tokenizer.get_config()

@@ -370,11 +370,6 @@ MASK_UNIT = Option(
 # Checks of values that are not fields of a config.
 
 
-def is_whole_number(value: Any, least: int) -> bool:
-    """Return whether a value is an integer of at least `least`, and not a boolean."""
-    return Option(kind=int, least=least, most=LARGEST).accepts(value)
-
-
 def check_whole_number(
     name: str, value: Any, *, least: int, most: int = LARGEST
 ) -> None:

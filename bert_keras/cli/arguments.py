@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_keras.cli.options import add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
@@ -169,13 +169,6 @@ def predictor_of(options: argparse.Namespace) -> Predictor:
     )
     with_settings(predictor.model, options)
     return predictor
-
-
-def score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text; the report's templates are imported only here."""
-    from bert_keras.report.terminal import score_table
-
-    return score_table(scores)
 
 
 def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:

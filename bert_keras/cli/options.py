@@ -122,11 +122,6 @@ def add_word(
     add_option(parser, declared)
 
 
-def add_switch(parser: _Container, name: str, help: str) -> None:
-    """Add an option without a value, off by default."""
-    add_option(parser, Option(False, help, name=name, kind=bool))
-
-
 def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -> None:
     given: dict[str, Any] = {"default": default, "help": help_line(declared)}
     if declared.kind is bool:

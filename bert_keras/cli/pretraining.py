@@ -8,7 +8,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import add_settings, score_table
+from bert_keras.cli.arguments import add_settings
 from bert_keras.cli.options import (
     add_count,
     add_options,
@@ -20,6 +20,7 @@ from bert_keras.cli.options import (
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import every_few_seconds, say
 from bert_keras.settings import CORPUS_FORMS, LEARNERS

@@ -20,7 +20,7 @@ from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError, reason_of, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.settings import is_whole_number
+from bert_keras.settings import LARGEST, Option
 from bert_keras.text.tokenizer_files import vocabulary_hash
 
 if TYPE_CHECKING:  # this module does not need TensorFlow
@@ -37,7 +37,8 @@ _Rule = tuple[str, Callable[[Any], bool]]
 
 
 def _count(least: int = 0) -> _Rule:
-    return f"a whole number of at least {least}", lambda v: is_whole_number(v, least)
+    declared = Option(kind=int, least=least, most=LARGEST)
+    return declared.rule(), declared.accepts
 
 
 def _hex(digits: int) -> _Rule:

@@ -42,7 +42,6 @@ from bert_keras.training.loop import (
     TrainingLoop,
     TrainingState,
     WriteCheckpoint,
-    write_state,
 )
 from bert_keras.training.train_step import make_updates
 from bert_keras.training.updates import new_schedule
@@ -305,7 +304,7 @@ class PretrainingLoop(TrainingLoop):
         super().add_row(row)
 
     def checkpoint(self) -> WriteCheckpoint:
-        weights, state = weights_of(self.model), self._state.copy()
+        weights, write_state = weights_of(self.model), self._state.checkpoint()
         if not all(np.isfinite(each).all() for each in weights.values()):
             raise TrainingError(
                 f"the weights are not finite after step {self.step:,}: the learning "
@@ -314,7 +313,7 @@ class PretrainingLoop(TrainingLoop):
 
         def write(folder: Path) -> None:
             write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
-            write_state(folder, state)
+            write_state(folder)
 
         return write
 

@@ -34,7 +34,6 @@ from bert_keras.training.loop import (
     TrainingLoop,
     TrainingState,
     WriteCheckpoint,
-    write_state,
 )
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.rows import RowsPlace
@@ -233,11 +232,11 @@ class FineTuningLoop(TrainingLoop):
         return self.scores_at(step) or super().saves_at(step)
 
     def checkpoint(self) -> WriteCheckpoint:
-        state = self._state.copy()
+        write_state = self._state.checkpoint()
         progress = {**self.progress.state(), "skipped": list(self.skipped)}
 
         def write(folder: Path) -> None:
-            write_state(folder, state)
+            write_state(folder)
             (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
         return write

@@ -81,12 +81,14 @@ class TrainingState:
             **_numbered("weights", weights),
         }
 
-    def copy(self) -> dict[str, np.ndarray]:
-        """Return copies of the current values."""
-        return {
+    def checkpoint(self) -> WriteCheckpoint:
+        """Return a function that writes the current values into a folder."""
+        arrays = {
             name: np.array(keras.ops.convert_to_numpy(variable))
             for name, variable in self._variables.items()
         }
+        # `save_file` hides the system's error.
+        return lambda folder: (folder / FILE).write_bytes(save(arrays))
 
     def restore(self, folder: Path) -> None:
         """Set the variables from a checkpoint.
@@ -109,11 +111,6 @@ class TrainingState:
                     )
             for name, variable in self._variables.items():
                 variable.assign(file.get_tensor(name))
-
-
-def write_state(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the values of `TrainingState.copy` into the folder of a checkpoint."""
-    (folder / FILE).write_bytes(save(arrays))  # `save_file` hides the system's error
 
 
 def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ from bert_keras.pretraining.manifest import (
     manifest_of,
     writing,
 )
+from bert_keras.pretraining.shards import totals_of
+from bert_keras.text.masking import mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 # Runners in this process; others accept flags unknown to Beam's own parser.
@@ -163,8 +165,6 @@ def run_beam_pretraining_data(
         ...     ],
         ... )
     """
-    from bert_keras.text.masking import mask_id_of
-
     config = PretrainingDataConfig() if config is None else config
     check_form(form)
     check_errors(errors)
@@ -295,8 +295,6 @@ def _finish(
     config: PretrainingDataConfig,
 ) -> dict[str, Any]:
     """Write the manifest, remove temporary files, and return the manifest."""
-    from bert_keras.pretraining.shards import totals_of
-
     totals = totals_of(shards, config)
     sizes = filesystems.sizes_in(folder)
     parts = [name for name in sizes if name.startswith("part-")]

@@ -59,6 +59,24 @@ class Devices:
         """Whether all batches must have one shape, as the TPU's compiler requires."""
         return self.name == "tpu"
 
+    def check_batch_size(self, batch_size: int, parts: int) -> None:
+        """Raise ConfigError unless each replica gets examples of each part of a batch.
+
+        `parts` are those of an update (`accumulation`). With static shapes, all
+        replicas must get the same number of examples.
+        """
+        if batch_size < parts * self.replicas:
+            raise ConfigError(
+                f"`batch_size` must be at least `accumulation` ({parts}) times the "
+                f"number of replicas ({self.replicas}); received {batch_size}"
+            )
+        if self.has_static_shapes and batch_size % (parts * self.replicas):
+            raise ConfigError(
+                f"`batch_size` must be a multiple of `accumulation` ({parts}) times "
+                f"the number of replicas ({self.replicas}) on a TPU; received "
+                f"{batch_size}"
+            )
+
     def say(self, line: str) -> None:
         """Print a note, once for all workers."""
         if self.is_chief:

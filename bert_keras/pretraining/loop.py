@@ -16,7 +16,6 @@ import tensorflow as tf
 from bert_keras.checkpoints import assign, read_checkpoint
 from bert_keras.distribution.replicas import (
     Share,
-    check_batch_size,
     distributed,
     summed_function,
 )
@@ -236,12 +235,7 @@ class PretrainingLoop(TrainingLoop):
         stop: StopSignal,
     ) -> None:
         config = plan.config
-        check_batch_size(
-            config.batch_size,
-            config.accumulation,
-            devices.replicas,
-            devices.has_static_shapes,
-        )
+        devices.check_batch_size(config.batch_size, config.accumulation)
         self._schedule = new_schedule(config, steps=config.steps)
         with devices.strategy.scope():
             optimizer = optimizer_of(config, self._schedule)

@@ -36,6 +36,7 @@ CORPUS_FORMS = (
     "wikiextractor",
     "wikipedia",
 )
+LEARNERS = ("merges", "tf-text")
 TRUNCATIONS = ("longest_first", "round_robin", "only_first", "only_second")
 LAYOUTS = ("packed", "padded")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -153,9 +154,6 @@ class Option:
             return isinstance(value, int) and least <= value <= most
         if not isinstance(value, int | float):
             return False
-        limits = (self.least, self.most, self.above, self.below)
-        if all(limit is None for limit in limits):
-            return True
         return (  # NaN fails each comparison
             abs(value) <= sys.float_info.max
             and (self.least is None or value >= self.least)
@@ -186,7 +184,7 @@ def option(default: Any, help: str, **rules: Any) -> Any:
 
 def options_of(config: type) -> Mapping[str, Option]:
     """Return the options of a config by name, with the types of its fields."""
-    return _resolved(config)
+    return _resolved(config)  # type checkers do not see that a class is hashable
 
 
 @functools.cache
@@ -372,11 +370,6 @@ MASK_UNIT = Option(
 # Checks of values that are not fields of a config.
 
 
-def is_whole_number(value: Any, least: int, most: int = LARGEST) -> bool:
-    """Return whether a value is an integer within a range, and not a boolean."""
-    return Option(kind=int, least=least, most=most).accepts(value)
-
-
 def check_whole_number(
     name: str, value: Any, *, least: int, most: int = LARGEST
 ) -> None:
@@ -390,9 +383,9 @@ def check_boolean(name: str, value: Any) -> None:
 
 
 def check_number(
-    name: str, value: Any, *, least: float | None = None, most: float | None = None
+    name: str, value: Any, *, least: float, most: float | None = None
 ) -> None:
-    """Raise ConfigError unless a setting is a number; with limits, a finite one."""
+    """Raise ConfigError unless a setting is a finite number from `least` to `most`."""
     Option(name=name, kind=float, least=least, most=most).check(value)
 
 
@@ -417,6 +410,15 @@ def check_mask_shares(mask_share: Any, random_share: Any) -> None:
         raise ConfigError(
             "`mask_share` and `random_share` must be 1 at most together; "
             f"received {mask_share} and {random_share}"
+        )
+
+
+def check_accumulation(batch_size: int, accumulation: int) -> None:
+    """Raise ConfigError unless the parts of a batch have the same size."""
+    if batch_size % accumulation:
+        raise ConfigError(
+            "`accumulation` must divide `batch_size`; received "
+            f"{accumulation} and {batch_size}"
         )
 
 

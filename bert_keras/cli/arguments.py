@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_keras.cli.options import add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
@@ -93,16 +93,6 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
         unit="tokens",
         unset="no limit other than --batch-size",
     )
-    add_engine(parser)
-    add_own_task(parser)
-
-
-def add_batches(parser: argparse.ArgumentParser) -> None:
-    add_count(parser, "batch_size", 32, "texts computed at once", unit="texts")
-    add_option(parser, PRECISION)
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "engine",
@@ -110,6 +100,12 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "what computes the model; text handling stays the same",
         unset="tensorflow, or the engine of an exported folder",
     )
+    add_own_task(parser)
+
+
+def add_batches(parser: argparse.ArgumentParser) -> None:
+    add_count(parser, "batch_size", 32, "texts computed at once", unit="texts")
+    add_option(parser, PRECISION)
 
 
 def add_own_task(parser: argparse.ArgumentParser) -> None:
@@ -173,13 +169,6 @@ def predictor_of(options: argparse.Namespace) -> Predictor:
     )
     with_settings(predictor.model, options)
     return predictor
-
-
-def score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text; the report's templates are imported only here."""
-    from bert_keras.report.terminal import score_table
-
-    return score_table(scores)
 
 
 def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:

@@ -12,13 +12,11 @@ from typing import Any
 
 from bert_keras.errors import needs
 
-SHELLS = ("bash", "zsh", "fish")
-
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shell",
-        choices=SHELLS,
+        choices=("bash", "zsh", "fish"),
         metavar="SHELL",
         help='bash, zsh or fish; `eval "$(bert-keras completion bash)"` in ~/.bashrc, '
         "the same for zsh, or `bert-keras completion fish | source`",

@@ -13,6 +13,7 @@ from bert_keras.cli.arguments import (
     add_own_task,
     with_settings,
 )
+from bert_keras.cli.given_texts import given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
@@ -110,7 +111,6 @@ def run_explain(options: argparse.Namespace) -> None:
 
 
 def _explain_words(options: argparse.Namespace) -> Explanations:
-    from bert_keras.cli.given_texts import given_texts, piped_lines
     from bert_keras.explanations.explainer import explain, reading_task
     from bert_keras.inference.predictor import load
 
@@ -158,7 +158,6 @@ def _some_columns(options: argparse.Namespace, further: str) -> Columns:
 
     A pair on the command line or piped has a tab between.
     """
-    from bert_keras.cli.given_texts import piped_lines, words
     from bert_keras.data.table import as_columns, read_columns
 
     if options.texts and options.input:

@@ -11,11 +11,11 @@ from bert_keras.cli.arguments import (
     ROWS,
     add_json,
     add_own_task,
-    score_table,
     with_settings,
 )
-from bert_keras.cli.options import add_option, add_path, add_switch, add_word, path
+from bert_keras.cli.options import add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
+from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import CARD, EXPORT_FORMATS, MAX_DROP, PRECISION
@@ -44,7 +44,11 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "read ids, for these engines",
     )
     add_option(parser, PRECISION, help=_EXPORT_PRECISION)
-    add_switch(parser, "int8", "weights and products in int8, for openvino and onnx")
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="weights and products in int8, for openvino and onnx",
+    )
     add_path(
         parser,
         "calibrate",

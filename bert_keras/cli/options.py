@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from bert_keras.errors import ConfigError, nearest
@@ -122,11 +122,6 @@ def add_word(
     add_option(parser, declared)
 
 
-def add_switch(parser: _Container, name: str, help: str) -> None:
-    """Add an option without a value, off by default."""
-    add_option(parser, Option(False, help, name=name, kind=bool))
-
-
 def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -> None:
     given: dict[str, Any] = {"default": default, "help": help_line(declared)}
     if declared.kind is bool:
@@ -195,7 +190,7 @@ def _value(declared: Option, checked: bool, text: str) -> Any:
 
 def options_table(config: type) -> str:
     """Return the options of a config as a table of Markdown."""
-    lines = ["| option | value | default | meaning |", "|---|---|---|---|"]
+    rows = []
     for declared in options_of(config).values():
         words = ", ".join(f"`{word}`" for word in declared.words)
         value = words or declared.rule()
@@ -210,14 +205,21 @@ def options_table(config: type) -> str:
         default = default_of(declared, none="").removeprefix("default: ")
         if declared.kind is bool:
             default = "no"
-        cells = (f"`{flag_of(declared)}`", value, default, _switched(declared))
+        rows.append((f"`{flag_of(declared)}`", value, default, _switched(declared)))
+    return markdown_table(("option", "value", "default", "meaning"), rows)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of Markdown; `|` in a cell becomes `/`."""
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    for cells in rows:
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)
 
 
 def options_page() -> str:
     """Return the page of the documentation that lists all arguments of all verbs."""
-    from bert_keras.cli.parser import VERBS, parser
+    from bert_keras.cli.parser import VERBS, parsers
     from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
     from bert_keras.serving.config import ServeConfig
     from bert_keras.training.config import TrainConfig
@@ -228,11 +230,7 @@ def options_page() -> str:
         "pretrain": PretrainConfig,
         "serve": ServeConfig,
     }
-    (verbs,) = (
-        action.choices
-        for action in parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
+    verbs = parsers(VERBS)[1]
     parts = [
         "# Options",
         "All arguments of each command, written by `python -m bert_keras.cli.options`. "
@@ -242,14 +240,11 @@ def options_page() -> str:
         intro = f"{summary[:1].upper()}{summary[1:]}."
         config = configs.get(verb)
         names = set(options_of(config)) if config else set()
-        parts += [
-            f"## `bert-keras {verb}`",
-            intro,
-            _arguments_table(verbs[verb], names),
-        ]
+        table = _arguments_table(verbs[verb], names)
+        parts += [f"## `bert-keras {verb}`", intro, table]
         if config:
             parts += [f"Settings, the fields of `{config.__name__}`:"]
-            parts.append(options_table(config))
+            parts += [options_table(config)]
     return "\n\n".join(parts)
 
 
@@ -258,17 +253,17 @@ _EVERYWHERE = ("help", "version", "quiet", "verbose")
 
 def _arguments_table(parser: argparse.ArgumentParser, without: set[str]) -> str:
     """Return the arguments of a verb as a table of Markdown, but for some."""
-    lines = ["| argument | meaning |", "|---|---|"]
+    rows = []
     for action in parser._actions:
         if action.dest in without or action.dest in _EVERYWHERE:
             continue
         value = action.metavar if isinstance(action.metavar, str) else ""
         name = f"{action.option_strings[0]} {value}" if action.option_strings else value
-        meaning = str(action.help or "").replace("%%", "%").replace("|", "/")
+        meaning = str(action.help or "").replace("%%", "%")
         if action.option_strings and action.required:
             meaning += " (required)"
-        lines.append(f"| `{name.strip()}` | {meaning} |")
-    return "\n".join(lines)
+        rows.append((f"`{name.strip()}`", meaning))
+    return markdown_table(("argument", "meaning"), rows)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         ConfigError: an argument is wrong.
     """
     verb = next((word for word in arguments if word[:1] != "-"), None)
-    root, verbs = _parsers([] if verb is None else [verb])
+    root, verbs = parsers([] if verb is None else [verb])
     if verb is not None and verb not in VERBS:
         names = ", ".join(VERBS)
         root.error(
@@ -89,7 +89,7 @@ def parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
     Args:
         verbs: those whose arguments are added; the others have none but `--help`.
     """
-    return _parsers(verbs)[0]
+    return parsers(verbs)[0]
 
 
 def function_of(verb: str) -> Callable[[argparse.Namespace], None]:
@@ -101,8 +101,8 @@ def _module(verb: str) -> Any:
     return importlib.import_module(f"bert_keras.cli.{VERBS[verb][0]}")
 
 
-def _parsers(chosen: Iterable[str]) -> tuple[Parser, dict[str, Parser]]:
-    """Return the main parser and the parser of each verb."""
+def parsers(chosen: Iterable[str]) -> tuple[Parser, dict[str, Parser]]:
+    """Return the main parser and the parser of each verb; `chosen` as in `parser`."""
     root = Parser(
         prog="bert-keras",
         description="BERT for Keras 3: from raw text to a served model.",

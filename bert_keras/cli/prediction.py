@@ -17,6 +17,7 @@ from bert_keras.cli.arguments import (
     predictor_of,
     suggest_bfloat16,
 )
+from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import COMBINATIONS, NAMED_LAYERS, POOLINGS
@@ -45,7 +46,6 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 
 def run_predict(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to, check_answer_file
-    from bert_keras.cli.given_texts import batches, given_texts, piped_lines
 
     check_answer_file(options.output, {"model": options.model, "input": options.input})
     load_tensorflow()
@@ -156,7 +156,6 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 def run_search(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to
-    from bert_keras.cli.given_texts import batches, piped_lines, words
 
     load_tensorflow()
     from bert_keras.data.table import read_columns

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import add_settings, score_table
+from bert_keras.cli.arguments import add_settings
 from bert_keras.cli.options import (
     add_count,
     add_options,
@@ -21,9 +20,10 @@ from bert_keras.cli.options import (
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.runs.progress import say
-from bert_keras.settings import CORPUS_FORMS
+from bert_keras.runs.progress import every_few_seconds, say
+from bert_keras.settings import CORPUS_FORMS, LEARNERS
 
 if TYPE_CHECKING:
     from bert_keras.corpus.documents import CorpusReport
@@ -72,7 +72,7 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "learner",
-        ("merges", "tf-text"),
+        LEARNERS,
         "merges takes seconds and gives exactly --size tokens; tf-text is the trainer "
         "of TensorFlow Text: takes minutes and usually gives a few percent fewer",
     )
@@ -82,7 +82,6 @@ def run_vocab(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
     from bert_keras.files.atomic import check_output_place
-    from bert_keras.runs.progress import every_few_seconds, say
 
     documents, to_sentences, report = _corpus(options)
     place = os.path.join(options.output, "vocab.txt")
@@ -319,7 +318,7 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
 
 def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
     """Return the documents, the function that splits one, and the corpus report."""
-    from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_of
+    from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_by
     from bert_keras.files.atomic import check_output_place
 
     # A vocabulary or shards inside the corpus would be read as text by the next run.
@@ -333,8 +332,7 @@ def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
         errors=options.errors,
         report=report,
     )
-    to_sentences = functools.partial(sentences_of, language=options.language)
-    return documents, to_sentences, report
+    return documents, sentences_by(options.language), report
 
 
 VERBS = {

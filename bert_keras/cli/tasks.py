@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from collections.abc import Iterable
 
-from bert_keras.cli.options import offer
+from bert_keras.cli.options import markdown_table, offer
 from bert_keras.tasks import TASKS, check_task_name
 from bert_keras.tasks.catalog import TASK_HELP, Setting
 
@@ -66,15 +66,13 @@ def example_of(name: str) -> str:
 
 def settings_table(name: str) -> str:
     """Return the settings of a task as a table of Markdown, for its page."""
-    lines = [
-        "| setting | values | default | can change later | meaning |",
-        "|---|---|---|---|---|",
-    ]
-    for each in TASK_HELP[name].settings:
-        free = "yes" if each.free else ""
-        cells = (f"`{each.name}`", each.values, each.default, free, each.help)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return markdown_table(
+        ("setting", "values", "default", "can change later", "meaning"),
+        (
+            (f"`{s.name}`", s.values, s.default, "yes" if s.free else "", s.help)
+            for s in TASK_HELP[name].settings
+        ),
+    )
 
 
 def _own_task_help(name: str) -> str:

@@ -18,7 +18,6 @@ from bert_keras.cli.arguments import (
     add_target_file,
     chosen_columns,
     predictor_of,
-    score_table,
     suggest_bfloat16,
 )
 from bert_keras.cli.options import (
@@ -31,6 +30,7 @@ from bert_keras.cli.options import (
     path,
 )
 from bert_keras.errors import ConfigError
+from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import GRIDS, RESUME
 from bert_keras.tasks import TASKS, find_task, parse_settings

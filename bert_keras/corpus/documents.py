@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import glob
+import hashlib
 import html
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any
 
 from bert_keras.corpus.sentence_rules import paragraphs_of, sentence_splitter
 from bert_keras.corpus.wikipedia import pages_of, plain_paragraphs
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, reason_of
 from bert_keras.files.filesystems import is_remote, matching
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.files.streams import (
@@ -211,6 +212,19 @@ def _extracted_paragraphs(text: str) -> list[str]:
     return [line for line in lines if line and not _NO_PARAGRAPH.match(line)]
 
 
+def sentences_by(language: str) -> Callable[[RawDocument], list[str]]:
+    """Return `sentences_of` for a language; it can be pickled."""
+    return functools.partial(sentences_of, language=language)
+
+
+def add_to_hash(found: hashlib.blake2b, document: Any, text: str) -> None:
+    """Add a document by its text and, since the sentences depend on it, its form."""
+    for part in (str(getattr(document, "form", "")), text):
+        data = part.encode("utf-8", "surrogatepass")
+        found.update(len(data).to_bytes(8, "little"))
+        found.update(data)
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """Return a function's name, with the arguments that `functools.partial` binds."""
     if isinstance(function, functools.partial):
@@ -250,8 +264,7 @@ def _remote_files(path: str) -> list[str]:
     try:
         return matching(path)
     except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"cannot be read: {reason}", path=path) from None
+        raise DataError(f"cannot be read: {reason_of(error)}", path=path) from None
 
 
 def _local_files(path: str) -> list[str]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.corpus.word_counts import WordCounts, count_words
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import CheckpointError, ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_path
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import LEARNERS, check_choice, check_whole_number
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens
 
-LEARNERS = ("merges", "tf-text")
 _CHARACTERS_A_COUNT = 10_000_000
 _LEAST_COUNT = 2
 # A folder with one of these holds a model, which depends on its vocabulary.
@@ -151,8 +150,12 @@ def _learned(
         )
     known = set(covered)
     whole = {word: n for word, n in words.counts.items() if known.issuperset(word)}
-    find = _tf_text_pieces if learner == "tf-text" else _merged_pieces
-    vocabulary = [*tokens, *find(whole, size - len(tokens), min_count, tokens)]
+    most = size - len(tokens)
+    if learner == "tf-text":
+        pieces = _tf_text_pieces(whole, most, min_count, tokens)
+    else:
+        pieces = merge_pairs(whole, pieces=most, min_count=min_count, known=tokens)
+    vocabulary = [*tokens, *pieces]
     for line in _facts(words, sum(whole.values())):
         say(line)
     say(
@@ -165,15 +168,6 @@ def _learned(
             why = "its search ends there"
         say(f"{size - len(vocabulary):,} tokens fewer than requested: {why}")
     return vocabulary
-
-
-def _merged_pieces(
-    words: dict[str, int], most: int, min_count: int, known: list[str]
-) -> list[str]:
-    counts = list(words.values())
-    return merge_pairs(
-        list(words), counts, pieces=most, min_count=min_count, known=known
-    )
 
 
 def _tf_text_pieces(
@@ -249,8 +243,8 @@ def write_vocabulary(
         tokenizer.save(target)
         (target / _COUNTS).unlink(missing_ok=True)
     except OSError as error:
-        reason = error.strerror or error
-        raise CheckpointError(f"{target}: cannot be written: {reason}") from None
+        message = f"{target}: cannot be written: {reason_of(error)}"
+        raise CheckpointError(message) from None
     return tokenizer
 
 
@@ -290,8 +284,7 @@ _SHIFT = 32  # a pair is one number: first piece << 32 | second piece
 
 
 def merge_pairs(
-    words: Sequence[str],
-    counts: Sequence[int],
+    words: Mapping[str, int],
     *,
     pieces: int,
     min_count: int = 1,
@@ -300,22 +293,18 @@ def merge_pairs(
     """Return new pieces, all different, in the order in which they were merged.
 
     Args:
-        words: W different words, in any order.
-        counts: occurrences of each word in the corpus.
+        words: words, in any order, with their occurrences in the corpus.
         pieces: most pieces to find.
         min_count: occurrences that a pair needs.
         known: pieces, besides the characters of the words, that are not new.
 
     Example:
-        >>> merge_pairs(["low", "lower", "new"], [5, 2, 6], pieces=3)
+        >>> merge_pairs({"low": 5, "lower": 2, "new": 6}, pieces=3)
         ['##ow', 'low', '##ew']
     """
     if not words:
         return []
-    order = sorted(range(len(words)), key=words.__getitem__)
-    return _Merger([words[i] for i in order], [counts[i] for i in order], known).merge(
-        pieces, min_count
-    )
+    return _Merger(dict(sorted(words.items())), known).merge(pieces, min_count)
 
 
 class _Merger:
@@ -328,9 +317,7 @@ class _Merger:
     started.
     """
 
-    def __init__(
-        self, words: Sequence[str], counts: Sequence[int], known: Iterable[str]
-    ) -> None:
+    def __init__(self, words: Mapping[str, int], known: Iterable[str]) -> None:
         self.known = set(known)
         starts = sorted({word[0] for word in words})
         others = sorted({MARK + character for word in words for character in word[1:]})
@@ -342,7 +329,8 @@ class _Merger:
         self.piece = np.full(size, _NONE, np.int32)
         self.piece[1:] = self._characters(words, ends, sizes)
         self.weight = np.zeros(size, np.int64)
-        self.weight[1:] = np.repeat(np.array(counts, np.int64), sizes + 1)
+        counts = np.array(list(words.values()), np.int64)
+        self.weight[1:] = np.repeat(counts, sizes + 1)
         self.before = np.arange(-1, size - 1, dtype=np.int32)
         self.after = np.arange(1, size + 1, dtype=np.int32)
         self.counts: dict[int, int] = {}
@@ -350,7 +338,7 @@ class _Merger:
         self.queue: list[tuple[int, str, str, int]] = []
         self._add(np.arange(size - 1, dtype=np.int32))
 
-    def _characters(self, words: Sequence[str], ends: Any, sizes: Any) -> Any:
+    def _characters(self, words: Iterable[str], ends: Any, sizes: Any) -> Any:
         """Return the pieces of all words as characters, int32 [N - 1]."""
         joined = "\n".join((*words, ""))
         codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)

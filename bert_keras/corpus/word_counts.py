@@ -31,7 +31,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import __version__
-from bert_keras.corpus.documents import name_of
+from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.settings import check_whole_number
@@ -45,6 +45,7 @@ _STRING_BYTES = 32 << 20  # ... their bytes
 _BATCH_BYTES = 1 << 19  # go through the splitter at once
 _PLAIN = re.compile(rb"[!-~]+")
 _PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+|[!-~]")
+_MOST_CHARACTERS = 100  # of a word, as by default in the tokenizer
 _FORMAT = "bert_keras word counts 1"
 
 
@@ -58,8 +59,8 @@ class WordCounts:
         words: number of words in the corpus.
         characters: of all words together.
         texts: number of texts read.
-        too_long: words of more than `max_word_characters`, which are not in `counts`;
-            the tokenizer maps them to `[UNK]`.
+        too_long: words of more than 100 characters, which are not in `counts`; the
+            tokenizer maps them to `[UNK]`.
         forgotten: rare words dropped to keep at most `max_words`; a word that occurred
             again later may count twice.
         missed: the largest amount by which any count can be too low.
@@ -84,7 +85,6 @@ def count_words(
     lowercase: bool = True,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
-    max_word_characters: int = 100,
     max_words: int = 2_000_000,
 ) -> WordCounts:
     """Count the words of documents in one pass; equal documents give equal counts.
@@ -95,8 +95,7 @@ def count_words(
             string. Documents that an earlier run has counted are not split again.
         keep: a file for the counts so far. If it exists, the documents that it counts
             are only compared, by their text and `form`, and counting resumes there.
-        lowercase, strip_accents, tokenize_chinese_chars, max_word_characters: as in
-            the tokenizer.
+        lowercase, strip_accents, tokenize_chinese_chars: as in the tokenizer.
         max_words: most distinct words to keep, at least 1,000; twice as many while
             counting.
 
@@ -106,16 +105,13 @@ def count_words(
     check_whole_number("max_words", max_words, least=1000)
     accents = lowercase if strip_accents is None else strip_accents
     counter = WordCounter(
-        _splitter_of(lowercase, accents, tokenize_chinese_chars, max_word_characters),
-        lowercase,
-        max_word_characters,
-        max_words,
+        _splitter_of(lowercase, accents, tokenize_chinese_chars), lowercase, max_words
     )
     settings = {
         "lowercase": lowercase,
         "strip_accents": accents,
         "tokenize_chinese_chars": tokenize_chinese_chars,
-        "max_word_characters": max_word_characters,
+        "max_word_characters": _MOST_CHARACTERS,
         "max_words": max_words,
         "sentences_by": to_sentences and name_of(to_sentences),
     }
@@ -168,13 +164,10 @@ class Counts:
 class WordCounter:
     """Strings waiting for the splitter, and the counts of the others."""
 
-    def __init__(
-        self, splitter: WordSplitter, lowercase: bool, most: int, max_words: int
-    ) -> None:
+    def __init__(self, splitter: WordSplitter, lowercase: bool, max_words: int) -> None:
         self._splitter = splitter
         self._split = _split_function(splitter)
         self._lowercase = lowercase
-        self._most_characters = most
         self._max_words = max_words
         self._texts: list[bytes] = []
         self._bytes = 0
@@ -229,7 +222,7 @@ class WordCounter:
         self._forget(2 * self._max_words)
 
     def _add_word(self, word: bytes, count: int) -> None:
-        if len(word) > self._most_characters:
+        if len(word) > _MOST_CHARACTERS:
             self.counts.too_long += count
         else:
             words = self.counts.words
@@ -281,12 +274,12 @@ class WordCounter:
 
 
 @functools.lru_cache(maxsize=4)  # its tables and graph take a second to build
-def _splitter_of(lowercase: bool, accents: bool, chinese: bool, most: int) -> Any:
+def _splitter_of(lowercase: bool, accents: bool, chinese: bool) -> WordSplitter:
     return WordSplitter(
         lowercase=lowercase,
         strip_accents=accents,
         tokenize_chinese_chars=chinese,
-        max_word_characters=most,
+        max_word_characters=_MOST_CHARACTERS,
     )
 
 
@@ -356,11 +349,7 @@ class CountsFile:
             raise ConfigError(f"`texts` must hold strings; received a {kind}")
         self.documents += 1
         if self._path is not None:
-            # The same text in another form has different sentences.
-            for part in (str(getattr(document, "form", "")), text):
-                data = part.encode("utf-8", "surrogatepass")
-                self._hash.update(len(data).to_bytes(8, "little"))
-                self._hash.update(data)
+            add_to_hash(self._hash, document, text)
         return text
 
     def read(self) -> Kept | None:

@@ -213,24 +213,6 @@ class Share:
 ALONE = Share()
 
 
-def check_batch_size(batch_size: int, parts: int, replicas: int, static: bool) -> None:
-    """Raise ConfigError unless each replica gets examples of each part of a batch.
-
-    `parts` are those of an update (`accumulation`); `static` is whether all replicas
-    must get the same number of examples.
-    """
-    if batch_size < parts * replicas:
-        raise ConfigError(
-            f"`batch_size` must be at least `accumulation` ({parts}) times the number "
-            f"of replicas ({replicas}); received {batch_size}"
-        )
-    if static and batch_size % (parts * replicas):
-        raise ConfigError(
-            f"`batch_size` must be a multiple of `accumulation` ({parts}) times the "
-            f"number of replicas ({replicas}) on a TPU; received {batch_size}"
-        )
-
-
 def distributed(
     strategy: tf.distribute.Strategy, make: Callable[[Share], tf.data.Dataset]
 ) -> Any:

@@ -59,6 +59,24 @@ class Devices:
         """Whether all batches must have one shape, as the TPU's compiler requires."""
         return self.name == "tpu"
 
+    def check_batch_size(self, batch_size: int, parts: int) -> None:
+        """Raise ConfigError unless each replica gets examples of each part of a batch.
+
+        `parts` are those of an update (`accumulation`). With static shapes, all
+        replicas must get the same number of examples.
+        """
+        if batch_size < parts * self.replicas:
+            raise ConfigError(
+                f"`batch_size` must be at least `accumulation` ({parts}) times the "
+                f"number of replicas ({self.replicas}); received {batch_size}"
+            )
+        if self.has_static_shapes and batch_size % (parts * self.replicas):
+            raise ConfigError(
+                f"`batch_size` must be a multiple of `accumulation` ({parts}) times "
+                f"the number of replicas ({self.replicas}) on a TPU; received "
+                f"{batch_size}"
+            )
+
     def say(self, line: str) -> None:
         """Print a note, once for all workers."""
         if self.is_chief:
@@ -124,9 +142,7 @@ def find_strategy(name: str = "auto") -> Devices:
         ConfigError: the strategy is unknown, or its devices are missing.
     """
     check_choice("strategy", name, STRATEGIES)
-    if name == "auto":
-        return _MAKERS[_what_is_there()]()
-    return _MAKERS[name]()
+    return _MAKERS[_what_is_there() if name == "auto" else name]()
 
 
 def _what_is_there() -> str:
@@ -139,11 +155,15 @@ def _what_is_there() -> str:
 
 
 def _single() -> Devices:
+    if tf.distribute.has_strategy():
+        raise ConfigError(
+            "`strategy` single cannot be found inside another strategy's scope"
+        )
     gpus = tf.config.list_physical_devices("GPU")
     reason = "one GPU" if gpus else "no GPU here"
     if len(gpus) > 1:
         reason = f"one of {len(gpus)} GPUs"
-    return Devices("single", _default_strategy(), reason)
+    return Devices("single", tf.distribute.get_strategy(), reason)
 
 
 def _mirrored() -> Devices:
@@ -204,15 +224,6 @@ _MAKERS = {
     "multi-worker": _multi_worker,
     "tpu": _tpu,
 }
-
-
-def _default_strategy() -> tf.distribute.Strategy:
-    """Return TensorFlow's default strategy for one device."""
-    if tf.distribute.has_strategy():
-        raise ConfigError(
-            "`strategy` single cannot be found inside another strategy's scope"
-        )
-    return tf.distribute.get_strategy()
 
 
 def _tf_config() -> dict[str, Any]:

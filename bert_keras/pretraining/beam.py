@@ -23,27 +23,33 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bert_keras.corpus.documents import CorpusReport, check_form, corpus_files
+from bert_keras.corpus.documents import (
+    CorpusReport,
+    check_form,
+    corpus_files,
+    sentences_by,
+)
 from bert_keras.errors import ConfigError, DataError, needs
 from bert_keras.files import filesystems
 from bert_keras.files.atomic import check_output_place
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.data import whole_lines
 from bert_keras.pretraining.manifest import (
     JOURNAL,
     MANIFEST,
     as_text,
     check_job,
-    check_journal,
     check_names,
     check_none_left,
     is_partial,
     job_of,
+    journal_shards,
     manifest_of,
     writing,
 )
+from bert_keras.pretraining.shards import totals_of
+from bert_keras.text.masking import mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 # Runners in this process; others accept flags unknown to Beam's own parser.
@@ -159,8 +165,6 @@ def run_beam_pretraining_data(
         ...     ],
         ... )
     """
-    from bert_keras.text.masking import mask_id_of
-
     config = PretrainingDataConfig() if config is None else config
     check_form(form)
     check_errors(errors)
@@ -169,7 +173,7 @@ def run_beam_pretraining_data(
     check_output_place("output", output, places, around=True, inside=True)
     folder = _folder(output)
     pipeline = pipeline_of(pipeline_args)
-    job = job_of(config, tokenizer, steps.sentences_by(language))
+    job = job_of(config, tokenizer, sentences_by(language))
     with writing(folder):
         done = _finished(folder, job)
         if done is not None:
@@ -224,11 +228,7 @@ def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
 def _begin(folder: str, work: str, job: dict[str, Any], files: list[str]) -> None:
     """Record the job; the output of an earlier run of the same job is kept."""
     journal = f"{folder}/{JOURNAL}"
-    lines = whole_lines(filesystems.read(journal) or b"")
-    if lines:
-        check_journal(journal, lines)
-        check_job(folder, lines[0], job)
-    else:
+    if journal_shards(folder, filesystems.read(journal) or b"", job) is None:
         filesystems.write(journal, (json.dumps(job) + "\n").encode())
     filesystems.remove([f"{work}/{name}" for name in (steps.PLAN, steps.SHARDS)])
     filesystems.write(f"{work}/{steps.FILES}", json.dumps(files).encode())
@@ -295,8 +295,6 @@ def _finish(
     config: PretrainingDataConfig,
 ) -> dict[str, Any]:
     """Write the manifest, remove temporary files, and return the manifest."""
-    from bert_keras.pretraining.shards import totals_of
-
     totals = totals_of(shards, config)
     sizes = filesystems.sizes_in(folder)
     parts = [name for name in sizes if name.startswith("part-")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import functools
 import itertools
 import json
 import tempfile
@@ -25,7 +24,7 @@ from bert_keras.corpus.documents import (
     RawDocument,
     documents_of,
     no_text,
-    sentences_of,
+    sentences_by,
 )
 from bert_keras.errors import BertKerasError, DataError
 from bert_keras.files import filesystems
@@ -243,31 +242,14 @@ class WriteShard:
         from bert_keras.runs.environment import load_tensorflow
 
         load_tensorflow()
-        from bert_keras.pretraining.shards import ShardWriter
+        from bert_keras.pretraining.shards import shard_writer
 
+        split = sentences_by(self.language)
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
-            writer = ShardWriter(
-                folder,
-                to_sentences=sentences_by(self.language),
-                tokenizer=_tokenizer(self.tokenizer),
-                config=self.config,
-            )
-            shard = writer(block)
+            shard = shard_writer(folder, split, self.tokenizer, self.config)(block)
             with open(f"{folder}/{shard['file']}", "rb") as file:
                 filesystems.put(file, path)
         return shard
-
-
-def sentences_by(language: str) -> Any:
-    """Return the function that splits documents, as on the command line."""
-    return functools.partial(sentences_of, language=language)
-
-
-@functools.lru_cache(maxsize=1)  # its tables and graphs take a second
-def _tokenizer(settings: str) -> Any:
-    from bert_keras.text.tokenizer import WordPieceTokenizer
-
-    return WordPieceTokenizer.from_config(json.loads(settings))
 
 
 def keep_shards(work: str, shards: list[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from bert_keras.corpus.documents import add_to_hash
 from bert_keras.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -45,11 +46,7 @@ def block_of(number: int, documents: list[Any]) -> Block:
     texts = [_text_of(document) for document in documents]
     found = hashlib.blake2b(digest_size=16)
     for document, text in zip(documents, texts, strict=True):
-        # The same text in another form has different sentences.
-        for part in (str(getattr(document, "form", "")), text):
-            data = part.encode("utf-8", "surrogatepass")
-            found.update(len(data).to_bytes(8, "little"))
-            found.update(data)
+        add_to_hash(found, document, text)
     return Block(number, documents, sum(map(len, texts)), found.hexdigest())
 
 

@@ -217,11 +217,7 @@ class PretrainConfig:
         check_options(self)
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
-        if self.batch_size % self.accumulation:
-            raise ConfigError(
-                "`accumulation` must divide `batch_size`; received "
-                f"{self.accumulation} and {self.batch_size}"
-            )
+        settings.check_accumulation(self.batch_size, self.accumulation)
         shares = self.phase_shares
         if shares is not None and not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
             raise ConfigError(f"`phase_shares` must sum to 1; received {shares}")

@@ -28,17 +28,17 @@ from bert_keras.pretraining.manifest import (
     MANIFEST,
     as_text,
     check_job,
-    check_journal,
     check_names,
     check_none_left,
     check_text,
     is_partial,
     job_of,
+    journal_shards,
     read_manifest,
     shard_name,
     writing,
 )
-from bert_keras.pretraining.shards import ShardWriter, totals_of
+from bert_keras.pretraining.shards import ShardWriter, shard_writer, totals_of
 from bert_keras.runs.process_pool import map_unordered
 from bert_keras.runs.progress import Progress
 from bert_keras.settings import check_whole_number
@@ -81,14 +81,9 @@ class Journal:
 
     def _resume(self) -> None:
         """Read the journal of an unfinished run, if any, and start a complete one."""
-        lines = []
         path = self.folder / JOURNAL
-        if path.exists():
-            lines = whole_lines(path.read_bytes())
-        if lines:
-            check_journal(path, lines)
-            check_job(self.folder, lines[0], self.job)
-            self._keep(lines[1:])
+        data = path.read_bytes() if path.exists() else b""
+        self._keep(journal_shards(self.folder, data, self.job) or [])
         rows = [self.job, *(self.shards[number] for number in sorted(self.shards))]
         _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
 
@@ -132,17 +127,6 @@ class Journal:
             _replace(path, as_text(manifest))
             (self.folder / JOURNAL).unlink(missing_ok=True)
         return manifest
-
-
-def whole_lines(data: bytes) -> list[Any]:
-    """Return the values of a journal, without an incomplete last line."""
-    rows: list[Any] = []
-    for line in data.split(b"\n")[:-1]:
-        try:
-            rows.append(json.loads(line))
-        except (ValueError, RecursionError):
-            break
-    return rows
 
 
 def _replace(path: Path, text: str) -> None:
@@ -232,13 +216,9 @@ def write_pretraining_data(
 
     made: Iterator[dict[str, Any]] = map(writer, unfinished())
     if workers > 1:
-        make = functools.partial(
-            _shard_writer,
-            os.fspath(output),
-            to_sentences,
-            tokenizer.get_config(),
-            config,
-        )
+        settings = json.dumps(tokenizer.get_config())
+        place = os.fspath(output)
+        make = functools.partial(shard_writer, place, to_sentences, settings, config)
         made = map_unordered(make, unfinished(), workers=workers)
     with bar:
         for shard in made:
@@ -249,21 +229,6 @@ def write_pretraining_data(
                 say(bar.line(fields()))
     shards = [journal.shards[number] for number in numbers]
     return journal.finish(len(shards), totals_of(shards, config))
-
-
-def _shard_writer(
-    folder: str,
-    to_sentences: Callable[[Any], Iterable[str]],
-    tokenizer: Mapping[str, Any],
-    config: PretrainingDataConfig,
-) -> ShardWriter:
-    """Return the shard writer of a worker process."""
-    return ShardWriter(
-        folder,
-        to_sentences=to_sentences,
-        tokenizer=WordPieceTokenizer.from_config(tokenizer),
-        config=config,
-    )
 
 
 def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ LABEL = "next_sentence_labels"
 TOKENS = ("input_ids", "input_mask", "segment_ids")
 MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 _ENDINGS = (".tfrecord", ".tfrecord.gz", ".tfrecords", ".tf_record")
+_Manifests = Mapping[str, Mapping[str, Any]]  # by folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
             finished, or the data was made with another vocabulary.
     """
     paths = _paths(files)
-    manifests = _manifests_of(paths)
+    manifests = _manifests_of({os.path.dirname(path) for path in paths})
     if isinstance(files, str | os.PathLike) and os.path.isdir(files):
         _check_whole(os.fspath(files), paths, manifests)
     counts = _checked_counts(paths, manifests)
@@ -115,34 +116,36 @@ def _paths(files: Any) -> list[str]:
     return paths
 
 
-def _manifests_of(paths: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
-    """Return the manifest of each folder that files are in, if it has one."""
-    found: dict[str, Mapping[str, Any] | None] = {}
-    for folder in sorted({os.path.dirname(path) for path in paths}):
+def _manifests_of(folders: Iterable[str]) -> _Manifests:
+    """Return the manifest of each folder that has one."""
+    found = {}
+    for folder in sorted(folders):
         if os.path.exists(os.path.join(folder, JOURNAL)):
             raise DataError(
                 "the run that writes this data has not finished; start it again",
                 path=folder or ".",
             )
-        found[folder] = read_manifest(folder)
+        manifest = read_manifest(folder)
+        if manifest is not None:
+            found[folder] = manifest
     return found
 
 
 def _settings_of(
-    manifests: Mapping[str, Mapping[str, Any] | None], tokenizer: WordPieceTokenizer
+    manifests: _Manifests, tokenizer: WordPieceTokenizer
 ) -> dict[str, Any] | None:
     """Return the settings in the manifests, if any."""
     hash_ = vocabulary_hash(tokenizer.vocabulary)
     for folder, manifest in manifests.items():
-        if manifest is not None and manifest["vocabulary_sha256"] != hash_:
+        if manifest["vocabulary_sha256"] != hash_:
             raise DataError(
                 "was made with a vocabulary other than the tokenizer's: of "
                 f"{manifest['vocabulary_size']:,} tokens, SHA-256 "
                 f"{manifest['vocabulary_sha256'][:12]}…; received "
                 f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
-                path=Path(folder) / "manifest.json",
+                path=Path(folder) / MANIFEST,
             )
-    settings = [each["settings"] for each in manifests.values() if each is not None]
+    settings = [manifest["settings"] for manifest in manifests.values()]
     for name in ("max_length", "max_predictions", "next_sentence", "masking"):
         kinds = {each[name] for each in settings}
         if len(kinds) > 1:
@@ -153,16 +156,15 @@ def _settings_of(
     return settings[0] if settings else None
 
 
-def _check_whole(
-    folder: str,
-    paths: Sequence[str],
-    manifests: Mapping[str, Mapping[str, Any] | None],
-) -> None:
+def _check_whole(folder: str, paths: Sequence[str], manifests: _Manifests) -> None:
     """Raise DataError if a shard in the folder's manifest is missing."""
-    manifest = manifests.get(os.path.dirname(paths[0]))
     names = {os.path.basename(path) for path in paths}
-    missing = [s["file"] for s in (manifest or {}).get("shards", ()) if s["instances"]]
-    missing = sorted(name for name in missing if name not in names)
+    missing = sorted(
+        shard["file"]
+        for manifest in manifests.values()
+        for shard in manifest["shards"]
+        if shard["instances"] and shard["file"] not in names
+    )
     if missing:
         raise DataError(
             f"lacks {len(missing)} of the files that its manifest names, such as "
@@ -171,9 +173,7 @@ def _check_whole(
         )
 
 
-def _checked_counts(
-    paths: Sequence[str], manifests: Mapping[str, Mapping[str, Any] | None]
-) -> list[int] | None:
+def _checked_counts(paths: Sequence[str], manifests: _Manifests) -> list[int] | None:
     """Return the number of examples of each file, if manifests give all of them.
 
     A truncated shard raises a DataError; TensorFlow would read the rest of it.
@@ -181,7 +181,6 @@ def _checked_counts(
     shards = {
         os.path.join(folder, shard["file"]): shard
         for folder, manifest in manifests.items()
-        if manifest is not None
         for shard in manifest["shards"]
     }
     for path in paths:

@@ -18,7 +18,7 @@ from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.files import LABEL, find_files
-from bert_keras.pretraining.records import examples_in_order, parts_in_order
+from bert_keras.pretraining.records import SHUFFLE, examples_in_order, parts_in_order
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.settings import LAYOUTS, OBJECTIVES, check_choice, check_whole_number
 from bert_keras.text.masking import Masking
@@ -107,9 +107,6 @@ def cut_rows(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
     return {**cut, "masked_positions": positions[:, :most]}, targets[:, :most]
 
 
-PADDING = ("longest", "full")
-
-
 def pretraining_dataset(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     tokenizer: WordPieceTokenizer,
@@ -119,7 +116,7 @@ def pretraining_dataset(
     masking: Masking | None = None,
     next_sentence: bool = True,
     seed: int = 0,
-    shuffle: int = 16_384,
+    shuffle: int = SHUFFLE,
     epochs: int | None = 1,
     redraw: bool = True,
     skip_batches: int = 0,
@@ -188,7 +185,7 @@ def pretraining_dataset(
         check_whole_number("epochs", epochs, least=1)
     check_choice("objective", objective, OBJECTIVES)
     check_choice("layout", layout, LAYOUTS)
-    check_choice("padding", padding, PADDING)
+    check_choice("padding", padding, ("longest", "full"))
     found = find_files(files, tokenizer)
     if found.is_masked and objective == "causal":
         raise ConfigError(

@@ -16,13 +16,12 @@ import tensorflow as tf
 from bert_keras.checkpoints import assign, read_checkpoint
 from bert_keras.distribution.replicas import (
     Share,
-    check_batch_size,
     distributed,
     summed_function,
 )
-from bert_keras.distribution.strategy import Devices, find_strategy
+from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import DataError, TrainingError
-from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
+from bert_keras.model.optimizers import optimizer_of
 from bert_keras.pretraining.files import find_files
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.plan import Phase, PretrainingPlan, check_sizes
@@ -42,9 +41,9 @@ from bert_keras.training.loop import (
     TrainingLoop,
     TrainingState,
     WriteCheckpoint,
-    write_state,
 )
 from bert_keras.training.train_step import make_updates
+from bert_keras.training.updates import new_schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +110,24 @@ class PretrainingPlace:
         return self.phase.seed(self.plan.config)
 
 
+def _batches(
+    plan: PretrainingPlan, devices: Devices, share: Share, data: Any, **settings: Any
+) -> tf.data.Dataset:
+    """Return batches of a data set as a run reads them, with further settings."""
+    static = devices.has_static_shapes
+    return pretraining_dataset(
+        data,
+        plan.tokenizer,
+        objective=plan.config.objective,
+        next_sentence=plan.next_sentence,
+        layout="padded" if static else plan.config.layout,
+        padding="full" if static else "longest",
+        drop_remainder=static,
+        share=share,
+        **settings,
+    )
+
+
 # Fixed, so that the examples do not depend on the batch size of training.
 _HELD_OUT_ROWS = 32
 
@@ -143,24 +160,16 @@ class HeldOut:
         self._data = data
         self._objective = PretrainingObjective(plan.next_sentence)
         self._strategy = devices.strategy
-        static = devices.has_static_shapes
         rows = _HELD_OUT_ROWS
-        if static or devices.replicas > _HELD_OUT_ROWS:
+        if devices.has_static_shapes or devices.replicas > _HELD_OUT_ROWS:
             rows = math.ceil(_HELD_OUT_ROWS / devices.replicas) * devices.replicas
 
         def make(share: Share) -> tf.data.Dataset:
-            dataset = pretraining_dataset(
-                data,
-                plan.tokenizer,
+            dataset = _batches(
+                *(plan, devices, share, data),
                 batch_size=rows,
-                objective=config.objective,
-                next_sentence=plan.next_sentence,
                 shuffle=0,
                 redraw=False,
-                layout="padded" if static else config.layout,
-                padding="full" if static else "longest",
-                drop_remainder=static,
-                share=share,
             )
             batches = math.ceil(config.held_out_examples / rows)
             return dataset.take(batches * share.count)
@@ -205,7 +214,7 @@ class PretrainingLoop(TrainingLoop):
     Args:
         model: with its initial weights; those of a checkpoint replace them.
         plan: the run.
-        run, devices, stop: as in `TrainingLoop`; by default on one device.
+        run, devices, stop: as in `TrainingLoop`.
         held_out: data to score, or `None`.
 
     Attributes:
@@ -222,22 +231,12 @@ class PretrainingLoop(TrainingLoop):
         plan: PretrainingPlan,
         run: RunFolder | SilentRun,
         held_out: HeldOut | None,
-        devices: Devices | None = None,
-        stop: StopSignal | None = None,
+        devices: Devices,
+        stop: StopSignal,
     ) -> None:
         config = plan.config
-        devices = devices or find_strategy("single")
-        check_batch_size(
-            config.batch_size,
-            config.accumulation,
-            devices.replicas,
-            devices.has_static_shapes,
-        )
-        self._schedule = WarmupLinearDecay(
-            config.learning_rate,
-            total_steps=config.steps,
-            warmup_steps=int(config.steps * config.warmup_share),
-        )
+        devices.check_batch_size(config.batch_size, config.accumulation)
+        self._schedule = new_schedule(config, steps=config.steps)
         with devices.strategy.scope():
             optimizer = optimizer_of(config, self._schedule)
             optimizer.build(model.trainable_variables)
@@ -248,7 +247,7 @@ class PretrainingLoop(TrainingLoop):
             config=config,
             steps=config.steps,
             devices=devices,
-            stop=stop or StopSignal(),
+            stop=stop,
         )
         self.plan = plan
         self.held_out = held_out
@@ -299,7 +298,7 @@ class PretrainingLoop(TrainingLoop):
         super().add_row(row)
 
     def checkpoint(self) -> WriteCheckpoint:
-        weights, state = weights_of(self.model), self._state.copy()
+        weights, write_state = weights_of(self.model), self._state.checkpoint()
         if not all(np.isfinite(each).all() for each in weights.values()):
             raise TrainingError(
                 f"the weights are not finite after step {self.step:,}: the learning "
@@ -308,7 +307,7 @@ class PretrainingLoop(TrainingLoop):
 
         def write(folder: Path) -> None:
             write_pretrainer(folder, self.model, self.plan.tokenizer, weights)
-            write_state(folder, state)
+            write_state(folder)
 
         return write
 
@@ -318,23 +317,15 @@ class PretrainingLoop(TrainingLoop):
 
     def _updates_on(self, phase: Phase) -> Iterator[Row | None]:
         config, parts = self.plan.config, self.plan.config.accumulation
-        static = self.devices.has_static_shapes
 
         def make(share: Share) -> tf.data.Dataset:
-            return pretraining_dataset(
-                phase.data,
-                self.plan.tokenizer,
+            return _batches(
+                *(self.plan, self.devices, share, phase.data),
                 batch_size=config.batch_size // parts,
-                objective=config.objective,
                 masking=phase.masking,
-                next_sentence=self.plan.next_sentence,
                 seed=phase.seed(config),
                 epochs=None,
                 skip_batches=(self.step - phase.first) * parts,
-                layout="padded" if static else config.layout,
-                padding="full" if static else "longest",
-                drop_remainder=static,
-                share=share,
             )
 
         for made in make_updates(

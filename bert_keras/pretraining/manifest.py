@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
-from bert_keras.errors import ConfigError, DataError, shown
+from bert_keras.errors import ConfigError, DataError, reason_of, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.settings import is_whole_number
+from bert_keras.settings import LARGEST, Option
 from bert_keras.text.tokenizer_files import vocabulary_hash
 
 if TYPE_CHECKING:  # this module does not need TensorFlow
@@ -37,7 +37,8 @@ _Rule = tuple[str, Callable[[Any], bool]]
 
 
 def _count(least: int = 0) -> _Rule:
-    return f"a whole number of at least {least}", lambda v: is_whole_number(v, least)
+    declared = Option(kind=int, least=least, most=LARGEST)
+    return declared.rule(), declared.accepts
 
 
 def _hex(digits: int) -> _Rule:
@@ -108,7 +109,7 @@ def job_of(
     to_sentences: Callable[..., Any],
 ) -> dict[str, Any]:
     """Return everything that determines the shards, except the documents."""
-    settings = {key: getattr(config, key) for key in config.__dataclass_fields__}
+    settings = dataclasses.asdict(config)
     settings["max_predictions"] = config.predictions
     settings["dupe_factor"] = config.duplicates
     text = tokenizer.get_config()
@@ -171,15 +172,34 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     return manifest
 
 
-def check_journal(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
-    """Raise DataError unless the rows of a journal are a job and finished shards."""
-    for line, values in enumerate(rows, 1):
-        row = _Object(path, values, line)
-        if line == 1:
+def journal_shards(
+    folder: str | os.PathLike[str], data: bytes, job: Mapping[str, Any]
+) -> list[dict[str, Any]] | None:
+    """Return the finished shards in the bytes of a folder's journal.
+
+    An incomplete last line is left out; `None` if there is no complete line.
+
+    Raises:
+        DataError: a line is not the job or a shard, or the job is another one.
+    """
+    path = f"{os.fspath(folder)}/{JOURNAL}"
+    rows: list[Any] = []
+    for line in data.split(b"\n")[:-1]:
+        try:
+            rows.append(json.loads(line))
+        except (ValueError, RecursionError):
+            break
+    for number, values in enumerate(rows, 1):
+        row = _Object(path, values, number)
+        if number == 1:
             row.check(_JOB)
             _check_job_values(row)
         else:
             _check_shard(row)
+    if not rows:
+        return None
+    check_job(folder, rows[0], job)
+    return rows[1:]
 
 
 def check_shard(path: str | os.PathLike[str], shard: Any) -> None:
@@ -254,8 +274,8 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"cannot be written: {reason}", path=path) from None
+        message = f"cannot be written: {reason_of(error)}"
+        raise DataError(message, path=path) from None
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:

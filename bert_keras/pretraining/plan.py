@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2, for the two phases.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from bert_keras.inference.model_folder import check_vocabulary
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.shards import masking_of
+from bert_keras.runs.run_folder import digest_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
@@ -71,7 +71,10 @@ class PretrainingPlan:
     def settings(self) -> dict[str, Any]:
         """Return everything that determines the final weights, as JSON values."""
         config = dataclasses.asdict(self.config)
-        start = "random" if self.checkpoint is None else _digest(self.checkpoint)
+        start = "random"
+        if (found := self.checkpoint) is not None:
+            names = sorted(found.shapes)
+            start = digest_of((name, found.arrays[name]) for name in names)
         return {
             **{name: value for name, value in config.items() if name not in _FREE},
             "encoder": self.sizes.to_dict(),
@@ -221,12 +224,3 @@ def _trains_pairs(
                 "checkpoint, since no pairs are trained"
             )
     return trains
-
-
-def _digest(checkpoint: Checkpoint) -> str:
-    """Return a digest of the weights of a checkpoint."""
-    found = hashlib.blake2b(digest_size=16)
-    for name in sorted(checkpoint.shapes):
-        found.update(name.encode())
-        found.update(checkpoint.arrays[name].tobytes())
-    return found.hexdigest()

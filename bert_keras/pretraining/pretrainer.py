@@ -259,7 +259,7 @@ def _sums(logits: Any, labels: Any, counted: Any) -> tuple[Any, Any]:
     return tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)
 
 
-_POOLER, _HEADS = "bert/pooler/", ("cls/predictions/", "cls/seq_relationship/")
+_POOLER = "bert/pooler/"
 
 
 def new_pretrainer(
@@ -292,9 +292,10 @@ def assign_pretrainer(
     if not has_pooler or not model.has_next_sentence:
         optional += (_POOLER,)
     assign(model.encoder, checkpoint, optional=optional)
-    paths = [weight.path for weight in model.weights]
-    wanted = [s for s in _HEADS if any(path.startswith(s) for path in paths)]
-    missing = [scope for scope in wanted if not assign_scope(model, checkpoint, scope)]
+    heads = ["cls/predictions/"]
+    if model.has_next_sentence:
+        heads.append("cls/seq_relationship/")
+    missing = [scope for scope in heads if not assign_scope(model, checkpoint, scope)]
     if model.has_next_sentence and not has_pooler:
         missing.insert(0, _POOLER)
     for scope in missing:

@@ -19,6 +19,7 @@ from bert_keras.files.records import compression_of
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
+SHUFFLE = 16_384  # examples in the buffer from which the next one is drawn
 _MOST_LANES = 64
 
 ToElements = Callable[[Any, tf.data.Dataset], tf.data.Dataset]
@@ -149,14 +150,13 @@ def record_places(
     first: int,
     count: int,
     seed: int,
-    shuffle: int = 16_384,
 ) -> list[tuple[str, int]]:
     """Return the place of `count` examples: the file, and the number of the record in
     it.
 
     Earlier records of their epoch are read, but not decoded. `first` is the number of
     examples before them, from the start of the data set; the other arguments are as in
-    `pretraining_dataset`, with `epochs` `None`.
+    `pretraining_dataset`, with its own `shuffle` and with `epochs` `None`.
     """
     found = find_files(files, tokenizer)
 
@@ -166,7 +166,7 @@ def record_places(
     dataset = examples_in_order(
         found,
         seed=seed,
-        shuffle=shuffle,
+        shuffle=SHUFFLE,
         epochs=None,
         redraw=True,
         skip=first,

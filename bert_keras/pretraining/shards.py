@@ -7,6 +7,7 @@ it (Philox: Salmon et al. 2011), so it does not matter which process makes which
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -172,6 +173,26 @@ class ShardWriter:
             "masked_lm_ids": np.where(chosen, labels, 0),
             "masked_lm_weights": chosen.astype("float32"),
         }
+
+
+def shard_writer(
+    folder: str,
+    to_sentences: Callable[[Any], Iterable[str]],
+    tokenizer: str,
+    config: PretrainingDataConfig,
+) -> ShardWriter:
+    """Return the writer of another process; `tokenizer` is its config as JSON."""
+    return ShardWriter(
+        folder,
+        to_sentences=to_sentences,
+        tokenizer=_tokenizer_of(tokenizer),
+        config=config,
+    )
+
+
+@functools.lru_cache(maxsize=1)  # its tables and graphs take a second
+def _tokenizer_of(config: str) -> WordPieceTokenizer:
+    return WordPieceTokenizer.from_config(json.loads(config))
 
 
 @functools.lru_cache(maxsize=4)

@@ -122,10 +122,6 @@ class Progress:
             return None
         return max(self.total - self.done, 0) * self.unit_seconds + self._later()
 
-    def pause(self) -> None:
-        """Stop the clock until `resume`."""
-        self._seconds, self._clock = self.seconds, None
-
     def resume(self) -> None:
         """Start the clock again."""
         if self._clock is None:
@@ -167,8 +163,8 @@ class Progress:
         return "  ".join([count, f"{shown} {self.unit}/s", *fields, *self._left()])
 
     def close(self) -> None:
-        """Stop the clock, and remove the bar from the terminal, if there is one."""
-        self.pause()
+        """Stop the clock until `resume`, and remove the bar from the terminal."""
+        self._seconds, self._clock = self.seconds, None
         self._clear()
 
     def _clear(self) -> None:

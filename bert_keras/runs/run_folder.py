@@ -10,13 +10,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,15 @@ class RunFolder:
                 f"{self.path}: cannot be written: {reason_of(error)}; "
                 "finished checkpoints are kept"
             ) from None
+
+
+def digest_of(weights: Iterable[tuple[str, Any]]) -> str:
+    """Return a digest of names and arrays, as a setting of a run."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, array in weights:
+        found.update(name.encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
 
 
 def what_differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
 that order; `findings`, `several_runs`, `progress` and `divergence` build on them.
-Pretraining also uses `loop` and `train_step`.
+Pretraining also uses `loop`, `train_step` and the schedule of `updates`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING
 
 from bert_keras import settings
-from bert_keras.errors import ConfigError
 from bert_keras.settings import check_options, option, with_options_documented
 
 if TYPE_CHECKING:
@@ -153,11 +152,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.batch_size is not None and self.batch_size % self.accumulation:
-            raise ConfigError(
-                "`accumulation` must divide `batch_size`; received "
-                f"{self.accumulation} and {self.batch_size}"
-            )
+        if self.batch_size is not None:
+            settings.check_accumulation(self.batch_size, self.accumulation)
 
     def settled(
         self, task: Task, rows: int, hidden_size: int | None = None
@@ -171,17 +167,17 @@ class TrainConfig:
         if batch_size is None:
             is_small = rows < _FEW_ROWS and not task.compares
             batch_size = _SMALL_BATCH if is_small else _BATCH
+        if epochs is None:
+            epochs = chosen_epochs(rows, batch_size)
         if learning_rate is None and hidden_size is not None:
             learning_rate = task.default_learning_rate(hidden_size)
         if patience is None:
-            patience = 0
-            if epochs is None:
-                epochs = chosen_epochs(rows, batch_size)
-                patience = max(math.ceil(epochs / 2), _LEAST_PATIENCE)
+            half = max(math.ceil(epochs / 2), _LEAST_PATIENCE)
+            patience = half if self.epochs is None else 0
         return dataclasses.replace(
             self,
             batch_size=batch_size,
-            epochs=chosen_epochs(rows, batch_size) if epochs is None else epochs,
+            epochs=epochs,
             learning_rate=learning_rate,
             patience=patience,
         )

@@ -34,7 +34,6 @@ from bert_keras.training.loop import (
     TrainingLoop,
     TrainingState,
     WriteCheckpoint,
-    write_state,
 )
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.rows import RowsPlace
@@ -150,8 +149,8 @@ class FineTuningLoop(TrainingLoop):
         config: TrainConfig,
         devices: Devices,
         stop: StopSignal,
-        final_rows: int = 0,
-        trackers: Trackers | None = None,
+        final_rows: int,
+        trackers: Trackers,
     ) -> None:
         fixed = devices.has_static_shapes
         self.rows = training_rows(model, train, config, fixed=fixed)
@@ -178,7 +177,7 @@ class FineTuningLoop(TrainingLoop):
         self._predictor = Predictor(self._scored, freeze=False)
         self._held_out_loss: HeldOutLoss | None = None
         self.ending = ""
-        self.trackers = trackers or Trackers()
+        self.trackers = trackers
         self.progress: TrainingProgress = TrainingProgress(
             self.rows,
             start=self.step,
@@ -233,11 +232,11 @@ class FineTuningLoop(TrainingLoop):
         return self.scores_at(step) or super().saves_at(step)
 
     def checkpoint(self) -> WriteCheckpoint:
-        state = self._state.copy()
+        write_state = self._state.checkpoint()
         progress = {**self.progress.state(), "skipped": list(self.skipped)}
 
         def write(folder: Path) -> None:
-            write_state(folder, state)
+            write_state(folder)
             (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
         return write
@@ -266,11 +265,17 @@ class FineTuningLoop(TrainingLoop):
         if self.devices.workers > 1:
             take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None:
-            with self.progress.scoring("dev", len(self.dev)) as bar:
-                answers = Predictor(model, freeze=False).answers(self.dev, seen=bar.add)
+            answers = self.answers(Predictor(model, freeze=False), "dev", self.dev)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
         return model
+
+    def answers(
+        self, predictor: Predictor, name: str, rows: Columns
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to the rows of a data set, and show the progress."""
+        with self.progress.scoring(name, len(rows)) as bar:
+            return predictor.answers(rows, seen=bar.add)
 
     def score(self) -> bool:
         if self.devices.is_chief:
@@ -290,8 +295,7 @@ class FineTuningLoop(TrainingLoop):
             found = plain_weights(self.model)
             for weight in self._scored.weights:
                 weight.assign(found[weight.path])
-        with self.progress.scoring("dev", len(self.dev)) as bar:
-            answers = self._predictor.answers(self.dev, seen=bar.add)
+        answers = self.answers(self._predictor, "dev", self.dev)
         scores = task.score(self.dev, answers)
         value, loss = float(scores[task.best_score]), self._dev_loss(scores)
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}

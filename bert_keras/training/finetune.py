@@ -19,7 +19,6 @@ import tensorflow as tf
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, rows_aside, with_slices
-from bert_keras.distribution.replicas import check_batch_size
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_output_place, check_replaceable
@@ -254,12 +253,7 @@ def train(
     )
     rows = len(data["train"])
     given, config = config, config.settled(task, rows)
-    check_batch_size(
-        cast(int, config.batch_size),
-        config.accumulation,
-        devices.replicas,
-        devices.has_static_shapes,
-    )
+    devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     _check_accumulation(task, config)
     training = _Training(
         *(task, encoder, data, Path(output), config, command, resume, devices),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,6 @@ from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.runs.progress import Progress, say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.train_step import not_finite
 
 FILE = "training_state.safetensors"
 Row = dict[str, Any]
@@ -81,12 +81,14 @@ class TrainingState:
             **_numbered("weights", weights),
         }
 
-    def copy(self) -> dict[str, np.ndarray]:
-        """Return copies of the current values."""
-        return {
+    def checkpoint(self) -> WriteCheckpoint:
+        """Return a function that writes the current values into a folder."""
+        arrays = {
             name: np.array(keras.ops.convert_to_numpy(variable))
             for name, variable in self._variables.items()
         }
+        # `save_file` hides the system's error.
+        return lambda folder: (folder / FILE).write_bytes(save(arrays))
 
     def restore(self, folder: Path) -> None:
         """Set the variables from a checkpoint.
@@ -109,11 +111,6 @@ class TrainingState:
                     )
             for name, variable in self._variables.items():
                 variable.assign(file.get_tensor(name))
-
-
-def write_state(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the values of `TrainingState.copy` into the folder of a checkpoint."""
-    (folder / FILE).write_bytes(save(arrays))  # `save_file` hides the system's error
 
 
 def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:
@@ -256,7 +253,9 @@ class TrainingLoop(abc.ABC):
             TrainingError: names the position; a file in the run folder lists the rows.
         """
         place = self.place_of(step)
-        where = f"{not_finite(loss)} in {place}"
+        is_finite = math.isfinite(loss)
+        what = "a gradient is not finite" if is_finite else f"the loss is {loss}"
+        where = f"{what} in {place}"
         if self.config.on_nonfinite == "skip":
             self.devices.say(f"{where}: update skipped")
             self.skipped.append(where)

@@ -31,7 +31,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, doubtful_rows, write_report
 from bert_keras.runs.environment import environment
-from bert_keras.runs.run_folder import SETTINGS, RunFolder, what_differs
+from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors
@@ -128,14 +128,13 @@ def recorded_settings(
 
 def model_settings(model: TaskModel) -> dict[str, Any]:
     """Return the other settings that determine the final weights."""
-    found = hashlib.blake2b(digest_size=16)
-    for weight in model.backbone.weights:
-        found.update(weight.path.encode())
-        found.update(keras.ops.convert_to_numpy(weight).tobytes())
+    weights = model.backbone.weights
     return {
         "preprocessing": model.preprocessor.settings(),
         "vocabulary": vocabulary_hash(model.preprocessor.tokenizer.vocabulary),
-        "weights of the encoder": found.hexdigest(),
+        "weights of the encoder": digest_of(
+            (weight.path, keras.ops.convert_to_numpy(weight)) for weight in weights
+        ),
     }
 
 
@@ -199,49 +198,29 @@ def finish_run(
     """
     config, model = loop.config, loop.best_model()
     model.task = task = model.task.settle(model)
-    scores, answers = {"dev": loop.best.scores or {}}, loop.best.answers
-    tuned = task.tune(data["dev"], answers or {})
+    scores, answers = {"dev": loop.best.scores or {}}, loop.best.answers or {}
+    tuned = task.tune(data["dev"], answers)
     predictor = Predictor(model)
     if tuned != task:
         model.task = task = tuned
-        with loop.progress.scoring("dev", len(data["dev"])) as bar:
-            answers = predictor.answers(data["dev"], seen=bar.add)
+        answers = loop.answers(predictor, "dev", data["dev"])
         scores["dev"] = task.score(data["dev"], answers)
     facts = {name: _facts(model, columns) for name, columns in data.items()}
     lengths = {name: found.pop("lengths") for name, found in facts.items()}
     facts["train"]["real_token_share"] = loop.progress.real_share
-    scored = {"dev": (data["dev"], answers or {}, lengths["dev"])}
+    scored = {"dev": (data["dev"], answers, lengths["dev"])}
     last = "dev"
     for last, rows in list(data.items())[2:]:
-        with loop.progress.scoring(last, len(rows)) as bar:
-            answers = predictor.answers(rows, seen=bar.add)
+        answers = loop.answers(predictor, last, rows)
         scores[last] = task.score(rows, answers)
         scored[last] = (rows, answers, lengths[last])
     of_data = dict(scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
-    mistakes = task.mistakes(data[last], answers or {})
-    settings = {
-        "task": task.name,
-        "encoder": os.fspath(encoder),
-        **dataclasses.asdict(config),
-        "max_length": model.preprocessor.max_length,
-        # Neither classes nor a vocabulary.
-        **{
-            name: value
-            for name, value in task.settings().items()
-            if name != "classes" and not isinstance(value, dict)
-        },
-        "best_epoch": loop.best.epoch,
-        "best_epoch_dev_loss": loop.best.loss,
-        **({"training": loop.ending} if loop.ending else {}),
-        "training_seconds": round(loop.progress.state()["seconds"], 1),
-        **({"skipped_updates": "; ".join(loop.skipped)} if loop.skipped else {}),
-        **_divergence_note(failed),
-    }
+    mistakes = task.mistakes(data[last], answers)
     report: dict[str, Any] = {
-        "settings": settings,
+        "settings": _shown_settings(loop, model, encoder, failed),
         "data": facts,
         "history": loop.history,
         "scores": scores,
@@ -281,11 +260,32 @@ def usage(task: Task, output: Path) -> dict[str, str]:
     )
 
 
-def _divergence_note(failed: Divergence | None) -> dict[str, str]:
-    """Return the report's note on a diverged run, as settings."""
-    if failed is None:
-        return {}
-    return {"diverged" if failed.is_certain else "too_few_updates": str(failed)}
+def _shown_settings(
+    loop: FineTuningLoop,
+    model: TaskModel,
+    encoder: str | os.PathLike[str],
+    failed: Divergence | None,
+) -> dict[str, Any]:
+    """Return the settings that the report shows, and notes on the run."""
+    shown = {
+        "task": model.task.name,
+        "encoder": os.fspath(encoder),
+        **dataclasses.asdict(loop.config),
+        "max_length": model.preprocessor.max_length,
+    }
+    for name, value in model.task.settings().items():
+        if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
+            shown[name] = value
+    shown["best_epoch"] = loop.best.epoch
+    shown["best_epoch_dev_loss"] = loop.best.loss
+    if loop.ending:
+        shown["training"] = loop.ending
+    shown["training_seconds"] = round(loop.progress.state()["seconds"], 1)
+    if loop.skipped:
+        shown["skipped_updates"] = "; ".join(loop.skipped)
+    if failed:
+        shown["diverged" if failed.is_certain else "too_few_updates"] = str(failed)
+    return shown
 
 
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:

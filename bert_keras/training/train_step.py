@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -249,8 +248,3 @@ def make_updates(
         found = step(some)
         counted = tf.add_n([count(inputs) for inputs, _ in some])
         yield Made(*found, counted, waited, some)
-
-
-def not_finite(loss: float) -> str:
-    """Return the reason for a skipped update, from its loss."""
-    return "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"

@@ -256,8 +256,12 @@ def training_rows(
     )
 
 
-def new_schedule(config: TrainConfig, *, steps: int) -> WarmupLinearDecay:
-    """Return the learning rate of a run; arguments and errors of `new_optimizer`."""
+def new_schedule(config: Any, *, steps: int) -> WarmupLinearDecay:
+    """Return the learning rate of a run, from a `TrainConfig` or `PretrainConfig`.
+
+    Raises:
+        ConfigError: the config has no learning rate, see `TrainConfig.settled`.
+    """
     if config.learning_rate is None:
         raise ConfigError("`learning_rate` must be a number here; received None")
     return WarmupLinearDecay(
@@ -272,10 +276,8 @@ def new_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of a run with its schedule.
 
-    The model's task says which weights are new, for `new_learning_rate`.
-
-    Raises:
-        ConfigError: the config has no learning rate, see `TrainConfig.settled`.
+    The model's task says which weights are new, for `new_learning_rate`. Errors are
+    those of `new_schedule`.
     """
     schedule = new_schedule(config, steps=steps)
     new: list[str] = []

@@ -93,15 +93,15 @@ def test_pairs_are_merged_as_by_hand() -> None:
     # ##o##w 7 times; then l##ow 7; then ##e##w and n##ew, 6 each, by their characters.
     words = {"low": 5, "lower": 2, "new": 6}
     expected = ["##ow", "low", "##ew", "new", "##er", "lower"]
-    assert merge_pairs(list(words), list(words.values()), pieces=9) == expected
-    assert merge_pairs(["new", "low"], [6, 5], pieces=2) == ["##ew", "new"]
-    assert merge_pairs(["aaaaaa"], [1], pieces=9) == [
+    assert merge_pairs(words, pieces=9) == expected
+    assert merge_pairs({"new": 6, "low": 5}, pieces=2) == ["##ew", "new"]
+    assert merge_pairs({"aaaaaa": 1}, pieces=9) == [
         *("##aa", "##aaa", "##aaaaa", "aaaaaa")
     ]
-    assert merge_pairs(["a", "b"], [5, 5], pieces=9) == []
-    assert merge_pairs([], [], pieces=9) == []
-    assert merge_pairs(["ab", "cd"], [3, 2], pieces=9, min_count=3) == ["ab"]
-    assert merge_pairs(["ab", "cd"], [3, 2], pieces=1, known=["ab"]) == ["cd"]
+    assert merge_pairs({"a": 5, "b": 5}, pieces=9) == []
+    assert merge_pairs({}, pieces=9) == []
+    assert merge_pairs({"ab": 3, "cd": 2}, pieces=9, min_count=3) == ["ab"]
+    assert merge_pairs({"ab": 3, "cd": 2}, pieces=1, known=["ab"]) == ["cd"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -114,13 +114,14 @@ def test_merges_equal_the_definition(seed: int) -> None:
     }
     expected = naive_merges(words, 80, 2)
     order = sorted(words, key=lambda _: draw.random())
-    found = merge_pairs(order, [words[w] for w in order], pieces=80, min_count=2)
+    shuffled = {word: words[word] for word in order}
+    found = merge_pairs(shuffled, pieces=80, min_count=2)
     assert len(expected) > 20
     assert found == expected
 
 
 def test_a_piece_is_never_longer_than_the_tokenizer_accepts() -> None:
-    pieces = merge_pairs(["日" * 100], [10], pieces=99)
+    pieces = merge_pairs({"日" * 100: 10}, pieces=99)
     assert 16 < max(map(len, pieces)) <= 64
     WordPieceTokenizer([*SPECIAL_TOKENS, *pieces])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import tensorflow as tf
 from conftest import refused
 
 from bert_keras.distribution import strategy as module
-from bert_keras.distribution.replicas import Share, check_batch_size, check_optimizer
-from bert_keras.distribution.strategy import find_strategy
+from bert_keras.distribution.replicas import Share, check_optimizer
+from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, WorkerLostError
 from bert_keras.model.optimizers import AdamW
 
@@ -145,10 +146,13 @@ def test_parts_of_one_size_have_that_shape() -> None:
 
 
 def test_a_batch_that_is_too_small_is_rejected() -> None:
-    check_batch_size(8, 2, 4, True)
-    check_batch_size(9, 2, 4, False)
-    refused(lambda: check_batch_size(7, 2, 4, False), "`batch_size`", "at least", "7")
-    refused(lambda: check_batch_size(9, 2, 4, True), "must be a multiple", "TPU", "9")
+    four: Any = SimpleNamespace(num_replicas_in_sync=4)
+    tpu, mirrored = Devices("tpu", four, ""), Devices("mirrored", four, "")
+    tpu.check_batch_size(8, 2)
+    mirrored.check_batch_size(9, 2)
+    few = "`batch_size` must be at least"
+    refused(lambda: mirrored.check_batch_size(7, 2), few, "(2)", "(4)", "7")
+    refused(lambda: tpu.check_batch_size(9, 2), "must be a multiple", "TPU", "9")
 
 
 @pytest.mark.parametrize(

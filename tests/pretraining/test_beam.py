@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, files_of, refused
 
-from bert_keras.corpus.documents import CorpusReport, raw_documents
+from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_by
 from bert_keras.files import filesystems
 from bert_keras.pretraining import beam as beam_pretraining
 from bert_keras.pretraining import beam_steps
@@ -60,7 +60,7 @@ def on_one(corpus: Any, folder: Path, **changes: Any) -> dict[str, Any]:
     return write_pretraining_data(
         raw_documents(corpus, errors="replace"),
         folder,
-        to_sentences=beam_steps.sentences_by("en"),
+        to_sentences=sentences_by("en"),
         tokenizer=TOKENIZER,
         config=CONFIG,
         **{"say": lambda line: None, **changes},
@@ -172,7 +172,7 @@ def strictly_on_one(corpus: Path, folder: Path) -> Any:
     return write_pretraining_data(
         raw_documents(corpus),
         folder,
-        to_sentences=beam_steps.sentences_by("en"),
+        to_sentences=sentences_by("en"),
         tokenizer=TOKENIZER,
         config=CONFIG,
     )

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
-from bert_keras.distribution.strategy import Devices
+from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.files.records import compression_of
 from bert_keras.inference.model_folder import load_model
@@ -33,7 +33,7 @@ from bert_keras.pretraining.pretrain import PretrainResult, pretrain
 from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs.run_folder import RunFolder
-from bert_keras.runs.stop_signal import RunStopped
+from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.loop import FILE
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
@@ -478,7 +478,8 @@ def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> 
     with RunFolder(tmp_path / "run", plan.settings()) as folder:
         name = next(n for n in scales if state[n] == 2.0**15)  # Keras's first scale
         path.write_bytes(save({**state, name: np.array(64.0, "float32")}))
-        loop = PretrainingLoop(model, plan, folder, None)
+        devices = find_strategy("single")
+        loop = PretrainingLoop(model, plan, folder, None, devices, StopSignal())
         assert float(loop.optimizer.dynamic_scale) == 64.0
         dataset = pretraining_dataset(place / "dynamic", TOKENIZER, batch_size=4)
         step = TrainStep(

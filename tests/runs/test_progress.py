@@ -53,7 +53,7 @@ def test_earlier_runs_and_pauses_do_not_count_in_the_rate(
     clock.now += 4.0
     shown.add(2)
     shown.skip(8)
-    shown.pause()
+    shown.close()
     clock.now += 100.0
     shown.resume()
     assert (shown.done, shown.unit_seconds, shown.seconds_left) == (20, 2.0, 20.0)

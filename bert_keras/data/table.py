@@ -357,7 +357,7 @@ def stream_columns(
             yield _select_keys(place, objects, chosen)
             number += len(part)
         return
-    rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
+    rows = csv_rows(place, lines) if kind == "csv" else tsv_rows(lines)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
     found = _select_cells(place, [top, *cells], chosen, kind)
@@ -368,13 +368,6 @@ def stream_columns(
         # Each part is read after the first row, which determines names and width.
         found = _select_cells(place, [top, *cells], chosen, kind)
         yield found if named else found.take(range(1, len(found)))
-
-
-def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the same as `tsv_rows`, from lines one by one."""
-    for number, line in enumerate(lines, 1):
-        for _, row in tsv_rows(line.removesuffix("\n")):
-            yield number, row
 
 
 def _select_cells(

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.class_names import class_names, listed
+from bert_keras.data.class_names import class_entries, class_names, listed
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -41,6 +41,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.settings import check_share
+from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Task
 
 _SINGLE_LABEL = "single_label_classification"
@@ -90,6 +91,31 @@ class PooledTask(Task):
         # The default of `BertForSequenceClassification`.
         single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
         return cls.problem_type == (config.get("problem_type") or single)
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedClasses(PooledTask):
+    """A pooled task with one output for each of its named classes."""
+
+    classes: tuple[str, ...]
+
+    @property
+    def units(self) -> int:
+        return len(self.classes)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
+        return cls(class_names(config))
+
+    def model_config(self) -> dict[str, Any]:
+        return {**class_entries(self.classes), "problem_type": self.problem_type}
+
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
+        """Return the answers of each text, its `probabilities` by class."""
+        # Each text has the same classes; decoding them for each would take time.
+        shown = {key: value for key, value in answers.items() if key != "classes"}
+        rows = super().rows(shown)
+        return [row_of({**row, "classes": self.classes}) for row in rows]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

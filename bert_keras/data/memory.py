@@ -47,14 +47,13 @@ def is_path(data: Any) -> bool:
     return isinstance(data, str | os.PathLike)
 
 
-def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
+def source_of(data: Any) -> str | MemoryRows:
     """Return the path of a file as a string, or the rows of a table in memory.
 
-    A Parquet file is a table in memory, too. Something else raises a ConfigError, with
-    the `name` of the argument.
+    A Parquet file is a table in memory, too. Something else raises a ConfigError.
     """
     if not is_path(data):
-        return rows_in_memory(data, name=name)
+        return rows_in_memory(data)
     path = os.fspath(data)
     if not is_parquet(path):
         return path

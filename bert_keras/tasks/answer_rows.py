@@ -86,15 +86,15 @@ def _records(row: Row, keys: Mapping[str, str]) -> list[Row]:
 
 
 # The outputs that identify the kind of answer.
-_FORMS: tuple[tuple[frozenset[str], Callable[[Row], Row]], ...] = (
-    (frozenset(("label", "probabilities", "classes")), of_class),
-    (frozenset(("labels", "probabilities", "classes")), of_labels),
-    (frozenset(("choice", "index", "probabilities")), of_choice),
-    (frozenset(("tokens", "probabilities", "sequences")), of_masks),
-    (frozenset(("entities", "types", "starts", "ends", "scores")), of_entities),
-    (frozenset(("tags", "scores")), of_words),
-    (frozenset(("answer", "n_best_answers", "n_best_scores")), of_span),
-    (frozenset(("summary", "sentences", "starts", "ends", "scores")), of_summary),
+_FORMS: tuple[tuple[set[str], Callable[[Row], Row]], ...] = (
+    ({"label", "probabilities", "classes"}, of_class),
+    ({"labels", "probabilities", "classes"}, of_labels),
+    ({"choice", "index", "probabilities"}, of_choice),
+    ({"tokens", "probabilities", "sequences"}, of_masks),
+    ({"entities", "types", "starts", "ends", "scores"}, of_entities),
+    ({"tags", "scores"}, of_words),
+    ({"answer", "n_best_answers", "n_best_scores"}, of_span),
+    ({"summary", "sentences", "starts", "ends", "scores"}, of_summary),
 )
 
 
@@ -104,6 +104,6 @@ def row_of(row: Row) -> Row:
     Values with other names, such as those of a custom task, are unchanged.
     """
     for names, form in _FORMS:
-        if names <= set(row):
+        if names <= row.keys():
             return form(row)
     return row

@@ -26,7 +26,7 @@ from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.tasks.answer_rows import row_of
-from bert_keras.tasks.catalog import TASK_HELP, with_settings
+from bert_keras.tasks.catalog import TASKS, with_settings
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ class Task(TaskModelling):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        known = TASK_HELP.get(cls.__dict__.get("name", ""))
+        known = TASKS.get(cls.__dict__.get("name", ""))
         if known is not None and known.place == f"{cls.__module__}:{cls.__qualname__}":
             cls.__doc__ = with_settings(cls.__doc__, known.settings)
 

@@ -65,9 +65,7 @@ def rows_of_file(path: str, table: Any) -> MemoryRows:
     try:
         return MemoryRows(rows_in_memory(table).columns, path)
     except DataError as error:
-        message = str(error).removeprefix(str(error.path))
-        message = message.removeprefix(f":{error.line}").removeprefix(": ")
-        raise DataError(message, path=path, line=error.line) from None
+        raise DataError(error.message, path=path, line=error.line) from None
 
 
 def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:

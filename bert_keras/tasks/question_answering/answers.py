@@ -117,7 +117,7 @@ class AnswerFinder:
         windows, contexts, starts, ends = asked
         best = text_spans(spans, windows.text, texts=tf.size(contexts))
         best = distinct_spans(best, contexts, starts, ends, n_best=self.n_best)
-        there = best.scores > NEVER / 2
+        there = best.found
         parts, first, end = cut_out(best, contexts, starts, ends)
         middle = len(self.temperatures) // 2
         totals, of_null = self._of_null(best)
@@ -169,7 +169,7 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
         The parts, string [B, n], their first characters and their ends, int32 [B, n];
         "" and -1 where there is no span.
     """
-    there = spans.scores > NEVER / 2
+    there = spans.found
     shape = tf.shape(there)
     places = _characters(spans, starts, ends)
     first, end = (tf.reshape(each, [-1]) for each in places)
@@ -202,7 +202,7 @@ def distinct_spans(
     M of each of B texts, best first; the other arguments are those of `cut_out`.
     """
     with tf.device("CPU:0"):  # as strings are
-        there = spans.scores > NEVER / 2
+        there = spans.found
         rows, most = tf.unstack(tf.shape(there))
         first, end = _characters(spans, starts, ends)
         text = tf.repeat(tf.range(tf.cast(rows, tf.int64)), most)
@@ -267,7 +267,7 @@ def normalized(texts: Any) -> Any:
 
 def _characters(spans: Spans, starts: Any, ends: Any) -> tuple[Any, Any]:
     """Return the first characters and the ends of spans, int32 [B, n], 0 for none."""
-    there = spans.scores > NEVER / 2
+    there = spans.found
     rows = tf.cast(starts.row_starts(), tf.int32)[:, tf.newaxis]
 
     def of(offsets: Any, tokens: Any) -> Any:

@@ -82,6 +82,11 @@ class Spans(NamedTuple):
     null: Any  # float32 [N], the score of no answer
     totals: Any  # float32 [N, K], logsumexp of all scores at each of K temperatures
 
+    @property
+    def found(self) -> Any:
+        """Which are spans, not padding, bool [N, n]."""
+        return self.scores > NEVER / 2
+
     @classmethod
     def none(cls, n_best: int, temperatures: int) -> Spans:
         """Return the spans of zero windows, at a number of temperatures."""

@@ -82,6 +82,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self.lines)
 
+    def require(self, role: str, *, reason: str) -> None:
+        """Raise a DataError with the reason if the column of a role is missing."""
+        if role not in self.cells:
+            message = f"{reason}; the column of `{role}` is missing: name it"
+            raise DataError(message, path=self.path)
+
     def take(self, rows: Iterable[int]) -> Columns:
         """Return some of the rows, by index from 0."""
         chosen = list(rows)
@@ -265,14 +271,6 @@ def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[
             left.subtract(held)
             found.append(row)
     return sorted(found)
-
-
-def read_lines(path: str | os.PathLike[str]) -> Columns:
-    """Return the lines of a file, each a `text`; blank ones are skipped."""
-    place = os.fspath(path)
-    lines = enumerate(read_text(place).split("\n"), 1)
-    texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
-    return Columns(place, {"text": [t for _, t in texts]}, [n for n, _ in texts])
 
 
 def read_columns(

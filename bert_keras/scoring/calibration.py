@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
-from bert_keras.settings import check_choice, check_number
 
 _SUM_TOLERANCE = 1e-2  # rows of a float16 softmax sum to 1 only roughly
 
@@ -155,28 +154,14 @@ def yes_or_no(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.stack([1 - p, p], axis=1)
 
 
-CALIBRATIONS = ("none", "temperature")
 # A few dev rows, all correct, would give a temperature of 0.
 LEAST, MOST = 0.1, 10.0
-# Allowed in a task: logits divided by it stay finite and distinct in float32.
-_COLDEST, _HOTTEST = 1e-3, 1e3
 # Temperatures tried for answers other than classes, as multiples of the current one:
 # 12% apart, 1 in the middle.
 FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
 _NEARLY = 1e-6  # at a probability of 0 or 1 one wrong answer would dominate
 _TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
 _NEVER = -1e9  # logit of an impossible class, at any temperature
-
-
-def check_calibration(calibration: str, temperature: float) -> None:
-    """Raise a ConfigError unless these settings of a task are in their range."""
-    check_choice("calibration", calibration, CALIBRATIONS)
-    check_number("temperature", temperature, least=_COLDEST, most=_HOTTEST)
-
-
-def in_range(temperature: float) -> float:
-    """Clip a temperature to the range that a task allows."""
-    return min(max(temperature, _COLDEST), _HOTTEST)
 
 
 def fit_temperature(

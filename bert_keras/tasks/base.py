@@ -115,14 +115,9 @@ class TaskData(abc.ABC):
         `use` is `answer`, `train` (for `examples`) or `score` (for scored answers);
         most tasks use the same texts.
         """
-        missing = [role for role in self.roles if role not in columns]
-        if missing:
-            what = "a text" if len(self.roles) == 1 else "pairs of texts"
-            raise DataError(
-                f"the model reads {what}; the column of `{missing[0]}` is "
-                "missing: name it",
-                path=columns.path,
-            )
+        what = "a text" if len(self.roles) == 1 else "pairs of texts"
+        for role in self.roles:
+            columns.require(role, reason=f"the model reads {what}")
         return tuple(columns[role] for role in self.roles)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:

@@ -33,17 +33,18 @@ from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
-    check_calibration,
     fit_temperature,
-    in_range,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.settings import check_share
+from bert_keras.settings import check_choice, check_number, check_share
 from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Task
 
+CALIBRATIONS = ("none", "temperature")
+# Logits divided by these temperatures stay finite and distinct in float32.
+_COLDEST, _HOTTEST = 1e-3, 1e3
 _SINGLE_LABEL = "single_label_classification"
 
 
@@ -126,17 +127,17 @@ class Calibrated:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration, self.temperature)
+        check_choice("calibration", self.calibration, CALIBRATIONS)
+        check_number("temperature", self.temperature, least=_COLDEST, most=_HOTTEST)
 
     def scaled_logits(self, outputs: Any) -> Any:
         """Return the outputs of a model divided by the temperature, float32."""
         return tf.cast(outputs, tf.float32) / self.temperature
 
     def with_temperature(self, factor: float) -> Self:
-        """Return the task with its temperature multiplied by a factor."""
-        return dataclasses.replace(
-            self, temperature=in_range(self.temperature * factor)
-        )
+        """Return the task with its temperature multiplied by a factor, in its range."""
+        temperature = min(max(self.temperature * factor, _COLDEST), _HOTTEST)
+        return dataclasses.replace(self, temperature=temperature)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -262,7 +262,7 @@ class Generation(Decoding, Task):
         return [f"{name}: initialized randomly" for name in _parts(new)]
 
     def is_new(self, path: str) -> bool:
-        if self.decoder in (ENCODER, SHARED) or not _is_new(self.decoder):
+        if not _is_new(self.decoder):
             return "/crossattention/" in path or path.startswith("enc_to_dec_proj/")
         return super().is_new(path)
 

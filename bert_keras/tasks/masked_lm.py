@@ -21,8 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import ColumnNames, ending_of
-from bert_keras.data.table import Columns, read_lines
+from bert_keras.data.rows import ColumnNames, ending_of, read_text
+from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
@@ -97,8 +97,12 @@ class MaskedLM(Task):
         cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
     ) -> Columns | None:
         """Return the lines of a `.txt` file as texts, blank ones skipped."""
-        is_text = is_path(source) and ending_of(os.fspath(source)) == ".txt"
-        return read_lines(source) if is_text and not columns else None
+        path = os.fspath(source) if is_path(source) else ""
+        if columns or ending_of(path) != ".txt":
+            return None
+        lines = enumerate(read_text(path).split("\n"), 1)
+        texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
+        return Columns(path, {"text": [t for _, t in texts]}, [n for n, _ in texts])
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:

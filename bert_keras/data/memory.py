@@ -87,13 +87,11 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
         names = dict.fromkeys(str(key) for row in data for key in row)
         named = [{str(key): cell for key, cell in row.items()} for row in data]
         table = {key: [row.get(key) for row in named] for key in names}
-        count = len(data)
     else:
         table = _table(data, name)
-        count = len(next(iter(table.values()), ()))
-    if not count or not table:
-        raise NoRowsError("hold no row", path=MemoryRows.path)
     sizes = {key: len(cells) for key, cells in table.items()}
+    if not next(iter(sizes.values()), 0):
+        raise NoRowsError("hold no row", path=MemoryRows.path)
     if len(set(sizes.values())) > 1:
         listed = ", ".join(
             f"`{key}` {size:,}" for key, size in list(sizes.items())[:12]

@@ -1,4 +1,4 @@
-"""Shared parts of classifiers: pooled head, confidence, one label per text, labels.
+"""Shared parts of classifiers: pooled head, classes, confidence, labels.
 
 `bert_keras.scoring.calibration` fits temperatures and thresholds, and names the
 sources. `class_numbers` and `numbers` convert labels given to `fit` into numbers, in

@@ -165,7 +165,7 @@ class QuestionAnswering(Confidence, Task):
             lines.append(
                 f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
                 "trained on: none of their answers is at its `answer_start`: "
-                f"{first_of([str(names[row]) for row in lost])}"
+                f"{first_of([names[row] for row in lost])}"
             )
         return lines
 

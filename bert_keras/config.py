@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.errors import ConfigError, one_line, shown
-from bert_keras.settings import check_choice
+from bert_keras.settings import check_boolean, check_choice
 
 # `gelu` is the erf form and `gelu_new` the tanh form, as in Hugging Face. In Google's
 # own files "gelu" means the tanh form; their reader translates it.
@@ -90,11 +90,7 @@ class BertConfig:
             _check_type(field.name, field.type, getattr(self, field.name))
         act = ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act)
         object.__setattr__(self, "hidden_act", act)
-        if act not in ACTIVATIONS:
-            raise ConfigError(
-                f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}; "
-                f"received {shown(self.hidden_act)}"
-            )
+        check_choice("hidden_act", act, ACTIVATIONS)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 "`num_attention_heads` must divide `hidden_size`; received "
@@ -229,9 +225,6 @@ def _check_type(name: str, kind: Any, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"`{name}` must be a number; received {shown(value)}")
     elif kind == "bool":
-        if not isinstance(value, bool):
-            raise ConfigError(
-                f"`{name}` must be true or false; received {shown(value)}"
-            )
+        check_boolean(name, value)
     elif not isinstance(value, str):
         raise ConfigError(f"`{name}` must be a string; received {shown(value)}")

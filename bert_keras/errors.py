@@ -62,6 +62,7 @@ class DataError(BertKerasError):
         path: str | os.PathLike[str] | None = None,
         line: int | None = None,
     ) -> None:
+        self.message = message
         self.path = None if path is None else os.fspath(path)
         self.line = line
         place = "" if self.path is None else self.path

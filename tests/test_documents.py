@@ -18,7 +18,6 @@ import bert_keras
 from bert_keras.cli.parser import parser
 from bert_keras.cli.tasks import settings_table
 from bert_keras.tasks import TASKS
-from bert_keras.tasks.catalog import TASK_HELP
 
 PACKAGE = ROOT / "bert_keras"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -137,7 +136,7 @@ def test_a_wrong_option_is_found() -> None:
 def test_the_page_of_a_task_has_its_settings_rows_and_figure(name: str) -> None:
     """`tests/cli/test_tasks.py` compares them with the class."""
     page = (ROOT / "docs" / "tasks" / f"{name}.md").read_text(encoding="utf-8")
-    told = TASK_HELP[name]
+    told = TASKS[name]
     for part in (settings_table(name), told.rows, told.data, f"images/{name}.svg"):
         assert part in page
 

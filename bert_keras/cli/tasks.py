@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from bert_keras.cli.options import markdown_table, offer
 from bert_keras.tasks import TASKS, check_task_name
-from bert_keras.tasks.catalog import TASK_HELP, Setting
+from bert_keras.tasks.catalog import Setting
 
 _WIDTH = 80
 
@@ -28,8 +28,8 @@ def run_tasks(options: argparse.Namespace) -> None:
         print(task_help(options.task))
         return
     width = max(len(name) for name in TASKS)
-    for name, (_, summary) in TASKS.items():
-        print(f"{name:<{width}}  {summary}")
+    for name, entry in TASKS.items():
+        print(f"{name:<{width}}  {entry.summary}")
 
 
 def task_help(name: str) -> str:
@@ -43,10 +43,10 @@ def task_help(name: str) -> str:
     check_task_name(name)
     if name not in TASKS:
         return _own_task_help(name)
-    entry = TASK_HELP[name]
+    entry = TASKS[name]
     rows = textwrap.indent(entry.rows, "  ")
     parts = [
-        _filled(f"{name}: {TASKS[name][1]}"),
+        _filled(f"{name}: {entry.summary}"),
         f"{_filled(f'data: {entry.data}')}; such as {entry.file}:\n{rows}",
         _settings(name, entry.settings),
         _filled(f"scores: {entry.scores}"),
@@ -60,7 +60,7 @@ def example_of(name: str) -> str:
     """Return a command that trains a task."""
     return (
         f"  bert-keras train {name} --encoder hf://google-bert/bert-base-uncased \\\n"
-        f"    --train {TASK_HELP[name].file} --output models/mine"
+        f"    --train {TASKS[name].file} --output models/mine"
     )
 
 
@@ -70,7 +70,7 @@ def settings_table(name: str) -> str:
         ("setting", "values", "default", "can change later", "meaning"),
         (
             (f"`{s.name}`", s.values, s.default, "yes" if s.free else "", s.help)
-            for s in TASK_HELP[name].settings
+            for s in TASKS[name].settings
         ),
     )
 

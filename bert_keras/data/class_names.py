@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     """
     found = sorted(set(names))
     if all(name.isdecimal() for name in found):
-        found.sort(key=_value)
+        found.sort(key=int)  # after `check_lengths`: `int` takes 4,300 digits at most
     return tuple(found)
 
 
@@ -45,17 +44,10 @@ def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
     columns.refuse(problems)
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return the first class names for an error, each shortened."""
     cut = [name if len(name) <= 40 else name[:39] + "…" for name in names]
-    return first_of(cut, most=most)
-
-
-def _value(name: str) -> tuple[int, str]:
-    """Return a sort key that orders decimal numbers of any script by value."""
-    # Not `int`: it accepts at most 4,300 digits.
-    digits = "".join(str(unicodedata.decimal(digit)) for digit in name).lstrip("0")
-    return len(digits), digits
+    return first_of(cut, most=12)
 
 
 def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:

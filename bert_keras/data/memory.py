@@ -47,14 +47,13 @@ def is_path(data: Any) -> bool:
     return isinstance(data, str | os.PathLike)
 
 
-def source_of(data: Any, *, name: str = "data") -> str | MemoryRows:
+def source_of(data: Any) -> str | MemoryRows:
     """Return the path of a file as a string, or the rows of a table in memory.
 
-    A Parquet file is a table in memory, too. Something else raises a ConfigError, with
-    the `name` of the argument.
+    A Parquet file is a table in memory, too. Something else raises a ConfigError.
     """
     if not is_path(data):
-        return rows_in_memory(data, name=name)
+        return rows_in_memory(data)
     path = os.fspath(data)
     if not is_parquet(path):
         return path
@@ -66,9 +65,7 @@ def rows_of_file(path: str, table: Any) -> MemoryRows:
     try:
         return MemoryRows(rows_in_memory(table).columns, path)
     except DataError as error:
-        message = str(error).removeprefix(str(error.path))
-        message = message.removeprefix(f":{error.line}").removeprefix(": ")
-        raise DataError(message, path=path, line=error.line) from None
+        raise DataError(error.message, path=path, line=error.line) from None
 
 
 def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
@@ -90,13 +87,11 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
         names = dict.fromkeys(str(key) for row in data for key in row)
         named = [{str(key): cell for key, cell in row.items()} for row in data]
         table = {key: [row.get(key) for row in named] for key in names}
-        count = len(data)
     else:
         table = _table(data, name)
-        count = len(next(iter(table.values()), ()))
-    if not count or not table:
-        raise NoRowsError("hold no row", path=MemoryRows.path)
     sizes = {key: len(cells) for key, cells in table.items()}
+    if not next(iter(sizes.values()), 0):
+        raise NoRowsError("hold no row", path=MemoryRows.path)
     if len(set(sizes.values())) > 1:
         listed = ", ".join(
             f"`{key}` {size:,}" for key, size in list(sizes.items())[:12]

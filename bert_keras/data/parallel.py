@@ -46,7 +46,7 @@ def without_empty(pairs: Columns) -> Columns:
         return pairs
     kept = [row for row, whole in enumerate(is_whole) if whole]
     left_out = [row for row, whole in enumerate(is_whole) if not whole]
-    named = first_of([str(pairs.lines[row]) for row in left_out], most=8)
+    named = first_of([pairs.lines[row] for row in left_out], most=8)
     if not kept:
         raise NoRowsError("holds no pair with a source and a target", path=pairs.path)
     say(

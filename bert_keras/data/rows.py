@@ -96,11 +96,12 @@ def format_of(path: str, text: str) -> str:
     return "csv" if "," in first and "\t" not in first else "tsv"
 
 
-def tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of each row."""
+def tsv_rows(text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the cells of each row; the text may come in lines."""
     # Not `splitlines`: it would also break at U+2028 and other marks inside a text.
-    for line, row in enumerate(text.split("\n"), 1):
-        yield line, row.removesuffix("\r").split("\t")
+    lines = text.split("\n") if isinstance(text, str) else text
+    for number, line in enumerate(lines, 1):
+        yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
 def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -82,6 +82,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self.lines)
 
+    def require(self, role: str, *, reason: str) -> None:
+        """Raise a DataError with the reason if the column of a role is missing."""
+        if role not in self.cells:
+            message = f"{reason}; the column of `{role}` is missing: name it"
+            raise DataError(message, path=self.path)
+
     def take(self, rows: Iterable[int]) -> Columns:
         """Return some of the rows, by index from 0."""
         chosen = list(rows)
@@ -267,14 +273,6 @@ def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[
     return sorted(found)
 
 
-def read_lines(path: str | os.PathLike[str]) -> Columns:
-    """Return the lines of a file, each a `text`; blank ones are skipped."""
-    place = os.fspath(path)
-    lines = enumerate(read_text(place).split("\n"), 1)
-    texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
-    return Columns(place, {"text": [t for _, t in texts]}, [n for n, _ in texts])
-
-
 def read_columns(
     path: Any,
     columns: ColumnNames,
@@ -357,7 +355,7 @@ def stream_columns(
             yield _select_keys(place, objects, chosen)
             number += len(part)
         return
-    rows = csv_rows(place, lines) if kind == "csv" else _tsv_lines(lines)
+    rows = csv_rows(place, lines) if kind == "csv" else tsv_rows(lines)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
     found = _select_cells(place, [top, *cells], chosen, kind)
@@ -368,13 +366,6 @@ def stream_columns(
         # Each part is read after the first row, which determines names and width.
         found = _select_cells(place, [top, *cells], chosen, kind)
         yield found if named else found.take(range(1, len(found)))
-
-
-def _tsv_lines(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the same as `tsv_rows`, from lines one by one."""
-    for number, line in enumerate(lines, 1):
-        for _, row in tsv_rows(line.removesuffix("\n")):
-            yield number, row
 
 
 def _select_cells(

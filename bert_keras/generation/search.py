@@ -96,7 +96,7 @@ def write(
         limits=limits,
         draws=draws,
         bias=started["bias"],
-        memory=[(k, v) for k, v in started["memory"]],
+        memory=started["memory"],
     )
     width = vocab_size or decoder.config.vocab_size
     step = _Step(settings, first_id, last_id, longest, width)
@@ -171,7 +171,7 @@ class _Search:
             ended_scores=tf.fill([rows, kept], _NEVER),
             has_ended=tf.fill([rows, kept], False),
             is_open=tf.fill([rows], True),
-            past=[(k, v) for k, v in self._decoder.no_past(rows * kept)],
+            past=self._decoder.no_past(rows * kept),
         )
 
     def _is_unfinished(self, state: _State, *_: Any) -> Any:

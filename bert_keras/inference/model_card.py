@@ -290,7 +290,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "task": task,
         "settings": settings,
         "is_own_task": task not in TASKS,
-        "summary": TASKS[task][1] if task in TASKS else "a task of its own",
+        "summary": TASKS[task].summary if task in TASKS else "a task of its own",
         "example": _input_of(task, settings),
         "architecture": str(config["architectures"][0]),
         "has_sentence_files": has_sentence_files,

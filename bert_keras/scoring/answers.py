@@ -134,10 +134,12 @@ def squad2_scores(
     with_answer = [s for s, has in zip(final, has_answer, strict=True) if has]
     without = [s for s, has in zip(final, has_answer, strict=True) if not has]
     scores |= _means("HasAns_", with_answer) | _means("NoAns_", without)
+    nothing = 0.0, float(has_answer.count(False))  # if no question is answered
     for place, name in enumerate(QuestionScore._fields):
         values = [score[place] for score in raw]
-        best, where = _best(values, has_answer, predictions, null_scores)
-        scores[f"best_{name}"] = best
+        sums = _sums(values, has_answer, predictions, null_scores)
+        where, best = max([nothing, *sums], key=lambda each: each[1])
+        scores[f"best_{name}"] = 100.0 * best / len(values)
         scores[f"best_{name}_thresh"] = where
     return scores
 
@@ -192,20 +194,6 @@ def _means(prefix: str, scores: list[QuestionScore]) -> dict[str, Any]:
         f"{prefix}f1": 100.0 * sum(score.f1 for score in scores) / total,
         f"{prefix}total": total,
     }
-
-
-def _best(
-    values: Sequence[float],
-    has_answer: Sequence[bool],
-    predictions: Sequence[str],
-    null_scores: Sequence[float],
-) -> tuple[float, float]:
-    """Return the best mean in percent, and the null score up to which to answer."""
-    best, threshold = float(has_answer.count(False)), 0.0
-    for null, total in _sums(values, has_answer, predictions, null_scores):
-        if total > best:
-            best, threshold = total, null
-    return 100.0 * best / len(values), threshold
 
 
 def _sums(

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
-from bert_keras.settings import check_choice, check_number
 
 _SUM_TOLERANCE = 1e-2  # rows of a float16 softmax sum to 1 only roughly
 
@@ -43,27 +42,16 @@ def expected_calibration_error(
 ) -> float:
     """Return the mean gap between confidence and accuracy, weighted by rows.
 
-    Arguments and errors are those of `reliability`; as in Guo et al. 2017, equation 3.
-    """
-    return _mean_gap(reliability(labels, probabilities, num_bins=num_bins))
-
-
-def reliability(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, num_bins: int = 15
-) -> list[dict[str, Any]]:
-    """Return the reliability diagram: accuracy by confidence, the largest probability.
-
-    Each bin that holds rows has `confidence` and `accuracy`, the means of its rows, and
-    `support`, their number. The `num_bins` bins from 0 to 1 have equal width and hold
-    their upper edge.
+    The confidence is the largest probability; as in Guo et al. 2017, equation 3. See
+    `confidence_scores` for the bins.
 
     Raises:
         BertKerasError: as for `cross_entropy`, or `num_bins` is below 1.
     """
     true, p = check_probabilities(labels, probabilities)
-    if num_bins < 1:
-        raise BertKerasError(f"`num_bins` must be at least 1; received {num_bins}")
-    return _bins(p.max(axis=1), p.argmax(axis=1) == true, num_bins)
+    correct = p.argmax(axis=1) == true
+    found = confidence_scores(p.max(axis=1), correct, num_bins=num_bins)
+    return float(found["expected_calibration_error"])
 
 
 def confidence_scores(
@@ -72,38 +60,36 @@ def confidence_scores(
     """Return calibration error and reliability diagram for answers of any kind.
 
     The keys are `expected_calibration_error` and `reliability`, as for classes; none if
-    there are no answers.
+    there are no answers. The `num_bins` bins from 0 to 1 have equal width and hold
+    their upper edge. Each that holds rows has `confidence` and `accuracy`, the means of
+    its rows, and `support`, their number.
+
+    Raises:
+        BertKerasError: `num_bins` is below 1.
 
     Example:
         >>> found = confidence_scores([0.9, 0.8], [True, False])
         >>> round(found["expected_calibration_error"], 3)  # gaps of 0.1 and 0.8
         0.45
     """
-    sure = np.asarray(confidence, np.float64)
+    if num_bins < 1:
+        raise BertKerasError(f"`num_bins` must be at least 1; received {num_bins}")
+    sure, right = np.asarray(confidence, np.float64), np.asarray(correct, bool)
     if not sure.size:
         return {}
-    bins = _bins(sure, np.asarray(correct, bool), num_bins)
-    return {"expected_calibration_error": _mean_gap(bins), "reliability": bins}
-
-
-def _bins(
-    confidence: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_], num_bins: int
-) -> list[dict[str, Any]]:
     edges = np.linspace(0, 1, num_bins + 1)[1:-1]
-    bins = np.digitize(confidence, edges, right=True)
-    return [
+    places = np.digitize(sure, edges, right=True)
+    bins = [
         {
-            "confidence": float(confidence[bins == number].mean()),
-            "accuracy": float(correct[bins == number].mean()),
-            "support": int((bins == number).sum()),
+            "confidence": float(sure[places == place].mean()),
+            "accuracy": float(right[places == place].mean()),
+            "support": int((places == place).sum()),
         }
-        for number in np.unique(bins)
+        for place in np.unique(places)
     ]
-
-
-def _mean_gap(bins: list[dict[str, Any]]) -> float:
     gaps = [abs(b["accuracy"] - b["confidence"]) * b["support"] for b in bins]
-    return float(sum(gaps) / sum(b["support"] for b in bins))
+    error = float(sum(gaps) / sum(b["support"] for b in bins))
+    return {"expected_calibration_error": error, "reliability": bins}
 
 
 def check_integers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -168,28 +154,14 @@ def yes_or_no(probabilities: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.stack([1 - p, p], axis=1)
 
 
-CALIBRATIONS = ("none", "temperature")
 # A few dev rows, all correct, would give a temperature of 0.
 LEAST, MOST = 0.1, 10.0
-# Allowed in a task: logits divided by it stay finite and distinct in float32.
-_COLDEST, _HOTTEST = 1e-3, 1e3
 # Temperatures tried for answers other than classes, as multiples of the current one:
 # 12% apart, 1 in the middle.
 FACTORS = tuple(np.geomspace(LEAST, MOST, 41).tolist())
 _NEARLY = 1e-6  # at a probability of 0 or 1 one wrong answer would dominate
 _TINY = float(np.finfo(np.float32).tiny)  # a float32 softmax can sink to 0
 _NEVER = -1e9  # logit of an impossible class, at any temperature
-
-
-def check_calibration(calibration: str, temperature: float) -> None:
-    """Raise a ConfigError unless these settings of a task are in their range."""
-    check_choice("calibration", calibration, CALIBRATIONS)
-    check_number("temperature", temperature, least=_COLDEST, most=_HOTTEST)
-
-
-def in_range(temperature: float) -> float:
-    """Clip a temperature to the range that a task allows."""
-    return min(max(temperature, _COLDEST), _HOTTEST)
 
 
 def fit_temperature(

@@ -63,17 +63,6 @@ def precision_recall_f1(
     return precision, recall, f1
 
 
-def macro_f1(
-    labels: npt.ArrayLike, predictions: npt.ArrayLike, *, num_classes: int
-) -> float:
-    """Return the plain mean of the F1 of the classes that occur.
-
-    A class that is neither a label nor a prediction here is left out, as scikit-learn
-    does, so that a small dev set is not penalized for classes it lacks.
-    """
-    return _macro_f1(confusion_matrix(labels, predictions, num_classes=num_classes))
-
-
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the Matthews correlation for two or more classes, from -1 to 1.
 
@@ -106,11 +95,11 @@ def classification_scores(
         positive_class: the class whose F1 is `f1`; by default the second of two.
 
     Returns:
-        `num_examples`, `loss` (mean cross-entropy, nats), `accuracy`, `macro_f1`,
-        `matthews_correlation`, `expected_calibration_error` (15 bins), `per_class`
-        (name to `precision`, `recall`, `f1`, `support`), `confusion_matrix` (lists
-        [C, C]; rows are labels) and `reliability`; with a positive class also
-        `f1` and the name as `positive_class`.
+        `num_examples`, `loss` (mean cross-entropy, nats), `accuracy`, `macro_f1` (of
+        the classes that occur), `matthews_correlation`, `expected_calibration_error`
+        (15 bins), `per_class` (name to `precision`, `recall`, `f1`, `support`),
+        `confusion_matrix` (lists [C, C]; rows are labels) and `reliability`; with a
+        positive class also `f1` and the name as `positive_class`.
 
     Raises:
         BertKerasError: shapes do not fit, a row is not a distribution, a label is out
@@ -125,6 +114,9 @@ def classification_scores(
         )
     matrix = confusion_matrix(true, p.argmax(axis=1), num_classes=len(names))
     columns = {**_rates_of_classes(matrix), "support": matrix.sum(axis=1)}
+    # A class that is neither a label nor a prediction is left out, as scikit-learn
+    # does, so that a small dev set is not penalized for classes it lacks.
+    occurs = matrix.sum(axis=0) + matrix.sum(axis=1) > 0
     per_class = {
         name: {key: column[number].item() for key, column in columns.items()}
         for number, name in enumerate(names)
@@ -141,7 +133,7 @@ def classification_scores(
         "loss": cross_entropy(true, p),
         "accuracy": float(np.trace(matrix) / len(true)),
         **positive,
-        "macro_f1": _macro_f1(matrix),
+        "macro_f1": float(columns["f1"][occurs].mean()),
         "matthews_correlation": _matthews(matrix),
         "expected_calibration_error": confidence["expected_calibration_error"],
         "per_class": per_class,
@@ -161,11 +153,6 @@ def rates(hits: Any, predicted: Any, support: Any) -> dict[str, Any]:
 
 def _rates_of_classes(matrix: npt.NDArray[np.int64]) -> dict[str, Any]:
     return rates(np.diagonal(matrix), matrix.sum(axis=0), matrix.sum(axis=1))
-
-
-def _macro_f1(matrix: npt.NDArray[np.int64]) -> float:
-    occurs = (matrix.sum(axis=0) + matrix.sum(axis=1)) > 0
-    return float(_rates_of_classes(matrix)["f1"][occurs].mean())
 
 
 def _matthews(matrix: npt.NDArray[np.int64]) -> float:

@@ -12,12 +12,8 @@ import statistics
 from bert_keras.errors import BertKerasError
 
 
-def wilson_interval(
-    share: float, count: int, *, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Return the interval of a share, such as an accuracy, of a number of rows.
-
-    `confidence` is how often such intervals hold the true share.
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Return the 95% interval of a share, such as an accuracy, of a number of rows.
 
     Raises:
         BertKerasError: a value is out of its range.
@@ -27,12 +23,12 @@ def wilson_interval(
         >>> round(low, 3), round(high, 3)
         (0.826, 0.945)
     """
-    if not 0 <= share <= 1 or count < 1 or not 0 < confidence < 1:
+    if not 0 <= share <= 1 or count < 1:
         raise BertKerasError(
-            "a share must be from 0 to 1, of at least one row, with a confidence "
-            f"between 0 and 1; received {share}, {count} and {confidence}"
+            "a share must be from 0 to 1, of at least one row; received "
+            f"{share} and {count}"
         )
-    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    z = statistics.NormalDist().inv_cdf(0.975)
     scale = 1 + z * z / count
     middle = (share + z * z / (2 * count)) / scale
     half = z / scale * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)

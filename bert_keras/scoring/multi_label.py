@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.errors import BertKerasError
+from bert_keras.scoring.calibration import cross_entropy, yes_or_no
 from bert_keras.scoring.classification import rates
 from bert_keras.scoring.curves import average_precision, best_threshold
 
 _Floats = npt.NDArray[np.float64]
-# Distance from 1 of the nearest float32 below it.
-_LEAST = 2.0**-24
 
 
 def multi_label_scores(
@@ -70,7 +69,7 @@ def multi_label_scores(
         "exact_match": float((found == true).all(axis=1).mean()),
         "label_ranking_average_precision": _ranking(true, p),
         "mean_average_precision": float(precisions.mean()) if occurs.any() else 0.0,
-        "loss": _cross_entropy(true, p),
+        "loss": cross_entropy(true.ravel().astype(int), yes_or_no(p.ravel())),
         "num_examples": len(true),
         "per_class": {
             name: {key: values[i].item() for key, values in columns.items()}
@@ -114,11 +113,6 @@ def _ranking(true: npt.NDArray[np.bool_], p: _Floats) -> float:
         ranks = len(every) - np.searchsorted(every, own)
         total += float((no_lower / ranks).mean())
     return total / len(true)
-
-
-def _cross_entropy(true: npt.NDArray[np.bool_], p: _Floats) -> float:
-    p = np.clip(p, _LEAST, 1 - _LEAST)
-    return float(-np.where(true, np.log(p), np.log1p(-p)).mean())
 
 
 def _check(

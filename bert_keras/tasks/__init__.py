@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import ConfigError, nearest
-from bert_keras.tasks.catalog import TASK_HELP
+from bert_keras.tasks.catalog import TASKS
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
-
-# name: module and class, one line that `bert-keras tasks` prints without TensorFlow.
-TASKS = {name: (task.place, task.summary) for name, task in TASK_HELP.items()}
 
 
 def check_task_name(name: str) -> None:
@@ -35,7 +32,7 @@ def find_task(name: str) -> type[Task]:
         ConfigError: there is no such task.
     """
     check_task_name(name)
-    place = TASKS[name][0] if name in TASKS else name
+    place = TASKS[name].place if name in TASKS else name
     module, _, attribute = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

@@ -39,7 +39,10 @@ def of_masks(row: Row) -> Row:
     and `sequences`; both empty where the text has no mask.
     """
     masks = [
-        _records({"token": words, "probability": numbers})
+        [
+            {"token": word, "probability": number}
+            for word, number in zip(words, numbers, strict=True)
+        ]
         for words, numbers in zip(row["tokens"], row["probabilities"], strict=True)
         if words[0]
     ]
@@ -49,9 +52,7 @@ def of_masks(row: Row) -> Row:
 def of_entities(row: Row) -> Row:
     """Return `entities`: `text`, `type`, `start`, `end` and `score` each."""
     keys = {"text": "entities", "type": "types", "start": "starts"}
-    keys |= {"end": "ends", "score": "scores"}
-    found = _records({name: row[key] for name, key in keys.items()})
-    return {"entities": [entity for entity in found if entity["text"]]}
+    return {"entities": _records(row, {**keys, "end": "ends", "score": "scores"})}
 
 
 def of_words(row: Row) -> Row:
@@ -63,36 +64,37 @@ def of_words(row: Row) -> Row:
 def of_span(row: Row) -> Row:
     """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
     keys = ("answer", "start", "end", "score")
-    named = {f"n_best_{key}s": key for key in keys}
-    found = _records({key: row[name] for name, key in named.items()})
-    shown = {key: value for key, value in row.items() if key not in named}
-    return {**shown, "n_best": [each for each in found if each["answer"]]}
+    lists = {key: f"n_best_{key}s" for key in keys}
+    shown = {key: value for key, value in row.items() if key not in lists.values()}
+    return {**shown, "n_best": _records(row, lists)}
 
 
 def of_summary(row: Row) -> Row:
     """Return `summary` and `sentences`: `text`, `start`, `end` and `score` each."""
     keys = {"text": "sentences", "start": "starts", "end": "ends", "score": "scores"}
-    found = _records({name: row[key] for name, key in keys.items()})
-    sentences = [sentence for sentence in found if sentence["text"]]
-    return {"summary": row["summary"], "sentences": sentences}
+    return {"summary": row["summary"], "sentences": _records(row, keys)}
 
 
-def _records(columns: Mapping[str, list[Any]]) -> list[Row]:
-    """Return lists of equal length as a list of dicts."""
-    values = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, each, strict=True)) for each in values]
+def _records(row: Row, keys: Mapping[str, str]) -> list[Row]:
+    """Return some lists of a row as one list of dicts, without padding.
+
+    `keys` are those of a dict, to that of the list; padding is empty at the first.
+    """
+    columns = [row[key] for key in keys.values()]
+    values = zip(*columns, strict=True)
+    return [dict(zip(keys, each, strict=True)) for each in values if each[0]]
 
 
 # The outputs that identify the kind of answer.
-_FORMS: tuple[tuple[frozenset[str], Callable[[Row], Row]], ...] = (
-    (frozenset(("label", "probabilities", "classes")), of_class),
-    (frozenset(("labels", "probabilities", "classes")), of_labels),
-    (frozenset(("choice", "index", "probabilities")), of_choice),
-    (frozenset(("tokens", "probabilities", "sequences")), of_masks),
-    (frozenset(("entities", "types", "starts", "ends", "scores")), of_entities),
-    (frozenset(("tags", "scores")), of_words),
-    (frozenset(("answer", "n_best_answers", "n_best_scores")), of_span),
-    (frozenset(("summary", "sentences", "starts", "ends", "scores")), of_summary),
+_FORMS: tuple[tuple[set[str], Callable[[Row], Row]], ...] = (
+    ({"label", "probabilities", "classes"}, of_class),
+    ({"labels", "probabilities", "classes"}, of_labels),
+    ({"choice", "index", "probabilities"}, of_choice),
+    ({"tokens", "probabilities", "sequences"}, of_masks),
+    ({"entities", "types", "starts", "ends", "scores"}, of_entities),
+    ({"tags", "scores"}, of_words),
+    ({"answer", "n_best_answers", "n_best_scores"}, of_span),
+    ({"summary", "sentences", "starts", "ends", "scores"}, of_summary),
 )
 
 
@@ -102,6 +104,6 @@ def row_of(row: Row) -> Row:
     Values with other names, such as those of a custom task, are unchanged.
     """
     for names, form in _FORMS:
-        if names <= set(row):
+        if names <= row.keys():
             return form(row)
     return row

@@ -26,7 +26,7 @@ from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.tasks.answer_rows import row_of
-from bert_keras.tasks.catalog import TASK_HELP, with_settings
+from bert_keras.tasks.catalog import TASKS, with_settings
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -115,14 +115,9 @@ class TaskData(abc.ABC):
         `use` is `answer`, `train` (for `examples`) or `score` (for scored answers);
         most tasks use the same texts.
         """
-        missing = [role for role in self.roles if role not in columns]
-        if missing:
-            what = "a text" if len(self.roles) == 1 else "pairs of texts"
-            raise DataError(
-                f"the model reads {what}; the column of `{missing[0]}` is "
-                "missing: name it",
-                path=columns.path,
-            )
+        what = "a text" if len(self.roles) == 1 else "pairs of texts"
+        for role in self.roles:
+            columns.require(role, reason=f"the model reads {what}")
         return tuple(columns[role] for role in self.roles)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
@@ -382,7 +377,7 @@ class Task(TaskModelling):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        known = TASK_HELP.get(cls.__dict__.get("name", ""))
+        known = TASKS.get(cls.__dict__.get("name", ""))
         if known is not None and known.place == f"{cls.__module__}:{cls.__qualname__}":
             cls.__doc__ = with_settings(cls.__doc__, known.settings)
 

@@ -140,7 +140,7 @@ def _of_generation(no_repeat_ngram: str, length_ratio: str) -> str:
     """
 
 
-TASK_HELP = {
+TASKS = {
     "abstractive-summarization": TaskHelp(
         place="bert_keras.tasks.generation:AbstractiveSummarization",
         summary="a summary or headline in words of its own",

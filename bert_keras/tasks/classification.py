@@ -16,24 +16,20 @@ import tensorflow as tf
 from bert_keras.data.class_names import (
     check_lengths,
     check_names,
-    class_entries,
-    class_names,
     listed,
     sorted_names,
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import check_choice
-from bert_keras.tasks.answer_rows import of_class
-from bert_keras.tasks.base import Answers
-from bert_keras.tasks.classifier import Confidence, SingleLabel
+from bert_keras.tasks.classifier import Confidence, NamedClasses, SingleLabel
 
 CLASS_WEIGHTS = ("none", "balanced")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class Classification(SingleLabel):
+class Classification(NamedClasses, SingleLabel):
     """One class for each text or pair.
 
     `class_weights="balanced"` weights an example by N / (C * N of its class) in the
@@ -45,7 +41,6 @@ class Classification(SingleLabel):
     problem_type = "single_label_classification"
     free_settings = (*Confidence.free_settings, "positive_class")
 
-    classes: tuple[str, ...]
     class_weights: str = "none"
     pairs: bool = False
     positive_class: str = ""
@@ -74,13 +69,6 @@ class Classification(SingleLabel):
             raise columns.error([(0, message)])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Classification:
-        return cls(class_names(config))
-
-    def model_config(self) -> dict[str, Any]:
-        return {**class_entries(self.classes), "problem_type": self.problem_type}
 
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         if self.class_weights == "none":
@@ -113,9 +101,3 @@ class Classification(SingleLabel):
             answers["label"] = tf.where(abstained, "", answers["label"])
             answers["abstained"] = abstained
         return answers
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return `label`, `score` and `probabilities`, by class, of each text."""
-        shown = {key: value for key, value in answers.items() if key != "classes"}
-        rows = super().rows(shown)
-        return [of_class({**row, "classes": self.classes}) for row in rows]

@@ -1,4 +1,4 @@
-"""Shared parts of classifiers: pooled head, confidence, one label per text, labels.
+"""Shared parts of classifiers: pooled head, classes, confidence, labels.
 
 `bert_keras.scoring.calibration` fits temperatures and thresholds, and names the
 sources. `class_numbers` and `numbers` convert labels given to `fit` into numbers, in
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.class_names import class_names, listed
+from bert_keras.data.class_names import class_entries, class_names, listed
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -33,16 +33,18 @@ from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
-    check_calibration,
     fit_temperature,
-    in_range,
     scaled,
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.settings import check_share
+from bert_keras.settings import check_choice, check_number, check_share
+from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Task
 
+CALIBRATIONS = ("none", "temperature")
+# Logits divided by these temperatures stay finite and distinct in float32.
+_COLDEST, _HOTTEST = 1e-3, 1e3
 _SINGLE_LABEL = "single_label_classification"
 
 
@@ -92,6 +94,31 @@ class PooledTask(Task):
         return cls.problem_type == (config.get("problem_type") or single)
 
 
+@dataclasses.dataclass(frozen=True)
+class NamedClasses(PooledTask):
+    """A pooled task with one output for each of its named classes."""
+
+    classes: tuple[str, ...]
+
+    @property
+    def units(self) -> int:
+        return len(self.classes)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
+        return cls(class_names(config))
+
+    def model_config(self) -> dict[str, Any]:
+        return {**class_entries(self.classes), "problem_type": self.problem_type}
+
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
+        """Return the answers of each text, its `probabilities` by class."""
+        # Each text has the same classes; decoding them for each would take time.
+        shown = {key: value for key, value in answers.items() if key != "classes"}
+        rows = super().rows(shown)
+        return [row_of({**row, "classes": self.classes}) for row in rows]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibrated:
     """A temperature that divides the logits, in the graph of the answers."""
@@ -100,17 +127,17 @@ class Calibrated:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_calibration(self.calibration, self.temperature)
+        check_choice("calibration", self.calibration, CALIBRATIONS)
+        check_number("temperature", self.temperature, least=_COLDEST, most=_HOTTEST)
 
     def scaled_logits(self, outputs: Any) -> Any:
         """Return the outputs of a model divided by the temperature, float32."""
         return tf.cast(outputs, tf.float32) / self.temperature
 
     def with_temperature(self, factor: float) -> Self:
-        """Return the task with its temperature multiplied by a factor."""
-        return dataclasses.replace(
-            self, temperature=in_range(self.temperature * factor)
-        )
+        """Return the task with its temperature multiplied by a factor, in its range."""
+        temperature = min(max(self.temperature * factor, _COLDEST), _HOTTEST)
+        return dataclasses.replace(self, temperature=temperature)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

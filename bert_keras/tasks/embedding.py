@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import LayerMix, TextPooling
@@ -49,22 +49,13 @@ _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a m
 
 def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
     """Return the first and the second text of each row; a DataError if there is one."""
-    if "text_pair" not in columns:
-        raise DataError(
-            "training reads pairs of texts; the column of `text_pair` is missing: "
-            "name it",
-            path=columns.path,
-        )
+    columns.require("text_pair", reason="training reads pairs of texts")
     return columns["text"], columns["text_pair"]
 
 
 def similarities(columns: Columns) -> np.ndarray:
     """Return the labels as numbers, float32 [N]; bad ones are named by line."""
-    if "label" not in columns:
-        raise DataError(
-            "the model learned similarities; the column of `label` is missing: name it",
-            path=columns.path,
-        )
+    columns.require("label", reason="the model learned similarities")
     return label_numbers(columns)
 
 

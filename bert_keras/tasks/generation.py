@@ -32,20 +32,16 @@ from bert_keras.generation.settings import Decoding
 from bert_keras.model.decoder import BertDecoder, target_inputs
 from bert_keras.model.encoder import TARGET, BertEncoder
 from bert_keras.model.encoder_decoder import logits_of
-from bert_keras.model.heads import (
-    NO_LABEL,
-    MaskedAccuracy,
-    SmoothedCrossentropy,
-)
+from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, SmoothedCrossentropy
 from bert_keras.scoring.rouge import STEMMERS, Rouge
 from bert_keras.scoring.translation import translation_scores
 from bert_keras.settings import check_boolean, check_choice, check_share
 from bert_keras.tasks.base import Answers, Task, plain_values
 from bert_keras.tasks.task_model import as_tensors
 from bert_keras.text.detokenizer import detokenized
-from bert_keras.text.packing import first_pieces, pack_pairs, pad_rows, unpack
+from bert_keras.text.packing import first_pieces, join, pack_pairs, pad_rows, unpack
 from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.ragged import put, sizes_of, with_sizes
+from bert_keras.text.ragged import sizes_of, slices, starts_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 ENCODER, SHARED = "encoder", "shared"  # what a decoder starts from
@@ -199,8 +195,10 @@ class Generation(Decoding, Task):
         pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
         most = self.max_target_length - 1
         pieces = first_pieces(pieces, tf.minimum(sizes_of(pieces), most))
-        inputs = _framed(pieces, first=tokenizer.cls_id)
-        labels = _framed(pieces, last=tokenizer.sep_id)
+        whole, _ = join(pieces, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+        starts, sizes = starts_of(whole), sizes_of(whole) - 1
+        inputs = slices(whole.values, starts, sizes)  # without `[SEP]`
+        labels = slices(whole.values, starts + 1, sizes)  # without `[CLS]`
         zeros = inputs.with_values(tf.zeros_like(inputs.values))
         source = preprocessor.join(texts)
         pads = (preprocessor.tokenizer.pad_id, tokenizer.pad_id)
@@ -264,7 +262,7 @@ class Generation(Decoding, Task):
         return [f"{name}: initialized randomly" for name in _parts(new)]
 
     def is_new(self, path: str) -> bool:
-        if self.decoder in (ENCODER, SHARED) or not _is_new(self.decoder):
+        if not _is_new(self.decoder):
             return "/crossattention/" in path or path.startswith("enc_to_dec_proj/")
         return super().is_new(path)
 
@@ -496,18 +494,6 @@ def _parts(paths: Sequence[str]) -> list[str]:
             part = "output"
         found.append(f"the decoder's {part}")
     return list(dict.fromkeys(found))
-
-
-def _framed(pieces: Any, *, first: int | None = None, last: int | None = None) -> Any:
-    """Return texts with one more token, at the start or at the end."""
-    sizes = sizes_of(pieces) + 1
-    ends = tf.cumsum(sizes)
-    starts = ends - sizes
-    flat = tf.fill([tf.reduce_sum(sizes)], first if last is None else last)
-    places = tf.ragged.range(starts + 1, ends).values
-    if last is not None:
-        places -= 1
-    return with_sizes(put(flat, places, pieces.values), sizes)
 
 
 def _spelled(texts: Sequence[str]) -> list[str]:

@@ -21,8 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import ColumnNames, ending_of
-from bert_keras.data.table import Columns, read_lines
+from bert_keras.data.rows import ColumnNames, ending_of, read_text
+from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
@@ -31,7 +31,14 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.ragged import keep, laid_like, put, sizes_of, slices
+from bert_keras.text.ragged import (
+    keep,
+    laid_like,
+    put,
+    segment_ids,
+    sizes_of,
+    slices,
+)
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
@@ -97,8 +104,12 @@ class MaskedLM(Task):
         cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
     ) -> Columns | None:
         """Return the lines of a `.txt` file as texts, blank ones skipped."""
-        is_text = is_path(source) and ending_of(os.fspath(source)) == ".txt"
-        return read_lines(source) if is_text and not columns else None
+        path = os.fspath(source) if is_path(source) else ""
+        if columns or ending_of(path) != ".txt":
+            return None
+        lines = enumerate(read_text(path).split("\n"), 1)
+        texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
+        return Columns(path, {"text": [t for _, t in texts]}, [n for n, _ in texts])
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
@@ -396,33 +407,27 @@ def pseudo_log_likelihoods(
         return []
     tokenizer = model.preprocessor.tokenizer
     mask_id = mask_id_of(tokenizer)
-    ids = model.preprocessor.join(list(texts))[0]
-    rows = [np.array(row, "int32") for row in ids.to_list()]
-    places = [
-        (text, place)
-        for text, row in enumerate(rows)
-        for place in np.flatnonzero(ordinary(tf.constant(row), tokenizer).numpy())
-    ]
-    places.sort(key=lambda item: len(rows[item[0]]))
-    totals, counts = [0.0] * len(rows), [0] * len(rows)
+    ids, _ = model.preprocessor.join(list(texts))
+    sizes = sizes_of(ids).numpy()
+    # The text and the place of each token.
+    text = segment_ids(ids.row_splits).numpy()
+    place = tf.ragged.range(sizes).values.numpy()
+    chosen = np.flatnonzero(ordinary(ids.values, tokenizer).numpy())
+    chosen = chosen[np.argsort(sizes[text[chosen]], kind="stable")]
+    totals = np.zeros(len(sizes))
     score = _scorer(model)
-    for start in range(0, len(places), batch_size):
-        batch = places[start : start + batch_size]
-        length = max(len(rows[text]) for text, _ in batch)
-        tokens = np.full((len(batch), length), tokenizer.pad_id, "int32")
-        mask = np.zeros_like(tokens)
-        for line, (text, _) in enumerate(batch):
-            tokens[line, : len(rows[text])] = rows[text]
-            mask[line, : len(rows[text])] = 1
-        positions = np.array([[place] for _, place in batch], "int32")
+    for start in range(0, len(chosen), batch_size):
+        some = chosen[start : start + batch_size]
+        rows = text[some]
+        tokens = tf.gather(ids, rows).to_tensor(tokenizer.pad_id).numpy()
+        mask = tf.sequence_mask(sizes[rows], dtype=tf.int32)
+        positions = place[some, np.newaxis]
         labels = np.take_along_axis(tokens, positions, axis=1)
         np.put_along_axis(tokens, positions, mask_id, axis=1)
-        for (text, _), value in zip(
-            batch, score(tokens, mask, positions, labels).numpy(), strict=True
-        ):
-            totals[text] += float(value)
-            counts[text] += 1
-    return list(zip(totals, counts, strict=True))
+        found = score(tokens, mask, positions, labels).numpy()
+        np.add.at(totals, rows, found.astype(np.float64))
+    counts = np.bincount(text[chosen], minlength=len(sizes))
+    return list(zip(totals.tolist(), counts.tolist(), strict=True))
 
 
 def _scorer(model: Any) -> Any:

@@ -19,8 +19,6 @@ import tensorflow as tf
 from bert_keras.data.class_names import (
     check_lengths,
     check_names,
-    class_entries,
-    class_names,
     listed,
     sorted_names,
 )
@@ -35,16 +33,15 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_choice, check_share
-from bert_keras.tasks.answer_rows import of_labels
 from bert_keras.tasks.base import Answers
-from bert_keras.tasks.classifier import Calibrated, PooledTask, checked
+from bert_keras.tasks.classifier import Calibrated, NamedClasses, checked
 
 THRESHOLD_TUNINGS = ("f1", "none")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
-class MultiLabel(Calibrated, PooledTask):
+class MultiLabel(NamedClasses, Calibrated):
     """Any number of classes, or none, for each text or pair.
 
     A cell of the file holds class names separated by `separator`, or nothing; in JSONL
@@ -56,7 +53,6 @@ class MultiLabel(Calibrated, PooledTask):
     free_settings = ("temperature", "thresholds")
     empty_roles = ("label",)
 
-    classes: tuple[str, ...]
     separator: str = ","
     thresholds: tuple[float, ...] = ()
     threshold_tuning: str = "f1"
@@ -104,13 +100,6 @@ class MultiLabel(Calibrated, PooledTask):
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
 
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> MultiLabel:
-        return cls(class_names(config))
-
-    def model_config(self) -> dict[str, Any]:
-        return {**class_entries(self.classes), "problem_type": self.problem_type}
-
     def names(self, cell: Any) -> list[str]:
         """Return the names in a cell: text with separators, or a list, also as JSON."""
         if not isinstance(cell, str):
@@ -150,10 +139,6 @@ class MultiLabel(Calibrated, PooledTask):
         same = checked(tf.cast(same, tf.float32), flat, known, rule)
         return tf.reduce_max(names.with_values(same), axis=1)
 
-    @property
-    def units(self) -> int:
-        return len(self.classes)
-
     def loss(self) -> keras.losses.Loss:
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
@@ -184,12 +169,6 @@ class MultiLabel(Calibrated, PooledTask):
             "classes": list(self.classes),
             "thresholds": list(self.limits),
         }
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return `labels`, a list, and `probabilities`, by class, of each text."""
-        shown = {key: value for key, value in answers.items() if key != "classes"}
-        rows = super().rows(shown)
-        return [of_labels({**row, "classes": self.classes}) for row in rows]
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return `multi_label_scores`, and the calibration of all binary decisions."""

@@ -118,10 +118,7 @@ class NextSentence(SingleLabel):
 
 
 def pairs_of_documents(
-    documents: Sequence[Sequence[str] | Sequence[Sentence]],
-    *,
-    path: str = "documents in memory",
-    seed: int = _SEED,
+    documents: Sequence[Sequence[Sentence]], *, path: str
 ) -> Columns:
     """Return pairs of consecutive sentences, half with a random second sentence.
 
@@ -129,52 +126,43 @@ def pairs_of_documents(
     its sentences.
 
     Args:
-        documents: the sentences of each, or (line, sentence) pairs.
+        documents: the sentences of each, at least one.
         path: the file, for errors.
-        seed: of the draws.
 
     Raises:
         DataError: there are fewer than two documents, or none has two sentences.
 
     Example:
-        >>> made = pairs_of_documents([["It rains.", "I stay in."], ["Two eggs."]])
+        >>> documents = [[(1, "It rains."), (2, "I stay in.")], [(4, "Two eggs.")]]
+        >>> made = pairs_of_documents(documents, path="stories.txt")
         >>> made["text"], made["label"] in (["next"], ["not_next"])
         (['It rains.'], True)
     """
-    numbered = [_numbered(document) for document in documents]
-    numbered = [document for document in numbered if document]
-    if len(numbered) < 2:
+    if len(documents) < 2:
         raise DataError(
             "must hold two documents or more, with one sentence per line and blank "
-            f"lines between documents; holds {len(numbered)}",
+            f"lines between documents; holds {len(documents)}",
             path=path,
         )
-    places = [(d, i) for d, each in enumerate(numbered) for i in range(len(each) - 1)]
+    places = [(d, i) for d, each in enumerate(documents) for i in range(len(each) - 1)]
     if not places:
         raise DataError("must have a document of two sentences or more", path=path)
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(_SEED)
     is_false = set(draw.permutation(len(places))[: len(places) // 2].tolist())
     cells: dict[str, list[str]] = {"text": [], "text_pair": [], "label": []}
     lines = []
     for number, (d, i) in enumerate(places):
-        line, first = numbered[d][i]
-        second = numbered[d][i + 1][1]
+        line, first = documents[d][i]
+        second = documents[d][i + 1][1]
         if number in is_false:
-            other = int(draw.integers(len(numbered) - 1))
+            other = int(draw.integers(len(documents) - 1))
             other += other >= d  # any document except this one
-            second = numbered[other][int(draw.integers(len(numbered[other])))][1]
+            second = documents[other][int(draw.integers(len(documents[other])))][1]
         cells["text"].append(first)
         cells["text_pair"].append(second)
         cells["label"].append(NOT_NEXT if number in is_false else NEXT)
         lines.append(line)
     return Columns(path, cells, lines)
-
-
-def _numbered(document: Sequence[Any]) -> list[Sentence]:
-    return [
-        (number, item) if isinstance(item, str) else (item[0], item[1])
-        for number, item in enumerate(document, 1)
-    ]
 
 
 def _documents(text: str) -> list[list[Sentence]]:

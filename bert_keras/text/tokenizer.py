@@ -172,7 +172,7 @@ class WordPieceTokenizer(tf.Module):
             ragged int32 [B, None]; for one string, int32 [None].
         """
         if is_single(texts):
-            return self(as_batch(texts))[0]
+            return self([texts])[0]
         with tf.device("CPU:0"):  # int32 would be copied between CPU and GPU
             return self._tokenize(
                 as_strings(texts), lambda some: self._plain_pieces(some)[0], self._ids
@@ -196,7 +196,7 @@ class WordPieceTokenizer(tf.Module):
         """
         check_choice("unit", unit, ("bytes", "characters"))
         if is_single(texts):
-            found = self.tokenize_with_offsets(as_batch(texts), unit=unit)
+            found = self.tokenize_with_offsets([texts], unit=unit)
             return found[0][0], found[1][0], found[2][0]
         with tf.device("CPU:0"):
             cells = self._tokenize(
@@ -374,11 +374,6 @@ def is_single(texts: Any) -> bool:
     if isinstance(texts, str | bytes):
         return True
     return tf.is_tensor(texts) and texts.dtype == tf.string and texts.shape.rank == 0
-
-
-def as_batch(text: Any) -> Any:
-    """Return one string as a batch of one."""
-    return [text] if isinstance(text, str | bytes) else tf.expand_dims(text, 0)
 
 
 def _as_lists(ids: Any) -> list[Any]:

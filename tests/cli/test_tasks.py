@@ -12,7 +12,7 @@ from conftest import refused
 from bert_keras.cli.main import main
 from bert_keras.cli.tasks import task_help
 from bert_keras.tasks import TASKS, find_task, parse_settings
-from bert_keras.tasks.catalog import TASK_HELP, Setting
+from bert_keras.tasks.catalog import Setting
 
 
 def fields_of(name: str) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def fields_of(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_settings_are_the_fields_of_the_class(name: str) -> None:
-    task, told = find_task(name), {each.name: each for each in TASK_HELP[name].settings}
+    task, told = find_task(name), {each.name: each for each in TASKS[name].settings}
     fields = fields_of(name)
     assert set(told) == set(fields)
     assert {n for n, each in told.items() if each.free} == set(task.free_settings)
@@ -50,7 +50,7 @@ def test_words_that_are_told_are_allowed(name: str) -> None:
     if "classes" in fields_of(name):
         given["classes"] = ("O", "B-x", "I-x") if "tagging" in task.__module__ else "ab"
         given["classes"] = tuple(given["classes"])
-    for each in TASK_HELP[name].settings:
+    for each in TASKS[name].settings:
         if "," in each.values:
             for word in each.values.split(", "):
                 assert getattr(task(**{**given, each.name: word}), each.name) == word
@@ -58,7 +58,7 @@ def test_words_that_are_told_are_allowed(name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_rows_that_are_shown_can_be_read(name: str, tmp_path: Path) -> None:
-    told = TASK_HELP[name]
+    told = TASKS[name]
     path = tmp_path / told.file
     path.write_text(told.rows + "\n", encoding="utf-8")
     task = find_task(name)

@@ -134,7 +134,7 @@ def test_each_task_has_the_hub_s_name(name: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{}")
     text = model_card(tmp_path, name="m")
     assert f"pipeline_tag: {_PIPELINES[name]}\n" in text
-    assert f"for `{name}`: {TASKS[name][1]}." in text
+    assert f"for `{name}`: {TASKS[name].summary}." in text
     for block in code_blocks(text):
         compile(block, name, "exec")
     needs_ours = task.architecture == "BertModel"

@@ -8,15 +8,14 @@ import pytest
 
 from bert_keras.errors import BertKerasError
 from bert_keras.scoring.calibration import (
+    confidence_scores,
     cross_entropy,
     expected_calibration_error,
-    reliability,
 )
 from bert_keras.scoring.classification import (
     accuracy,
     classification_scores,
     confusion_matrix,
-    macro_f1,
     matthews_correlation,
     precision_recall_f1,
 )
@@ -37,8 +36,6 @@ def test_precision_recall_f1_by_hand():
     np.testing.assert_allclose(precision, [1, 1 / 2, 1 / 2])
     np.testing.assert_allclose(recall, [2 / 3, 1 / 2, 1])
     np.testing.assert_allclose(f1, [4 / 5, 1 / 2, 2 / 3])
-    macro = macro_f1(LABELS, PREDICTIONS, num_classes=3)
-    assert macro == pytest.approx((4 / 5 + 1 / 2 + 2 / 3) / 3)
 
 
 def test_classes_that_do_not_occur():
@@ -47,7 +44,8 @@ def test_classes_that_do_not_occur():
     assert recall.tolist() == [1, 0, 0, 0]
     np.testing.assert_allclose(f1, [2 / 3, 0, 0, 0])
     # Classes 2 and 3 are nowhere and do not count; class 1 is missed and does.
-    assert macro_f1([0, 1], [0, 0], num_classes=4) == pytest.approx(1 / 3)
+    scores = classification_scores([0, 1], [[1, 0, 0, 0]] * 2, class_names="abcd")
+    assert scores["macro_f1"] == pytest.approx(1 / 3)
 
 
 def test_matthews_of_two_classes_is_the_formula_of_the_four_counts():
@@ -124,7 +122,7 @@ def test_classification_scores_are_json():
     assert scores["loss"] == pytest.approx(loss, rel=1e-3)
     gap = scores["expected_calibration_error"]
     assert gap == pytest.approx(0.8 - 4 / 6, abs=1e-3)
-    assert scores["macro_f1"] == macro_f1(LABELS, PREDICTIONS, num_classes=3)
+    assert scores["macro_f1"] == pytest.approx((4 / 5 + 1 / 2 + 2 / 3) / 3)
     matthews = matthews_correlation(LABELS, PREDICTIONS)
     assert scores["matthews_correlation"] == matthews
     assert scores["confusion_matrix"] == [[2, 1, 0], [0, 1, 1], [0, 0, 1]]
@@ -147,8 +145,9 @@ def test_order_of_rows_does_not_matter():
 
 
 def test_reliability_by_hand():
-    p = [[0.9, 0.1], [0.94, 0.06], [0.6, 0.4], [0.1, 0.9]]
-    low, high = reliability([0, 0, 1, 0], p, num_bins=5)
+    correct = [True, True, False, False]
+    found = confidence_scores([0.9, 0.94, 0.6, 0.9], correct, num_bins=5)
+    low, high = found["reliability"]
     assert low == {"confidence": 0.6, "accuracy": 0.0, "support": 1}
     assert high["confidence"] == pytest.approx((0.9 + 0.94 + 0.9) / 3)
     assert (high["accuracy"], high["support"]) == (pytest.approx(2 / 3), 3)

@@ -22,12 +22,6 @@ def test_interval_of_a_share(share: float, count: int, low: float, high: float) 
     assert wilson_interval(share, count) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_more_confidence_is_a_wider_interval() -> None:
-    low, high = wilson_interval(0.5, 50)
-    wider = wilson_interval(0.5, 50, confidence=0.99)
-    assert wider[0] < low < high < wider[1]
-
-
 @pytest.mark.parametrize(("share", "count"), [(1.1, 5), (float("nan"), 5), (0.5, 0)])
 def test_what_is_no_share(share: float, count: int) -> None:
     refused(lambda: wilson_interval(share, count), "from 0 to 1")

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bert_keras.tasks.base import Run
 from bert_keras.tasks.question_answering.spans import (
     NEVER,
-    AskedWindows,
     Spans,
-    spans_by_parts,
     text_spans,
     window_spans,
 )
@@ -25,9 +23,19 @@ from bert_keras.text.packing import unpack
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.windows import Windows
 
+_AT_ONCE = 32  # windows computed together, however long the texts are
 _LOOKED_AT = 20  # spans per listed answer: many lie near the best one
 _ASCII_PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _NO_LETTER = r"[^\p{L}\p{M}\p{N}_]"
+
+
+class AskedWindows(NamedTuple):
+    """The windows of B questions and contexts."""
+
+    windows: Windows
+    contexts: Any  # string [B]
+    starts: Any  # ragged int32 [B, None], first character of each context token
+    ends: Any  # ragged int32 [B, None], and its end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +78,27 @@ class AnswerFinder:
         preprocessor: Preprocessor,
         run: Run,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers of windows, some computed at a time by `run`."""
+        """Return the answers of windows, which `run` computes some at a time.
 
-        def find(part: Windows) -> Spans:
+        Windows of similar length are computed together.
+        """
+        order = tf.argsort(asked.windows.ids.row_lengths(), stable=True)
+
+        def more(done: Any, found: Spans) -> tuple[Any, Spans]:
+            part = asked.windows.take(order[done : done + _AT_ONCE])
             batch = preprocessor.lay(part.ids, part.segments)
-            return self._spans(run(batch), batch, part)
+            spans = self._spans(run(batch), batch, part)
+            return done + _AT_ONCE, found.followed_by(spans)
 
         none = Spans.none(self._looked_at, len(self.temperatures))
-        return self._answers(spans_by_parts(asked.windows, find, none), asked)
+        _, spans = tf.while_loop(
+            lambda done, _: done < tf.size(order),
+            more,
+            (0, none),
+            shape_invariants=(tf.TensorShape([]), none.shapes()),
+            parallel_iterations=1,
+        )
+        return self._answers(spans.take(tf.math.invert_permutation(order)), asked)
 
     def _spans(self, outputs: Any, batch: Mapping[str, Any], windows: Windows) -> Spans:
         return window_spans(
@@ -96,7 +117,7 @@ class AnswerFinder:
         windows, contexts, starts, ends = asked
         best = text_spans(spans, windows.text, texts=tf.size(contexts))
         best = distinct_spans(best, contexts, starts, ends, n_best=self.n_best)
-        there = best.scores > NEVER / 2
+        there = best.found
         parts, first, end = cut_out(best, contexts, starts, ends)
         middle = len(self.temperatures) // 2
         totals, of_null = self._of_null(best)
@@ -148,7 +169,7 @@ def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any,
         The parts, string [B, n], their first characters and their ends, int32 [B, n];
         "" and -1 where there is no span.
     """
-    there = spans.scores > NEVER / 2
+    there = spans.found
     shape = tf.shape(there)
     places = _characters(spans, starts, ends)
     first, end = (tf.reshape(each, [-1]) for each in places)
@@ -181,7 +202,7 @@ def distinct_spans(
     M of each of B texts, best first; the other arguments are those of `cut_out`.
     """
     with tf.device("CPU:0"):  # as strings are
-        there = spans.scores > NEVER / 2
+        there = spans.found
         rows, most = tf.unstack(tf.shape(there))
         first, end = _characters(spans, starts, ends)
         text = tf.repeat(tf.range(tf.cast(rows, tf.int64)), most)
@@ -246,7 +267,7 @@ def normalized(texts: Any) -> Any:
 
 def _characters(spans: Spans, starts: Any, ends: Any) -> tuple[Any, Any]:
     """Return the first characters and the ends of spans, int32 [B, n], 0 for none."""
-    there = spans.scores > NEVER / 2
+    there = spans.found
     rows = tf.cast(starts.row_starts(), tf.int32)[:, tf.newaxis]
 
     def of(offsets: Any, tokens: Any) -> Any:

@@ -7,15 +7,14 @@ end at `[CLS]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import ops
 
-from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.windows import Windows, cut_windows, mark_windows
+from bert_keras.text.windows import Windows
 
 NEVER = -1e9  # logit of the impossible; the sum of two is still finite
 
@@ -37,7 +36,8 @@ class SpanLoss(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         own = _own_logits(y_true, y_pred)
         losses = ops.logsumexp(own, axis=2) - ops.cast(y_pred, "float32")
-        return _mean_of_marks(y_true, losses)
+        marks = ops.cast(y_true[..., 1:], "float32")
+        return ops.sum(losses * marks) / ops.maximum(ops.sum(marks), 1.0)
 
     def counted(self, y_true: Any) -> Any:
         """Return the number of starts and ends that the loss averages over."""
@@ -73,11 +73,6 @@ def _own_logits(targets: Any, logits: Any) -> Any:
     return ops.where(ops.expand_dims(same, -1), spread, NEVER)
 
 
-def _mean_of_marks(targets: Any, values: Any) -> Any:
-    marks = ops.cast(targets[..., 1:], "float32")
-    return ops.sum(values * marks) / ops.maximum(ops.sum(marks), 1.0)
-
-
 class Spans(NamedTuple):
     """The best spans of N windows or texts, best first, padded with score `NEVER`."""
 
@@ -86,6 +81,11 @@ class Spans(NamedTuple):
     ends: Any  # int32 [N, n], last context token
     null: Any  # float32 [N], the score of no answer
     totals: Any  # float32 [N, K], logsumexp of all scores at each of K temperatures
+
+    @property
+    def found(self) -> Any:
+        """Which are spans, not padding, bool [N, n]."""
+        return self.scores > NEVER / 2
 
     @classmethod
     def none(cls, n_best: int, temperatures: int) -> Spans:
@@ -183,89 +183,3 @@ def text_spans(spans: Spans, text: Any, *, texts: Any) -> Spans:
         null=-tf.reduce_max(by_text(-spans.null, NEVER), axis=1),
         totals=tf.reduce_logsumexp(by_text(spans.totals, NEVER), axis=1),
     )
-
-
-_AT_ONCE = 32  # windows computed together, however long the texts are
-
-
-class AskedWindows(NamedTuple):
-    """The windows of B questions and contexts."""
-
-    windows: Windows
-    contexts: Any  # string [B]
-    starts: Any  # ragged int32 [B, None], first character of each context token
-    ends: Any  # ragged int32 [B, None], and its end
-
-
-def asked_windows(
-    preprocessor: Preprocessor,
-    texts: Any,
-    *,
-    stride: int,
-    max_question_tokens: int,
-) -> AskedWindows:
-    """Return the windows, see `cut_windows`, of questions and contexts, string [B]."""
-    question, context = texts
-    tokenizer = preprocessor.tokenizer
-    pieces, starts, ends = tokenizer.tokenize_with_offsets(context, unit="characters")
-    windows = cut_windows(
-        tokenizer(question),
-        pieces,
-        max_length=preprocessor.max_length,
-        stride=stride,
-        max_question_tokens=max_question_tokens,
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-    )
-    return AskedWindows(windows, context, starts, ends)
-
-
-def question_lengths(
-    preprocessor: Preprocessor, texts: Any, *, max_question_tokens: int
-) -> tuple[Any, Any]:
-    """Return the tokens of question and context, and if the question is truncated.
-
-    int32 [B], special tokens included, as if one row could hold all; bool [B].
-    """
-    sizes = [preprocessor.tokenizer(text).row_lengths() for text in texts]
-    asked, size = (tf.cast(each, tf.int32) for each in sizes)
-    room = (preprocessor.max_length - 3) // 2
-    return asked + size + 3, asked > min(max_question_tokens, room)
-
-
-def marked_batch(
-    preprocessor: Preprocessor, asked: AskedWindows, targets: Any
-) -> tuple[dict[str, Any], Any]:
-    """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3].
-
-    `targets` int32 [B, 2] are where answers stand, as of `windows.mark_windows`.
-    """
-    windows, _, starts, ends = asked
-    start, end = mark_windows(windows, starts, ends, targets)
-    batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
-    marked = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
-    own = batch.get("sequence_ids", batch["padding_mask"])
-    return batch, tf.stack([own, *marked], axis=-1)
-
-
-def spans_by_parts(
-    windows: Windows, find: Callable[[Windows], Spans], none: Spans
-) -> Spans:
-    """Return the best spans of windows, found in batches of similar length.
-
-    `find` returns the spans of some windows; `none` are those of no window.
-    """
-    order = tf.argsort(windows.ids.row_lengths(), stable=True)
-
-    def more(done: Any, found: Spans) -> tuple[Any, Spans]:
-        part = windows.take(order[done : done + _AT_ONCE])
-        return done + _AT_ONCE, found.followed_by(find(part))
-
-    _, spans = tf.while_loop(
-        lambda done, _: done < tf.size(order),
-        more,
-        (0, none),
-        shape_invariants=(tf.TensorShape([]), none.shapes()),
-        parallel_iterations=1,
-    )
-    return spans.take(tf.math.invert_permutation(order))

@@ -31,16 +31,11 @@ from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import check_boolean, check_number, check_whole_number
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence
-from bert_keras.tasks.question_answering.answers import AnswerFinder
-from bert_keras.tasks.question_answering.spans import (
-    AskedWindows,
-    SpanAccuracy,
-    SpanLoss,
-    asked_windows,
-    marked_batch,
-    question_lengths,
-)
+from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
+from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.ragged import sizes_of
+from bert_keras.text.windows import cut_windows, mark_windows
 
 # A window has as many candidate spans as its tokens times the longest answer; the best
 # are compared one by one.
@@ -170,7 +165,7 @@ class QuestionAnswering(Confidence, Task):
             lines.append(
                 f"{columns.path}: {len(lost):,} of {len(columns):,} questions are not "
                 "trained on: none of their answers is at its `answer_start`: "
-                f"{first_of([str(names[row]) for row in lost])}"
+                f"{first_of([names[row] for row in lost])}"
             )
         return lines
 
@@ -195,25 +190,41 @@ class QuestionAnswering(Confidence, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
-        """Return windows, and each token's window and whether it is start or end."""
+        """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3]."""
         if weights is not None:
             raise ConfigError("`sample_weight` must be None for question answering")
-        asked = self._windows(preprocessor, texts)
-        batch, marked = marked_batch(preprocessor, asked, targets)
-        return batch, marked, None
+        windows, _, starts, ends = self._windows(preprocessor, texts)
+        start, end = mark_windows(windows, starts, ends, targets)
+        batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
+        marks = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
+        own = batch.get("sequence_ids", batch["padding_mask"])
+        return batch, tf.stack([own, *marks], axis=-1), None
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return tokens of question and context, and whether the question is cut."""
-        most = self.max_question_tokens
-        return question_lengths(preprocessor, texts, max_question_tokens=most)
+        """Return tokens of question and context, and whether the question is cut.
+
+        Special tokens are included, as if one row could hold all.
+        """
+        asked, size = (sizes_of(preprocessor.tokenizer(text)) for text in texts)
+        room = (preprocessor.max_length - 3) // 2
+        return asked + size + 3, asked > min(self.max_question_tokens, room)
 
     def _windows(self, preprocessor: Preprocessor, texts: Any) -> AskedWindows:
-        return asked_windows(
-            preprocessor,
-            texts,
+        question, context = texts
+        tokenizer = preprocessor.tokenizer
+        pieces, starts, ends = tokenizer.tokenize_with_offsets(
+            context, unit="characters"
+        )
+        windows = cut_windows(
+            tokenizer(question),
+            pieces,
+            max_length=preprocessor.max_length,
             stride=self.stride,
             max_question_tokens=self.max_question_tokens,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
         )
+        return AskedWindows(windows, context, starts, ends)
 
     # The model.
 

@@ -50,6 +50,7 @@ from bert_keras.text.preprocessor import Preprocessor
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
+@dataclasses.dataclass(frozen=True)
 class TaggingTask(Confidence, Task):
     """A task of one tag for each word; a subclass defines the layers on the encoder.
 
@@ -64,6 +65,7 @@ class TaggingTask(Confidence, Task):
     best_score = "f1"
     pooler = False
     rows_per_text = None
+
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -210,20 +212,7 @@ class TaggingTask(Confidence, Task):
         For words: `tags` string [B, W] and their probabilities `scores` float32 [B, W];
         empty and 0 where no word is.
         """
-        return self._answers(self._probabilities(outputs, batch), batch)
-
-    def recipe(self) -> dict[str, Any]:
-        return {
-            "meaning": "probabilities of the tags of a word: softmax of the output at "
-            "its first token, divided by temperature",
-            "activation": "softmax",
-            "temperature": self.temperature,
-            "classes": list(self.classes),
-            "abstain_below": self.abstain_below,
-        }
-
-    def _answers(self, p: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        mask = batch["word_mask"]
+        p, mask = self._probabilities(outputs, batch), batch["word_mask"]
         tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)
         if self.may_abstain:
             below = self.abstain_below
@@ -238,6 +227,16 @@ class TaggingTask(Confidence, Task):
         return {
             "tags": tf.where(mask, names, ""),
             "scores": tf.where(mask, scores, 0.0),
+        }
+
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "probabilities of the tags of a word: softmax of the output at "
+            "its first token, divided by temperature",
+            "activation": "softmax",
+            "temperature": self.temperature,
+            "classes": list(self.classes),
+            "abstain_below": self.abstain_below,
         }
 
     def _probabilities(self, outputs: Any, batch: Mapping[str, Any]) -> Any:
@@ -389,8 +388,6 @@ class TokenClassification(TaggingTask):
     name = "token-classification"
     architecture = "BertForTokenClassification"
 
-    classes: tuple[str, ...]
-
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> TokenClassification:
         return cls(class_names(config))
@@ -411,12 +408,10 @@ class FeatureTagging(TaggingTask):
     """
 
     name = "feature-tagging"
-    architecture = "BertModel"  # Hugging Face has the encoder, but no such head
     encoder_outputs = ("hidden_states",)
     not_for_engines = "no exporter of Keras writes its BiLSTM"
     learning_rate = 1e-3
 
-    classes: tuple[str, ...]
     layers: str = "concat_last_four"
     units: int | None = None
 

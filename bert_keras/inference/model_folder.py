@@ -170,9 +170,9 @@ def task_of(
     config = _whole_config(checkpoint)
     task_class = find_task(task) if isinstance(task, str) else task
     if task_class is None:
-        task_class = find_task(_task_name(checkpoint, ours, config))
+        task_class = _class_of(checkpoint, config)
     if "settings" in ours:
-        _check_same(checkpoint, str(ours.get("task")), name_of(task_class))
+        check_same_task(checkpoint.path, str(ours.get("task")), task_class)
     try:
         if "settings" in ours:
             return task_class.from_config(ours["settings"])
@@ -198,13 +198,24 @@ def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
     return task_of(checkpoint, task_class) if is_same else None
 
 
-def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
-    """Raise if settings are of another task; a custom task may have moved."""
+def check_same_task(place: Path, held: str, task_class: type[Task]) -> None:
+    """Raise unless a model's task is of a class; a custom task may have moved."""
+    given = name_of(task_class)
     if held != given and (held in TASKS or given in TASKS):
         raise CheckpointError(
-            f"{checkpoint.path}: holds a model of the task {one_line(held)}; "
+            f"{place}: holds a model of the task {one_line(held)}; "
             f"received `task` {given}"
         )
+
+
+def named_task(place: Path, name: str) -> type[Task]:
+    """Return the class of a task of ours that a file names; no other is imported."""
+    if name not in TASKS:
+        raise CheckpointError(
+            f"{place}: made by the task {shown(name)}, which is not one of ours: pass "
+            "it as `task`, if you trust that code"
+        )
+    return find_task(name)
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
@@ -300,21 +311,15 @@ def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"max_length": min(length, longest)}
 
 
-def _task_name(
-    checkpoint: Checkpoint, ours: dict[str, Any], config: dict[str, Any]
-) -> str:
+def _class_of(checkpoint: Checkpoint, config: Mapping[str, Any]) -> type[Task]:
     """Return the task that a folder names, or that its architecture implies."""
-    name = ours.get("task")
-    if name in TASKS:
-        return name
+    name = checkpoint.own_entry.get("task")
     if name is not None:
-        raise CheckpointError(
-            f"{checkpoint.path}: made by the task {shown(name)}, which is not one of "
-            "ours: pass it as `task`, if you trust that code"
-        )
-    for ours_name in TASKS:
-        if find_task(ours_name).reads(config):
-            return ours_name
+        return named_task(checkpoint.path, name)
+    for name in TASKS:
+        task_class = find_task(name)
+        if task_class.reads(config):
+            return task_class
     raise CheckpointError(
         f"{checkpoint.path}: holds no task head (architecture "
         f"{one_line(config['architectures'][0])}): train one on it first"

@@ -21,6 +21,7 @@ from bert_keras.checkpoints.checkpoint import (
     Block,
     Shape,
     StoredTensor,
+    as_checkpoint_error,
     one_line,
 )
 from bert_keras.errors import CheckpointError
@@ -100,15 +101,11 @@ def _opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file; a broken one raises a CheckpointError."""
     import h5py
 
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            yield file
-    except _BROKEN as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(
-            f"{path}: broken or truncated: {one_line(error)}"
-        ) from None
+    with (
+        as_checkpoint_error(f"{path}: broken or truncated", *_BROKEN),
+        h5py.File(path, "r", locking=False) as file,
+    ):
+        yield file
 
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:

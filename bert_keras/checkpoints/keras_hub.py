@@ -28,13 +28,13 @@ from bert_keras.checkpoints.checkpoint import (
     LazyArrays,
     Shape,
     StoredTensor,
+    as_checkpoint_error,
     bert_config,
-    check_finite,
     choose,
     joined_heads,
     one_line,
     shapes_of,
-    split_heads,
+    weight_of,
 )
 from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays, write_arrays
 from bert_keras.config import BertConfig
@@ -375,10 +375,8 @@ def write_keras_hub(
         notes.append(MASKED_LM_NOTE)
 
     def values(place: str) -> np.ndarray:
-        name = places[place]
-        array = np.asarray(arrays[name], np.float32)
-        check_finite(array, name=name, place=str(folder))
-        return split_heads(name, array, sizes.num_attention_heads)
+        heads = sizes.num_attention_heads
+        return weight_of(arrays, places[place], place=str(folder), heads=heads)
 
     files = {
         CONFIG: _backbone(sizes),
@@ -386,7 +384,7 @@ def write_keras_hub(
         METADATA: _metadata(shapes),
         **_task_files(task, config, sizes, tokenizer),
     }
-    try:
+    with as_checkpoint_error(f"{folder}: cannot write", OSError):
         folder.mkdir(parents=True, exist_ok=True)
         _write_texts(folder, files, tokenizer)
         mine = [place for place in places if place.startswith("model:")]
@@ -394,8 +392,6 @@ def write_keras_hub(
         if task:
             mine = [place for place in places if place.startswith("task:")]
             write_arrays(folder / TASK_WEIGHTS, mine, values, _OPTIMIZER)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     return tuple(notes)
 
 

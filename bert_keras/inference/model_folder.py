@@ -21,7 +21,6 @@ from bert_keras.checkpoints import (
     check_encoder,
     check_head,
     head_config,
-    match,
     read_checkpoint,
     write_huggingface,
 )
@@ -117,16 +116,13 @@ def load_model(
     checkpoint = read_checkpoint(folder)
     found = task_of(checkpoint, task)
     try:
-        tokenizer = WordPieceTokenizer.from_folder(
-            checkpoint.path, **checkpoint.tokenizer
-        )
+        tokenizer = tokenizer_of(checkpoint)
         preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(
             f"{checkpoint.path}: config.json: {one_line(error)}"
         ) from None
-    check_vocabulary(tokenizer, checkpoint)
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)
     with undrawn():
@@ -224,13 +220,10 @@ def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
     Raises:
         MismatchError: the checkpoint has only some of the weights, or others.
     """
-    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
-    found = {k: v for k, v in checkpoint.shapes.items() if k.startswith(scope)}
-    if not found:
+    if not any(name.startswith(scope) for name in checkpoint.shapes):
         return False
     check_tied(model, checkpoint)
-    for name in match({k: tuple(w.shape) for k, w in weights.items()}, found):
-        weights[name].assign(checkpoint.arrays[name])
+    assign(model, checkpoint, scope=scope)
     return True
 
 
@@ -264,19 +257,21 @@ def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
         )
 
 
-def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> None:
-    """Raise unless every token has a row in the embedding table.
+def tokenizer_of(checkpoint: Checkpoint) -> WordPieceTokenizer:
+    """Return the tokenizer of a checkpoint.
 
     Raises:
-        CheckpointError: the vocabulary is larger than the table. A smaller one is
-            accepted, since tables are often padded for speed.
+        CheckpointError: the vocabulary is larger than the embedding table. A smaller
+            one is accepted, since tables are often padded for speed.
     """
+    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
     rows = checkpoint.config.vocab_size
     if tokenizer.vocab_size > rows:
         raise CheckpointError(
             f"{checkpoint.path}: the vocabulary must have at most `vocab_size` tokens; "
             f"received {tokenizer.vocab_size:,} and {rows:,}"
         )
+    return tokenizer
 
 
 def check_max_length(max_length: int, config: BertConfig) -> None:

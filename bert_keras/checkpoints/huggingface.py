@@ -398,8 +398,7 @@ def _config_text(config: Mapping[str, Any]) -> tuple[bytes, bool]:
             "`config` must hold `architectures`, a list of one name such as "
             f"BertForMaskedLM; received {one_line(architectures)}"
         )
-    try:
+    broken = (TypeError, ValueError, RecursionError)
+    with as_checkpoint_error("`config` must be JSON", *broken):
         text = json.dumps(config, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"`config` must be JSON: {one_line(error)}") from None
     return text.encode(), architectures[0] != "BertModel"

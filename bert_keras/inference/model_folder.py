@@ -24,7 +24,7 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
-from bert_keras.checkpoints.checkpoint import FORMAT, KEY
+from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
@@ -115,14 +115,11 @@ def load_model(
     """
     checkpoint = read_checkpoint(folder)
     found = task_of(checkpoint, task)
-    try:
+    place = f"{checkpoint.path}: config.json"
+    with as_checkpoint_error(place, TypeError, ConfigError):
         tokenizer = tokenizer_of(checkpoint)
         preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
-    except (TypeError, ConfigError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: config.json: {one_line(error)}"
-        ) from None
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)
     with undrawn():
@@ -169,14 +166,13 @@ def task_of(
         task_class = _class_of(checkpoint, config)
     if "settings" in ours:
         check_same_task(checkpoint.path, str(ours.get("task")), task_class)
-    try:
+    place = f"{checkpoint.path}: config.json"
+    with as_checkpoint_error(place, TypeError, ConfigError):
         if "settings" in ours:
-            return task_class.from_config(ours["settings"])
-        return task_class.from_model_config(config)
-    except (TypeError, ConfigError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: config.json: {one_line(error)}"
-        ) from None
+            found = task_class.from_config(ours["settings"])
+        else:
+            found = task_class.from_model_config(config)
+    return found
 
 
 def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:

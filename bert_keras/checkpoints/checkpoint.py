@@ -7,6 +7,7 @@ and what readers and writers share.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -179,15 +180,17 @@ class Checkpoint:
     tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own_entry(
-            self.raw_config,
-            positions=self.config.max_position_embeddings,
-            place=f"{self.path}: config.json",
-        )
+        entry = self.raw_config.get(KEY)
+        if entry is not None:
+            _check_own_entry(
+                entry,
+                positions=self.config.max_position_embeddings,
+                place=f"{self.path}: config.json",
+            )
 
     @property
     def own_entry(self) -> dict[str, Any]:
-        """Our entry in the config, see `own_entry`; empty if absent."""
+        """Our entry in the config; empty if absent."""
         return self.raw_config.get(KEY) or {}
 
     @property
@@ -222,6 +225,23 @@ def check_finite(array: np.ndarray, *, name: str, place: str) -> None:
             raise CheckpointError(
                 f"{place}: `{name}` holds values that are not finite (NaN or infinity)"
             )
+
+
+def weight_of(
+    arrays: Mapping[str, np.ndarray],
+    name: str,
+    *,
+    place: str,
+    heads: int | None = None,
+) -> np.ndarray:
+    """Return a weight to write, float32; with `heads`, as `split_heads` returns it.
+
+    Raises:
+        CheckpointError: a value is NaN or infinite; begins with `place`.
+    """
+    array = np.asarray(arrays[name], np.float32)
+    check_finite(array, name=name, place=place)
+    return array if heads is None else split_heads(name, array, heads)
 
 
 def bert_config(values: Mapping[str, Any], *, path: Path) -> BertConfig:
@@ -260,6 +280,17 @@ def split_heads(name: str, array: np.ndarray, heads: int) -> np.ndarray:
     return array.reshape(*shape[:axis], heads, -1, *shape[axis + 1 :])
 
 
+@contextlib.contextmanager
+def as_checkpoint_error(what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn these errors into a CheckpointError of one line that begins with `what`."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except errors as error:
+        raise CheckpointError(f"{what}: {one_line(error)}") from None
+
+
 # Our entry in a config.
 
 KEY = "bert_keras"
@@ -272,17 +303,11 @@ _PREPROCESSING = {
 }
 
 
-def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str, Any]:
-    """Return our entry in a parsed config, empty if absent.
+def _check_own_entry(entry: Any, *, positions: int, place: str) -> None:
+    """Raise unless our entry in a config has our format, and values of its types.
 
     No row may be longer than `positions`, the encoder's `max_position_embeddings`.
-
-    Raises:
-        CheckpointError: it has another format, or a value has the wrong type.
     """
-    entry = raw.get(KEY)
-    if entry is None:
-        return {}
     if not isinstance(entry, dict) or entry.get("format") != FORMAT:
         raise CheckpointError(
             f"{place}: `{KEY}` must be of format {FORMAT}; received {shown(entry)}"
@@ -308,4 +333,3 @@ def own_entry(raw: Mapping[str, Any], *, positions: int, place: str) -> dict[str
                 f"{place}: `{key}` must be at most `max_position_embeddings`, "
                 f"{positions:,}; received {said[key]:,}"
             )
-    return entry

@@ -19,11 +19,11 @@ from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
     StoredTensor,
+    as_checkpoint_error,
     bert_config,
-    check_finite,
     choose,
     listed,
-    one_line,
+    weight_of,
 )
 from bert_keras.checkpoints.formats import Dialect
 from bert_keras.checkpoints.tensorflow_checkpoint import ROOT, Variable, read_index
@@ -172,12 +172,11 @@ def write_google(
 
     tensors = []
     for name, new in renamed.items():
-        array = np.asarray(arrays[name], np.float32)
-        check_finite(array, name=name, place=str(folder))
+        array = weight_of(arrays, name, place=str(folder))
         tensors.append(tf.constant(array.T if new.transpose else array))
     text = json.dumps(values, indent=2, sort_keys=True) + "\n"
     prefix = folder / PREFIX
-    try:
+    with as_checkpoint_error(f"{folder}: cannot write", OSError, tf.errors.OpError):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG).write_text(text, encoding="utf-8")
         tf.raw_ops.SaveV2(
@@ -186,8 +185,6 @@ def write_google(
             shape_and_slices=[""] * len(tensors),
             tensors=tensors,
         )
-    except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     for variable in read_index(prefix).values():  # the written file must open
         variable.check()
     return tuple(notes)

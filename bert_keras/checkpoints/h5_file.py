@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints.checkpoint import (
-    FLOATS,
     Block,
     Shape,
     StoredTensor,
+    as_checkpoint_error,
     one_line,
 )
 from bert_keras.errors import CheckpointError
@@ -40,9 +40,7 @@ class StoredArray(StoredTensor):
         The position of the values is checked against the file size, so a false shape
         costs no memory.
         """
-        place = f"{self.file}: {self.name}"
-        if self.dtype not in FLOATS:
-            raise CheckpointError(f"{place} must be floating-point; is {self.dtype}")
+        super().check()
         with self._dataset() as dataset:
             wanted = math.prod(self.shape) * dataset.dtype.itemsize
             start = dataset.id.get_offset()
@@ -53,10 +51,10 @@ class StoredArray(StoredTensor):
                 and dataset.id.get_storage_size() == wanted
             )
             size = os.stat(self.file).st_size
-            if not whole or not wanted or start is None or start + wanted > size:
+            if not whole or start is None or start + wanted > size:
                 raise CheckpointError(
-                    f"{place} of shape {list(self.shape)} must lie in one piece in the "
-                    "file itself; it does not, or is truncated"
+                    f"{self.file}: {self.name} of shape {list(self.shape)} must lie in "
+                    "one piece in the file itself; it does not, or is truncated"
                 )
 
     def blocks(self) -> Iterator[Block]:
@@ -100,15 +98,11 @@ def _opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file; a broken one raises a CheckpointError."""
     import h5py
 
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            yield file
-    except _BROKEN as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(
-            f"{path}: broken or truncated: {one_line(error)}"
-        ) from None
+    with (
+        as_checkpoint_error(f"{path}: broken or truncated", *_BROKEN),
+        h5py.File(path, "r", locking=False) as file,
+    ):
+        yield file
 
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:

@@ -20,6 +20,7 @@ from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
     StoredTensor,
+    as_checkpoint_error,
     bert_config,
     check_finite,
     choose,
@@ -353,7 +354,7 @@ def write_huggingface(
         check_finite(array, name=name, place=str(folder))
         # In C order at once: a transposed view would keep its base array in memory.
         tensors[theirs] = np.asarray(array.T if transpose else array, order="C")
-    try:
+    with as_checkpoint_error(f"{folder}: cannot write", OSError, SafetensorError):
         folder.mkdir(parents=True, exist_ok=True)
         # The weights take their place first.
         with replaced_file(folder / CONFIG) as settings:
@@ -365,8 +366,6 @@ def write_huggingface(
                 for path in (weights, settings):  # safe on disk
                     with open(path, "rb") as file:
                         os.fsync(file.fileno())
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
 
 
 def _spelled(
@@ -399,8 +398,7 @@ def _config_text(config: Mapping[str, Any]) -> tuple[bytes, bool]:
             "`config` must hold `architectures`, a list of one name such as "
             f"BertForMaskedLM; received {one_line(architectures)}"
         )
-    try:
+    broken = (TypeError, ValueError, RecursionError)
+    with as_checkpoint_error("`config` must be JSON", *broken):
         text = json.dumps(config, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"`config` must be JSON: {one_line(error)}") from None
     return text.encode(), architectures[0] != "BertModel"

@@ -28,13 +28,13 @@ from bert_keras.checkpoints.checkpoint import (
     LazyArrays,
     Shape,
     StoredTensor,
+    as_checkpoint_error,
     bert_config,
-    check_finite,
     choose,
     joined_heads,
     one_line,
     shapes_of,
-    split_heads,
+    weight_of,
 )
 from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays, write_arrays
 from bert_keras.config import BertConfig
@@ -375,27 +375,27 @@ def write_keras_hub(
         notes.append(MASKED_LM_NOTE)
 
     def values(place: str) -> np.ndarray:
-        name = places[place]
-        array = np.asarray(arrays[name], np.float32)
-        check_finite(array, name=name, place=str(folder))
-        return split_heads(name, array, sizes.num_attention_heads)
+        heads = sizes.num_attention_heads
+        return weight_of(arrays, places[place], place=str(folder), heads=heads)
 
-    files = {
+    objects = {
         CONFIG: _backbone(sizes),
         OURS: {k: v for k, v in config.items() if k != "model_type"},
         METADATA: _metadata(shapes),
-        **_task_files(task, config, sizes, tokenizer),
+        **_task_objects(task, config, sizes, tokenizer),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_texts(folder, files, tokenizer)
+    texts = {file: json.dumps(each, indent=4) for file, each in objects.items()}
+    if tokenizer is not None:
+        texts[VOCABULARY] = "".join(f"{token}\n" for token in tokenizer["vocabulary"])
+    with as_checkpoint_error(f"{folder}: cannot write", OSError):
+        for file, text in texts.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text, encoding="utf-8")
         mine = [place for place in places if place.startswith("model:")]
         write_arrays(folder / WEIGHTS, mine, values, zeros)
         if task:
             mine = [place for place in places if place.startswith("task:")]
             write_arrays(folder / TASK_WEIGHTS, mine, values, _OPTIMIZER)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     return tuple(notes)
 
 
@@ -418,36 +418,23 @@ def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     }
 
 
-def _write_texts(
-    folder: Path, files: Mapping[str, Any], tokenizer: Mapping[str, Any] | None
-) -> None:
-    """Write the JSON files, and those of the tokenizer if there is one."""
-    files = dict(files)
-    if tokenizer is not None:
-        files["tokenizer.json"] = _tokenizer(tokenizer)
-        text = "".join(f"{token}\n" for token in tokenizer["vocabulary"])
-        (folder / VOCABULARY).parent.mkdir(parents=True, exist_ok=True)
-        (folder / VOCABULARY).write_text(text, encoding="utf-8")
-    for file, content in files.items():
-        (folder / file).write_text(json.dumps(content, indent=4), encoding="utf-8")
-
-
-def _task_files(
+def _task_objects(
     task: dict[str, Any],
     config: Mapping[str, Any],
     sizes: BertConfig,
     tokenizer: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the JSON files of a task; none for an encoder alone."""
-    if not task:
-        return {}
+    """Return the content of the JSON files of tokenizer and task, if there are any."""
     parts: dict[str, Any] = {"backbone": _backbone(sizes), "preprocessor": None}
-    files: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     if tokenizer is not None:
+        objects["tokenizer.json"] = _tokenizer(tokenizer)
+    if task and tokenizer is not None:
         preprocessor = _preprocessor(task["class_name"], config, tokenizer)
-        files[PREPROCESSOR] = parts["preprocessor"] = preprocessor
-    files[TASK] = {**task, "config": {**task["config"], **parts}}
-    return files
+        objects[PREPROCESSOR] = parts["preprocessor"] = preprocessor
+    if task:
+        objects[TASK] = {**task, "config": {**task["config"], **parts}}
+    return objects
 
 
 def _check_tokenizer(tokenizer: Mapping[str, Any]) -> list[str]:

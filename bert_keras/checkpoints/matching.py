@@ -102,7 +102,11 @@ def has_pooler(checkpoint: Checkpoint) -> bool:
 
 
 def assign(
-    model: keras.Model, checkpoint: Checkpoint, *, optional: tuple[str, ...] = ()
+    model: keras.Model,
+    checkpoint: Checkpoint,
+    *,
+    optional: tuple[str, ...] = (),
+    scope: str = "",
 ) -> None:
     """Set the weights of a model by name; sets nothing if any name does not fit.
 
@@ -110,13 +114,14 @@ def assign(
         model: its weights' `path` are canonical names.
         checkpoint: names to arrays, each read when it is assigned.
         optional: names or scopes (`cls/`) that may be on one side only.
+        scope: the start of the names that are compared and set; by default all.
 
     Raises errors as `match` does.
     """
-    weights = {weight.path: weight for weight in model.weights}
+    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
     shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
-    found, place = checkpoint.shapes, checkpoint.path
-    for name in match(shapes, found, optional=optional, place=place):
+    found = {n: s for n, s in checkpoint.shapes.items() if n.startswith(scope)}
+    for name in match(shapes, found, optional=optional, place=checkpoint.path):
         weights[name].assign(checkpoint.arrays[name])
 
 

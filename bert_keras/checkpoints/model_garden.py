@@ -30,13 +30,12 @@ from bert_keras.checkpoints import formats, google, names
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
+    as_checkpoint_error,
     bert_config,
-    check_finite,
     joined_heads,
     listed,
-    one_line,
     shapes_of,
-    split_heads,
+    weight_of,
 )
 from bert_keras.checkpoints.google import CONFIG, PREFIX, config_values, read_config
 from bert_keras.checkpoints.model_garden_config import (
@@ -141,8 +140,8 @@ def _sort_out(
 ) -> tuple[dict[str, Variable], list[str], list[str]]:
     """Return canonical name to variable; unrecognized names; notes."""
     objects = graph.reachable(without=ASIDE)
-    chosen = find_weights(graph, find_parts(graph, objects, place=place), place=place)
-    own_pooler = pooler_variables(graph, objects)
+    parts, own_pooler = find_parts(graph, objects, place=place)
+    chosen = find_weights(graph, parts, place=place)
     used = [*chosen.values(), *own_pooler]
     for variable in used:
         variable.check()
@@ -213,12 +212,15 @@ EMBEDDINGS = (
 _MASKED_LM = frozenset(("dense", "layer_norm", "bias", "embedding_table"))
 
 
-def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
+def find_parts(
+    graph: ObjectGraph, objects: list[int], *, place: Path
+) -> tuple[int, list[Variable]]:
     """Return a new object that holds `encoder` and the heads among `objects`.
 
     The encoder gets its attributes, however it was saved. If a next-sentence head has a
     pooler, it becomes the encoder's: pretraining trains no other, and Model Garden's
-    exports copy it the same way.
+    exports copy it the same way. The variables of the encoder's own pooler, kernel
+    first, are returned as well.
     """
     found: dict[str, list[int]] = {"encoder": [], "masked_lm": [], NEXT_SENTENCE: []}
     for number in objects:
@@ -246,11 +248,13 @@ def find_parts(graph: ObjectGraph, objects: list[int], *, place: Path) -> int:
             f"{place}: must have token embeddings of the hidden size; holds an "
             "`_embedding_projection`"
         )
+    paths = (f"{POOLER}/kernel", f"{POOLER}/bias")
+    own = [graph.variable(parts["encoder"], path) for path in paths]
     pooler = graph.find(parts.get(NEXT_SENTENCE, 0), "dense")
     pooler = graph.nodes[0].children.get(NEXT_SENTENCE_POOLER, pooler)
     if pooler is not None:
         parts["encoder"] = graph.add({**encoder, POOLER: pooler})
-    return graph.add(parts)
+    return graph.add(parts), [variable for variable in own if variable is not None]
 
 
 def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, Variable]:
@@ -269,18 +273,6 @@ def find_weights(graph: ObjectGraph, parts: int, *, place: Path) -> dict[str, Va
             "head must share the token embeddings"
         )
     return chosen
-
-
-def pooler_variables(graph: ObjectGraph, objects: list[int]) -> list[Variable]:
-    """Return the variables of the encoder's own pooler, kernel first, if it has one."""
-    for number in objects:
-        if (attributes := _encoder(graph, number)) is not None:
-            encoder = graph.add(attributes)
-            found = [
-                graph.variable(encoder, f"{POOLER}/{n}") for n in ("kernel", "bias")
-            ]
-            return [variable for variable in found if variable is not None]
-    return []
 
 
 def _places(graph: ObjectGraph, parts: int) -> Iterator[tuple[str, str]]:
@@ -351,21 +343,18 @@ def write_model_garden(
     import tensorflow as tf
 
     tree: _Tree = {}
+    heads = sizes.num_attention_heads
     for place, name in places.items():
-        array = np.asarray(arrays[name], np.float32)
-        check_finite(array, name=name, place=str(folder))
-        array = split_heads(name, array, sizes.num_attention_heads)
+        array = weight_of(arrays, name, place=str(folder), heads=heads)
         _put(tree, place, tf.Variable(array, name=place))
     _add_pooler(tree, sizes.hidden_size)
     root = _root(tree)
     prefix = folder / PREFIX
-    try:
+    with as_checkpoint_error(f"{folder}: cannot write", OSError, tf.errors.OpError):
         folder.mkdir(parents=True, exist_ok=True)
         _write_texts(folder, values)
         _ = root.save_counter  # created on access: `restore` looks for it
         root.write(str(prefix))
-    except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     for variable in read_index(prefix).values():  # the written file must open
         if "/.ATTRIBUTES/VARIABLE_VALUE" in variable.name and variable.shape:
             variable.check()
@@ -373,8 +362,8 @@ def write_model_garden(
         notes.append(
             "there is no pooler: TF Model Garden's `pooler_transform` is all zeros"
         )
-    heads = [name for name in shapes if name.startswith("cls/")]
-    if heads and "cls/predictions/output_bias" not in shapes:
+    has_head = any(name.startswith("cls/") for name in shapes)
+    if has_head and "cls/predictions/output_bias" not in shapes:
         notes.append(
             "there is no masked-LM head: TF Model Garden's pretrainer keeps its own"
         )

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras.checkpoints.checkpoint import Shape, bert_config, one_line
+from bert_keras.checkpoints.checkpoint import (
+    Shape,
+    as_checkpoint_error,
+    bert_config,
+    one_line,
+)
 from bert_keras.checkpoints.matching import encoder_sizes
 from bert_keras.checkpoints.tensorflow_checkpoint import BrokenError, fields
 from bert_keras.config import BertConfig
@@ -148,15 +153,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file; Python type tags are rejected."""
     import yaml  # only for files of train.py
 
-    try:
+    broken = (OSError, ValueError, RecursionError, yaml.YAMLError)
+    with as_checkpoint_error(f"{path}: not a YAML file", *broken):
         if path.stat().st_size > _MOST_YAML_BYTES:
             raise ValueError(f"more than {_MOST_YAML_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
         if "<<" in text:  # nested merges grow without bound
             raise ValueError("merged mappings, which are not supported")
         values = yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise CheckpointError(f"{path}: not a YAML file: {one_line(error)}") from None
     if not isinstance(values, dict):
         raise CheckpointError(
             f"{path}: must hold a mapping; received {type(values).__name__}"
@@ -167,7 +171,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _layer(path: Path) -> dict[str, Any] | None:
     """Return the settings of the BertEncoder among the objects that Keras saved."""
     others = []
-    try:
+    # Text that is not JSON, or not the JSON that Keras writes, is also broken.
+    with as_checkpoint_error(f"{path}: broken", BrokenError, OSError, *_NOT_KERAS):
         if path.stat().st_size > _MOST_BYTES:
             raise BrokenError(f"more than {_MOST_BYTES:,} bytes")
         for number, node in fields(path.read_bytes()):
@@ -180,9 +185,6 @@ def _layer(path: Path) -> dict[str, Any] | None:
                 return dict(said["config"])
             if kind.endswith("Encoder"):
                 others.append(kind)
-    # Text that is not JSON, or not the JSON that Keras writes, is also broken.
-    except (BrokenError, OSError, *_NOT_KERAS) as error:
-        raise CheckpointError(f"{path}: broken: {one_line(error)}") from None
     if others:
         raise CheckpointError(
             f"{path}: the encoder must be one of {', '.join(_CLASSES)}; found "

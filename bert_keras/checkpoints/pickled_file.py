@@ -15,7 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import Block, StoredTensor, one_line
+from bert_keras.checkpoints.checkpoint import (
+    Block,
+    StoredTensor,
+    as_checkpoint_error,
+    one_line,
+)
 from bert_keras.errors import CheckpointError
 
 _SAFE_SINCE = (2, 6)
@@ -76,15 +81,12 @@ def _check_packing(path: Path) -> None:
 
     A small file could then claim any amount of memory.
     """
-    try:
+    broken = (OSError, ValueError, zipfile.BadZipFile)
+    with as_checkpoint_error(f"{path}: broken or truncated", *broken):
         if not zipfile.is_zipfile(path):
             return
         with zipfile.ZipFile(path) as archive:
             parts = archive.infolist()
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise CheckpointError(
-            f"{path}: broken or truncated: {one_line(error)}"
-        ) from None
     if any(
         part.compress_type or part.file_size != part.compress_size for part in parts
     ):

@@ -17,10 +17,15 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from bert_keras.checkpoints.checkpoint import Block, StoredTensor, one_line
+from bert_keras.checkpoints.checkpoint import (
+    Block,
+    StoredTensor,
+    as_checkpoint_error,
+)
 from bert_keras.errors import CheckpointError
 
 _WRITTEN = ("float32", "float16")
+_BROKEN = (OSError, SafetensorError, UnicodeDecodeError)
 _MOST_HEADER_BYTES = 16 << 20  # BERT-large has about 50 KB
 
 
@@ -52,7 +57,7 @@ def opened(path: Path) -> Iterator[Any]:
 
     The length of the header is checked first, so that a false one costs no memory.
     """
-    try:
+    with as_checkpoint_error(f"{path}: broken or truncated", *_BROKEN):
         with open(path, "rb") as raw:
             start = raw.read(8)
             size = os.fstat(raw.fileno()).st_size
@@ -68,10 +73,6 @@ def opened(path: Path) -> Iterator[Any]:
             )
         with safe_open(path, framework="numpy") as file:
             yield file
-    except (OSError, SafetensorError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"{path}: broken or truncated: {one_line(error)}"
-        ) from None
 
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:

@@ -190,12 +190,8 @@ class Variable(StoredTensor):
             raise BrokenError("the values do not match the checksum of the index")
 
 
-def masked_checksum(data: bytes) -> int:
-    """Return the masked CRC-32C of bytes, as TensorFlow's files store it."""
-    return _masked(google_crc32c.value(data))
-
-
 def _masked(checksum: int) -> int:
+    """Return a CRC-32C as TensorFlow's files store it."""
     turned = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
     return (turned + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -275,9 +271,8 @@ def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     kind = data[place + size]
     block = data[place : place + size]
     stored = data[place + size + 1 : place + size + 5]
-    if int.from_bytes(stored, "little") != masked_checksum(
-        data[place : place + size + 1]
-    ):
+    checksum = google_crc32c.value(data[place : place + size + 1])
+    if int.from_bytes(stored, "little") != _masked(checksum):
         raise BrokenError("a block's checksum is wrong")
     if kind == 1:
         block = _unsnappy(block)

@@ -201,27 +201,20 @@ def replaced_folder(
     check_replaceable(target, files=files, needed=needed, kind=kind)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        stack = contextlib.ExitStack()
-        new = stack.enter_context(new_folder(target.parent, f".{target.name}-"))
-    except OSError as error:
-        raise CheckpointError(
-            f"{target}: cannot be written: {reason_of(error)}"
-        ) from None
-    try:
-        yield new
-        new.chmod(0o755)
-        # Check again, since writing took a while.
-        check_replaceable(target, files=files, needed=needed, kind=kind)
-        _swap(new, target)
+        with new_folder(target.parent, f".{target.name}-") as new:
+            yield new
+            new.chmod(0o755)
+            # Check again, since writing took a while.
+            check_replaceable(target, files=files, needed=needed, kind=kind)
+            _swap(new, target)
     except CheckpointError as error:
         # The user did not choose the new folder's name.
         error.args = (str(error).replace(str(new), str(target)),)
         raise
     except OSError as error:
-        reason = error.strerror or error
-        raise CheckpointError(f"{target}: cannot be written: {reason}") from None
-    finally:
-        stack.close()
+        raise CheckpointError(
+            f"{target}: cannot be written: {reason_of(error)}"
+        ) from None
 
 
 def check_replaceable(

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 
 # The fastest level: these records become 3% larger than at the usual level.
@@ -119,8 +119,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
                     file.write(record)
             size = temporary.stat().st_size
     except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "message", error)
-        message = f"cannot be written: {str(reason).splitlines()[0]}"
+        message = f"cannot be written: {reason_of(error)}"
         raise DataError(message, path=path) from None
     return size
 
@@ -149,8 +148,8 @@ def first_example(path: str | os.PathLike[str]) -> dict[str, Any] | None:
                 for name, value in example.features.feature.items()
             }
     except tf.errors.OpError as error:
-        reason = str(error.message).splitlines()[0]
-        raise DataError(f"is not a TFRecord file: {reason}", path=path) from None
+        message = f"is not a TFRecord file: {reason_of(error)}"
+        raise DataError(message, path=path) from None
     except DecodeError as error:
         raise DataError(
             f"holds other records than tf.train.Example: {error}", path=path

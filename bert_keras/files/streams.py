@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, reason_of
 from bert_keras.files.filesystems import guarded, opened
 from bert_keras.settings import check_choice
 
@@ -75,8 +75,7 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
     except EOFError:
         raise DataError("is truncated: its packed data has no end", path=path) from None
     except (OSError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot be read: {reason}", path=path) from None
+        raise DataError(f"cannot be read: {reason_of(error)}", path=path) from None
 
 
 # First bytes of a file: its format, the modules that may read it, of which the first

@@ -41,11 +41,10 @@ from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
 from bert_keras.inference.model_card import Source, keep_readme, write_card
-from bert_keras.inference.model_folder import check_vocabulary, config_of, load_model
+from bert_keras.inference.model_folder import config_of, load_model, tokenizer_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import check_choice
 from bert_keras.tasks.task_model import TaskModel
-from bert_keras.text.tokenizer import WordPieceTokenizer
 
 # Keys of a config.json, other than sizes, that our readers use.
 _KEPT = (
@@ -131,8 +130,7 @@ def convert(
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
     check_encoder(checkpoint)
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
-    check_vocabulary(tokenizer, checkpoint)
+    tokenizer = tokenizer_of(checkpoint)
     raw = checkpoint.raw_config
     config = {
         **checkpoint.config.to_dict(),

@@ -47,7 +47,7 @@ class EngineModel(Answering):
 
     Args:
         task: turns outputs into answers.
-        preprocessor: turns texts into ids.
+        preprocessor: turns texts into ids, here with one text per row.
         session: the model file in its engine.
 
     Call: a batch dict, in graph; returns the model's outputs.
@@ -57,7 +57,7 @@ class EngineModel(Answering):
         self, task: Task, preprocessor: Preprocessor, session: Session
     ) -> None:
         self.task = task
-        self.preprocessor = preprocessor
+        self.preprocessor = preprocessor.replace(layout="padded")
         self.session = session
         self._inputs, self._outputs = session.specs()
 
@@ -86,17 +86,6 @@ class EngineModel(Answering):
     def infer(self, batch: dict[str, Any]) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         return self(batch)
-
-    def answer(
-        self, texts: Any, *, preprocessor: Preprocessor | None = None
-    ) -> dict[str, tf.Tensor]:
-        padded = (preprocessor or self.preprocessor).replace(layout="padded")
-        return super().answer(texts, preprocessor=padded)
-
-    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        return super().measure(
-            texts, preprocessor=preprocessor.replace(layout="padded")
-        )
 
 
 class Session:

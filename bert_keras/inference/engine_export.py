@@ -20,9 +20,8 @@ import numpy as np
 from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import replaced_folder
-from bert_keras.files.json_file import json_text
 from bert_keras.inference.engine import EngineModel, Session, session_of
-from bert_keras.inference.export import ANSWERS, FORMAT
+from bert_keras.inference.export import ANSWERS, write_description
 from bert_keras.inference.model_file import (
     ALL_FILES,
     FILES,
@@ -35,7 +34,6 @@ from bert_keras.inference.model_file import (
 )
 from bert_keras.inference.predictor import Predictor
 from bert_keras.settings import check_choice, check_number
-from bert_keras.tasks import name_of
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
@@ -172,28 +170,21 @@ class _Recorded(Session):
 
 def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None:
     """Write the files of the tokenizer, and `answers.json`."""
-    task, preprocessor = model.task, model.preprocessor
-    tokenizer = preprocessor.tokenizer
-    tokenizer.save(folder)
-    write_tokenizer_json(
-        folder, tokenizer.get_config(), max_length=preprocessor.max_length
-    )
-    facts = {
-        "format": FORMAT,
+    preprocessor = model.preprocessor
+    length = preprocessor.max_length
+    write_tokenizer_json(folder, preprocessor.tokenizer.get_config(), max_length=length)
+    others = {
         "engine": kind,
         "model": FILES[kind],
         "precision": precision,
-        "task": name_of(type(task)),
-        "settings": task.settings(),
-        "preprocessing": preprocessor.settings(),
-        "max_length": preprocessor.max_length,
+        "max_length": length,
         "vocabulary": "vocab.txt",
         "tokenizer": TOKENIZER_JSON,
         "inputs": [_spec(name, each) for name, each in inputs_of(model).items()],
         "outputs": [_spec(name, each) for name, each in outputs_of(model).items()],
-        "answer": task.recipe(),
+        "answer": model.task.recipe(),
     }
-    (folder / ANSWERS).write_text(f"{json_text(facts, indent=2)}\n", encoding="utf-8")
+    write_description(model, folder, others)
 
 
 _MEANINGS = {

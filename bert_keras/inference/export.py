@@ -7,8 +7,6 @@ an unknown op.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -28,6 +26,7 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
+from bert_keras.files.json_file import json_text
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.warmup import (
     BATCHING,
@@ -103,22 +102,14 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             )
     try:
         target.mkdir(parents=True, exist_ok=True)
-        stack = contextlib.ExitStack()
-        new = stack.enter_context(new_folder(target, ".writing-"))
-    except OSError as error:
-        raise CheckpointError(
-            f"{target}: cannot be written: {reason_of(error)}"
-        ) from None
-    try:
-        _write(model, new)
-        new.chmod(0o755)
-        return _publish(new, target)
+        with new_folder(target, ".writing-") as new:
+            _write(model, new)
+            new.chmod(0o755)
+            return _publish(new, target)
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(
             f"{target}: cannot be written: {reason_of(error)}"
         ) from None
-    finally:
-        stack.close()
 
 
 def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
@@ -168,18 +159,31 @@ def _write(model: TaskModel, folder: Path) -> None:
     refuse_unknown_ops(graph.graph_def for graph in meta_graphs(folder))
     extra = folder / EXTRA
     extra.mkdir()
-    model.preprocessor.tokenizer.save(extra)
+    inputs = model.task.signatures()["serving_default"]
+    others = {
+        "precision": model.backbone.blocks[0].dtype_policy.name,
+        "inputs": [spec.name for spec in inputs],
+    }
+    write_description(model, extra, others)
+    _write_for_servers(model, endpoints, folder)
+
+
+def write_description(
+    model: TaskModel, folder: Path, others: Mapping[str, Any]
+) -> None:
+    """Write what `described` reads: the tokenizer's files, and `answers.json`.
+
+    `others` are entries of `answers.json` besides the task and its settings.
+    """
+    model.preprocessor.tokenizer.save(folder)
     facts = {
         "format": FORMAT,
         "task": name_of(type(model.task)),
-        "precision": model.backbone.blocks[0].dtype_policy.name,
         "settings": model.task.settings(),
         "preprocessing": model.preprocessor.settings(),
-        "inputs": [spec.name for spec in model.task.signatures()["serving_default"]],
+        **others,
     }
-    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
-    (extra / ANSWERS).write_text(text, encoding="utf-8")
-    _write_for_servers(model, endpoints, folder)
+    (folder / ANSWERS).write_text(f"{json_text(facts, indent=2)}\n", encoding="utf-8")
 
 
 def _write_for_servers(

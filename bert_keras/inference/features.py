@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns, stream_columns
-from bert_keras.errors import ConfigError, DataError, needs
+from bert_keras.errors import ConfigError, DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
@@ -124,7 +124,7 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
                 writer.close(whole=whole)
             os.replace(folder / "whole", target)
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
+        message = f"cannot be written: {reason_of(error)}"
         raise DataError(message, path=path) from None
 
 

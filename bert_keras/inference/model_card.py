@@ -16,7 +16,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
 from bert_keras.tasks import TASKS, find_task
@@ -32,7 +32,7 @@ from bert_keras.tasks import TASKS, find_task
 CARD = "README.md"
 _HUB = "hf://"
 _LIBRARY = "bert_keras"
-_MOST_CLASSES = 50  # that a card lists
+_several = functools.partial(first_of, most=50)  # the classes that a card lists
 
 # Task to the hub's name of it, and to what `predict` takes.
 _PIPELINES = {
@@ -285,7 +285,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     if has_source and weights.is_file():
         rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))
     if labels and task != "regression":
-        rows.append(("classes", _several(map(_code, labels))))
+        rows.append(("classes", _several([_code(label) for label in labels])))
     return {
         "task": task,
         "settings": settings,
@@ -414,14 +414,6 @@ def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
         and not isinstance(value, bool)
         and key != "num_examples"  # the table of the data has it
     ]
-
-
-def _several(items: Iterable[str]) -> str:
-    """Return items with commas between, or the first and the number of the others."""
-    listed = list(items)
-    more = len(listed) - _MOST_CLASSES
-    text = ", ".join(listed[:_MOST_CLASSES])
-    return f"{text} and {more:,} more" if more > 0 else text
 
 
 def _plain(text: str) -> str:

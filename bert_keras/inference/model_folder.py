@@ -21,11 +21,10 @@ from bert_keras.checkpoints import (
     check_encoder,
     check_head,
     head_config,
-    match,
     read_checkpoint,
     write_huggingface,
 )
-from bert_keras.checkpoints.checkpoint import FORMAT, KEY
+from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
@@ -116,17 +115,11 @@ def load_model(
     """
     checkpoint = read_checkpoint(folder)
     found = task_of(checkpoint, task)
-    try:
-        tokenizer = WordPieceTokenizer.from_folder(
-            checkpoint.path, **checkpoint.tokenizer
-        )
+    place = f"{checkpoint.path}: config.json"
+    with as_checkpoint_error(place, TypeError, ConfigError):
+        tokenizer = tokenizer_of(checkpoint)
         preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
         check_max_length(preprocessor.max_length, checkpoint.config)
-    except (TypeError, ConfigError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: config.json: {one_line(error)}"
-        ) from None
-    check_vocabulary(tokenizer, checkpoint)
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)
     with undrawn():
@@ -170,17 +163,16 @@ def task_of(
     config = _whole_config(checkpoint)
     task_class = find_task(task) if isinstance(task, str) else task
     if task_class is None:
-        task_class = find_task(_task_name(checkpoint, ours, config))
+        task_class = _class_of(checkpoint, config)
     if "settings" in ours:
-        _check_same(checkpoint, str(ours.get("task")), name_of(task_class))
-    try:
+        check_same_task(checkpoint.path, str(ours.get("task")), task_class)
+    place = f"{checkpoint.path}: config.json"
+    with as_checkpoint_error(place, TypeError, ConfigError):
         if "settings" in ours:
-            return task_class.from_config(ours["settings"])
-        return task_class.from_model_config(config)
-    except (TypeError, ConfigError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: config.json: {one_line(error)}"
-        ) from None
+            found = task_class.from_config(ours["settings"])
+        else:
+            found = task_class.from_model_config(config)
+    return found
 
 
 def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
@@ -198,13 +190,24 @@ def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
     return task_of(checkpoint, task_class) if is_same else None
 
 
-def _check_same(checkpoint: Checkpoint, held: str, given: str) -> None:
-    """Raise if settings are of another task; a custom task may have moved."""
+def check_same_task(place: Path, held: str, task_class: type[Task]) -> None:
+    """Raise unless a model's task is of a class; a custom task may have moved."""
+    given = name_of(task_class)
     if held != given and (held in TASKS or given in TASKS):
         raise CheckpointError(
-            f"{checkpoint.path}: holds a model of the task {one_line(held)}; "
+            f"{place}: holds a model of the task {one_line(held)}; "
             f"received `task` {given}"
         )
+
+
+def named_task(place: Path, name: str) -> type[Task]:
+    """Return the class of a task of ours that a file names; no other is imported."""
+    if name not in TASKS:
+        raise CheckpointError(
+            f"{place}: made by the task {shown(name)}, which is not one of ours: pass "
+            "it as `task`, if you trust that code"
+        )
+    return find_task(name)
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
@@ -213,13 +216,10 @@ def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
     Raises:
         MismatchError: the checkpoint has only some of the weights, or others.
     """
-    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
-    found = {k: v for k, v in checkpoint.shapes.items() if k.startswith(scope)}
-    if not found:
+    if not any(name.startswith(scope) for name in checkpoint.shapes):
         return False
     check_tied(model, checkpoint)
-    for name in match({k: tuple(w.shape) for k, w in weights.items()}, found):
-        weights[name].assign(checkpoint.arrays[name])
+    assign(model, checkpoint, scope=scope)
     return True
 
 
@@ -253,19 +253,21 @@ def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
         )
 
 
-def check_vocabulary(tokenizer: WordPieceTokenizer, checkpoint: Checkpoint) -> None:
-    """Raise unless every token has a row in the embedding table.
+def tokenizer_of(checkpoint: Checkpoint) -> WordPieceTokenizer:
+    """Return the tokenizer of a checkpoint.
 
     Raises:
-        CheckpointError: the vocabulary is larger than the table. A smaller one is
-            accepted, since tables are often padded for speed.
+        CheckpointError: the vocabulary is larger than the embedding table. A smaller
+            one is accepted, since tables are often padded for speed.
     """
+    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
     rows = checkpoint.config.vocab_size
     if tokenizer.vocab_size > rows:
         raise CheckpointError(
             f"{checkpoint.path}: the vocabulary must have at most `vocab_size` tokens; "
             f"received {tokenizer.vocab_size:,} and {rows:,}"
         )
+    return tokenizer
 
 
 def check_max_length(max_length: int, config: BertConfig) -> None:
@@ -300,21 +302,15 @@ def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"max_length": min(length, longest)}
 
 
-def _task_name(
-    checkpoint: Checkpoint, ours: dict[str, Any], config: dict[str, Any]
-) -> str:
+def _class_of(checkpoint: Checkpoint, config: Mapping[str, Any]) -> type[Task]:
     """Return the task that a folder names, or that its architecture implies."""
-    name = ours.get("task")
-    if name in TASKS:
-        return name
+    name = checkpoint.own_entry.get("task")
     if name is not None:
-        raise CheckpointError(
-            f"{checkpoint.path}: made by the task {shown(name)}, which is not one of "
-            "ours: pass it as `task`, if you trust that code"
-        )
-    for ours_name in TASKS:
-        if find_task(ours_name).reads(config):
-            return ours_name
+        return named_task(checkpoint.path, name)
+    for name in TASKS:
+        task_class = find_task(name)
+        if task_class.reads(config):
+            return task_class
     raise CheckpointError(
         f"{checkpoint.path}: holds no task head (architecture "
         f"{one_line(config['architectures'][0])}): train one on it first"

@@ -356,18 +356,10 @@ def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
         return np.concatenate(arrays)
     shape = np.max([array.shape[1:] for array in arrays], axis=0)
     fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
-    widened = [
-        np.pad(
-            array,
-            [
-                (0, 0),
-                *(
-                    (0, most - size)
-                    for most, size in zip(shape, array.shape[1:], strict=True)
-                ),
-            ],
-            constant_values=fill,
-        )
-        for array in arrays
-    ]
-    return np.concatenate(widened)
+    whole = np.full((sum(map(len, arrays)), *shape), fill, first.dtype)
+    start = 0
+    for array in arrays:
+        end = start + len(array)
+        whole[(slice(start, end), *map(slice, array.shape[1:]))] = array
+        start = end
+    return whole

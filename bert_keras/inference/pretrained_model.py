@@ -16,10 +16,10 @@ from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import (
     assign_scope,
     check_max_length,
-    check_vocabulary,
     held_task,
     preprocessing_of,
     task_of,
+    tokenizer_of,
 )
 from bert_keras.inference.predictor import check_precision
 from bert_keras.model.encoder import BertEncoder
@@ -158,8 +158,7 @@ def _tokenizer(
     checkpoint: Checkpoint, tell: Callable[[str], object]
 ) -> WordPieceTokenizer:
     """Return the tokenizer of a checkpoint; report the notes of both."""
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
-    check_vocabulary(tokenizer, checkpoint)
+    tokenizer = tokenizer_of(checkpoint)
     for note in (*checkpoint.notes, *tokenizer.notes):
         tell(note)
     return tokenizer

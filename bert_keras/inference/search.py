@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import DataError, needs
+from bert_keras.errors import DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.inference.embedder import Source, load_embedder, vectors_of
 from bert_keras.inference.predictor import Predictor
@@ -240,7 +240,7 @@ def _write_index(
         with replaced_file(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
+        message = f"cannot be written: {reason_of(error)}"
         raise DataError(message, path=path) from None
 
 

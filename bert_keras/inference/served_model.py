@@ -8,8 +8,8 @@ of labelled rows can be read and scored.
 from __future__ import annotations
 
 import copy
-import json
 import os
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from bert_keras.errors import (
     one_line,
     shown,
 )
+from bert_keras.files.json_file import read_json
 from bert_keras.inference.export import (
     ANSWERS,
     EXTRA,
@@ -32,7 +33,8 @@ from bert_keras.inference.export import (
     refuse_unknown_ops,
     versions,
 )
-from bert_keras.tasks import TASKS, find_task, name_of
+from bert_keras.inference.model_folder import check_same_task, named_task
+from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import one_or_all
 from bert_keras.text.preprocessor import Preprocessor
@@ -126,7 +128,7 @@ class ServedModel:
         names = signature.structured_input_signature[1]
         outputs = signature(**{name: batch[name] for name in names})
         if self._task.answers_ids:
-            return _Answers(outputs)
+            return types.SimpleNamespace(answers=outputs)  # for `measure`
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
     def answer(
@@ -210,13 +212,6 @@ def check_answers(model: Any, folder: Path, record: str) -> None:
         ) from None
 
 
-class _Answers:
-    """Answers that stand in for a model's outputs; only `Task.answer` reads them."""
-
-    def __init__(self, answers: dict[str, tf.Tensor]) -> None:
-        self.answers = answers
-
-
 def described(
     folder: Path, extra: Path, given: str | type[Task] | Task | None
 ) -> tuple[Task, Preprocessor]:
@@ -231,19 +226,12 @@ def described(
         CheckpointError: a file is missing or broken.
     """
     path = extra / ANSWERS
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: is not valid JSON: {shown(str(error))}"
-        ) from None
-    kinds = {"task": str, "settings": dict, "preprocessing": dict}
-    for key, kind in kinds.items():
-        value = said.get(key) if isinstance(said, dict) else None
-        if not isinstance(value, kind):
+    said = read_json(path)
+    for key, kind in (("task", str), ("settings", dict), ("preprocessing", dict)):
+        if not isinstance(said.get(key), kind):
             raise CheckpointError(
                 f"{path}: `{key}` must be {'a string' if kind is str else 'an object'}"
-                f"; received {shown(value)}"
+                f"; received {shown(said.get(key))}"
             )
     if said.get("format", FORMAT) != FORMAT:
         raise CheckpointError(
@@ -268,19 +256,10 @@ def _class_of(
     path: Path, held: str, given: str | type[Task] | Task | None
 ) -> type[Task]:
     if given is None:
-        if held in TASKS:
-            return find_task(held)
-        raise CheckpointError(
-            f"{path}: made by the task {shown(held)}, which is not one of ours: pass "
-            "it as `task`, if you trust that code"
-        )
+        return named_task(path, held)
     found = type(given) if isinstance(given, Task) else given
     task_class = find_task(found) if isinstance(found, str) else found
-    name = name_of(task_class)
-    if name != held and (held in TASKS or name in TASKS):
-        raise CheckpointError(
-            f"{path}: holds answers of the task {shown(held)}; received `task` {name}"
-        )
+    check_same_task(path, held, task_class)
     return task_class
 
 

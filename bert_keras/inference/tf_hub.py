@@ -24,15 +24,14 @@ import tensorflow as tf
 from bert_keras.checkpoints import LazyArrays, match, tf_hub
 from bert_keras.checkpoints.checkpoint import (
     KEY,
+    as_checkpoint_error,
     bert_config,
-    check_finite,
-    one_line,
     shapes_of,
-    split_heads,
+    weight_of,
 )
 from bert_keras.checkpoints.names import to_hub
 from bert_keras.config import BertConfig
-from bert_keras.errors import BertKerasError, CheckpointError
+from bert_keras.errors import BertKerasError
 from bert_keras.inference.export import EXTRA, meta_graphs, refuse_unknown_ops
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead
@@ -242,8 +241,12 @@ class _Network:
             self.head.build()
             self.weights |= {weight.path: weight for weight in self.head.weights}
         wanted = {name: tuple(self.weights[name].shape) for name in self.weights}
+        heads = config.num_attention_heads
         self.variables = {
-            name: _variable(name, arrays[name], config.num_attention_heads)
+            name: tf.Variable(
+                weight_of(arrays, name, place="the source", heads=heads),
+                name=to_hub(name),
+            )
             for name in match(wanted, shapes)
         }
 
@@ -273,14 +276,6 @@ class _Network:
             drawn = tf.random.uniform(state.shape, maxval=2**31 - 1, dtype=tf.int32)
             values.append((state, tf.cast(drawn, state.dtype)))
         return keras.StatelessScope(state_mapping=values)
-
-
-def _variable(name: str, array: Any, heads: int) -> tf.Variable:
-    """Return a weight as a variable with the hub's name and shape."""
-    array = np.asarray(array, np.float32)
-    check_finite(array, name=name, place="the source")
-    array = split_heads(name, array, heads)
-    return tf.Variable(array, name=to_hub(name))
 
 
 def _reusable(function: Any, inputs: tuple[str, ...], variables: list[Any]) -> Any:
@@ -353,7 +348,7 @@ def write_tf_hub(
     said = {**config, "architectures": [architecture]}
     extras = [folder / name / EXTRA for name in _FOLDERS]
     vocabulary = extras[0] / "vocab.txt"
-    try:
+    with as_checkpoint_error(f"{folder}: cannot write", OSError, tf.errors.OpError):
         for extra in extras:
             tokenizer.save(extra)
         text = json.dumps(said, indent=2, sort_keys=True) + "\n"
@@ -366,8 +361,6 @@ def write_tf_hub(
             sizes, kept, lowercase=tokenizer.lowercase, vocabulary=vocabulary
         )
         _save(model, serve, folder / tf_hub.ENCODER)
-    except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{folder}: cannot write: {one_line(error)}") from None
     return notes
 
 

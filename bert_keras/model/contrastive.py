@@ -16,10 +16,8 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.layers import Configured
+from bert_keras.model.layers import MASKED, Configured
 from bert_keras.model.pooling import unit_vectors
-
-_MASKED = -1e9  # finite in float32
 
 
 class _PairLoss(Configured, keras.losses.Loss):
@@ -65,7 +63,7 @@ class RankingLoss(_PairLoss):
         again = ops.logical_or(again, a[:, None] == b[None, :])
         own = ops.arange(ops.shape(a)[0])
         again = ops.logical_and(again, own[:, None] != own[None, :])
-        scores = ops.where(again, _MASKED, scores)
+        scores = ops.where(again, MASKED, scores)
         found = ops.diagonal(scores)
         forth = ops.logsumexp(scores, axis=1) - found
         back = ops.logsumexp(scores, axis=0) - found
@@ -98,7 +96,7 @@ class SimilarityOrderLoss(_PairLoss):
         cosines = self.scale * ops.sum(first * second, axis=-1)
         gold = ops.reshape(y_true, (-1,))
         wrong = ops.where(
-            gold[:, None] > gold[None, :], cosines[None, :] - cosines[:, None], _MASKED
+            gold[:, None] > gold[None, :], cosines[None, :] - cosines[:, None], MASKED
         )
         zero = ops.zeros((1,), dtype=wrong.dtype)
         return ops.logsumexp(ops.concatenate([zero, ops.reshape(wrong, (-1,))]))

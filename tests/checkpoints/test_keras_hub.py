@@ -468,15 +468,15 @@ POOLER = "layers/dense/vars/0"
         ),
         "empty": (
             lambda f: replace(f, POOLER, shape=(0, 16), dtype="f4"),
-            "one piece in the file itself",
+            "is empty: [0, 16]",
         ),
         "whole numbers": (
             lambda f: replace(f, POOLER, data=np.ones((16, 16), "int32")),
-            "must be floating-point; is int32",
+            "must be one of F32, F16, BF16, F64; is int32",
         ),
         "text": (
             lambda f: replace(f, POOLER, data=["a"]),
-            "must be floating-point",
+            "must be one of F32, F16, BF16, F64",
         ),
         "too few axes": (
             lambda f: replace(f, BIAS, data=np.ones(16, "float32")),

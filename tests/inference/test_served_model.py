@@ -68,8 +68,8 @@ def copied(spam_export: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        (None, "is not valid JSON"),
-        ([], "`task` must be a string"),
+        (None, "not a JSON file"),
+        ([], "must hold a JSON object; received list"),
         ({"format": 2}, "`format` must be 1; received 2"),
         ({"task": 3}, "`task` must be a string; received 3"),
         ({"task": "my.own:Task"}, "'my.own:Task', which is not one of ours: pass it"),

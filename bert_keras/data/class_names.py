@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     """
     found = sorted(set(names))
     if all(name.isdecimal() for name in found):
-        found.sort(key=int)  # after `check_lengths`: `int` takes 4,300 digits at most
+        found.sort(key=_value)
     return tuple(found)
 
 
@@ -48,6 +49,13 @@ def listed(names: Sequence[str]) -> str:
     """Return the first class names for an error, each shortened."""
     cut = [name if len(name) <= 40 else name[:39] + "…" for name in names]
     return first_of(cut, most=12)
+
+
+def _value(name: str) -> tuple[int, str]:
+    """Return a sort key that orders decimal numbers of any script by value."""
+    # Not `int`: it accepts at most 4,300 digits.
+    digits = "".join(str(unicodedata.decimal(digit)) for digit in name).lstrip("0")
+    return len(digits), digits
 
 
 def class_entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:

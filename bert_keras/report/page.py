@@ -22,7 +22,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 
 MOST_LETTERS = 300  # of a shown text
@@ -132,6 +132,6 @@ def write_file(path: str | os.PathLike[str], content: str) -> Path:
         with replaced_file(target) as temporary:
             temporary.write_text(content, encoding="utf-8", errors="replace")
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
+        message = f"cannot be written: {reason_of(error)}"
         raise DataError(message, path=target) from None
     return target

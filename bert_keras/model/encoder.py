@@ -36,19 +36,34 @@ def _is_dense(layer: Any) -> bool:
 class FromConfig(_Model):
     """A base of models of a `BertConfig` and `_settings`, other arguments.
 
-    `quantize` skips layers without matrix products.
+    A `.keras` file also holds which layers are frozen. `quantize` skips layers without
+    matrix products.
     """
 
     def get_config(self) -> dict[str, Any]:
         check_not_quantized(self, "saved as a `.keras` file")
-        return {"config": self.config.to_dict(), "name": self.name, **self._settings}
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "frozen": [
+                layer.path
+                for layer in self._flatten_layers()
+                if layer.weights and not layer.trainable
+            ],
+            **self._settings,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         settings = dict(config)
         settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
         settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
-        return cls(**settings)
+        frozen = settings.pop("frozen", ())
+        model = cls(**settings)
+        for layer in model._flatten_layers():
+            if layer.path in frozen:
+                layer.trainable = False
+        return model
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any

@@ -281,6 +281,23 @@ def test_a_compiled_model_is_restored_compiled(
     assert int(again.optimizer.iterations) == 2
 
 
+@pytest.mark.parametrize("part", ["whole encoder", "embeddings and a block"])
+def test_frozen_layers_of_the_encoder_are_restored_frozen(
+    make_model: Callable[..., Any], tmp_path: Path, part: str
+) -> None:
+    model = make_model(Classification(CLASSES))
+    encoder = model.backbone
+    layers = [encoder.embeddings, encoder.blocks[0]]
+    for layer in [encoder] if part == "whole encoder" else layers:
+        layer.trainable = False
+    model.fit(TEXTS, LABELS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")  # with its optimizer
+    paths = [[w.path for w in m.trainable_weights] for m in (model, again)]
+    assert paths[0] == paths[1]
+    assert again.backbone.trainable == encoder.trainable
+
+
 def test_the_loss_that_is_trained_is_that_of_compile(
     make_model: Callable[..., Any],
 ) -> None:

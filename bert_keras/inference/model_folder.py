@@ -34,6 +34,7 @@ from bert_keras.inference.model_card import keep_readme, write_card
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
+from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
@@ -272,6 +273,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> WordPieceTokenizer:
 
 def check_max_length(max_length: int, config: BertConfig) -> None:
     """Raise unless the encoder has a position for each token of the longest text."""
+    check_whole_number("max_length", max_length, least=3)
     longest = config.max_position_embeddings
     if max_length > longest:
         raise ConfigError(

@@ -25,7 +25,7 @@ from bert_keras.inference.predictor import check_precision
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.runs.progress import say
-from bert_keras.tasks import find_task
+from bert_keras.tasks import check_settings, find_task
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
@@ -144,14 +144,16 @@ def _settled(
                 "them to it, or give the task by name"
             )
         return task
-    kind = find_task(task) if isinstance(task, str) else task
-    try:
-        if held is not None:
-            return dataclasses.replace(held, **settings)  # type: ignore[type-var]
-        return kind(**settings)  # type: ignore[misc] # if no task is given, one is held
-    except TypeError as error:
-        name = held.name if held is not None else task
-        raise ConfigError(f"settings of the task {name}: {error}") from None
+    if held is not None:
+        check_settings(held, settings)
+        return dataclasses.replace(held, **settings)  # type: ignore[type-var]
+    kind: Any = find_task(task) if isinstance(task, str) else task
+    check_settings(kind, settings)
+    for field in dataclasses.fields(kind):
+        defaults = (field.default, field.default_factory)
+        if field.name not in settings and defaults == (dataclasses.MISSING,) * 2:
+            raise ConfigError(f"`{field.name}` must be given for the task {kind.name}")
+    return kind(**settings)
 
 
 def _tokenizer(

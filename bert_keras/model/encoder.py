@@ -20,6 +20,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
 from bert_keras.model.layers import moved, undrawn
+from bert_keras.settings import check_whole_number
 
 if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
@@ -382,9 +383,15 @@ class BertEncoder(BatchModel, keras.Model):
 
         All other weights below the pooler are frozen, in every model that uses the
         encoder.
-        """
-        from bert_keras.model.lora import add_lora
 
+        Raises:
+            ConfigError: the rank does not fit, or the encoder already has LoRA.
+        """
+        from bert_keras.model.lora import add_lora, has_lora
+
+        check_whole_number("rank", rank, least=1)
+        if has_lora(self):
+            raise ConfigError("`enable_lora` must be called once for an encoder")
         add_lora(self, rank, seed=seed)
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import ConfigError, nearest
@@ -55,6 +55,22 @@ def name_of(task_class: type[Task]) -> str:
     return f"{task_class.__module__}:{task_class.__qualname__}"
 
 
+def check_settings(task: Task | type[Task], names: Iterable[str]) -> None:
+    """Raise ConfigError unless a task has settings of these names."""
+    known = setting_names(task)
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"a setting of {task.name} must be one of {', '.join(known)}; "
+                f"received {name!r}{nearest(name, known)}"
+            )
+
+
+def setting_names(task: Task | type[Task]) -> list[str]:
+    """Return the names of a task's settings."""
+    return [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
+
+
 def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str, Any]:
     """Return a task's settings from `name=value` words; values may be JSON.
 
@@ -63,7 +79,7 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
     """
     import json  # `--help` does not need it
 
-    known = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
+    known = setting_names(task)
     found = {}
     for setting in settings:
         name, equals, value = setting.partition("=")

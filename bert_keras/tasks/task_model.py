@@ -86,6 +86,12 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         seed: int | None = None,
         name: str | None = None,
     ) -> None:
+        for output in task.encoder_outputs:
+            if output not in encoder.output:
+                raise ConfigError(
+                    f"`encoder` must have `outputs={task.encoder_outputs}` for the "
+                    f"task {task.name}; received one without {output}"
+                )
         self.backbone = encoder
         self.preprocessor = preprocessor
         inputs = task.inputs()

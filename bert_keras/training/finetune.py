@@ -28,7 +28,7 @@ from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.tasks import find_task
+from bert_keras.tasks import check_settings, find_task
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
@@ -71,6 +71,13 @@ def task_and_data(
         DataError: data cannot be read, or has invalid rows.
     """
     reader = task = find_task(task) if isinstance(task, str) else task
+    settings = dict(task_settings or {})
+    if settings and isinstance(task, Task):
+        raise ConfigError(
+            "`task_settings` must be empty for a task instance, which has its own; "
+            f"received {', '.join(settings)}"
+        )
+    check_settings(task, settings)
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None
@@ -84,7 +91,6 @@ def task_and_data(
         )
 
     given = rows = read("train", train)
-    settings = dict(task_settings or {})
     aside = 0
     if dev is None:
         own = settings if isinstance(task, type) else task.settings()

@@ -93,6 +93,29 @@ def test_lora_is_rejected_if_no_block_is_trained(
     )
 
 
+def test_ranks_of_lora_that_do_not_fit(make_model: Callable[..., Any]) -> None:
+    encoder = make_model(Classification(CLASSES)).backbone
+    for rank in (0, "4", 16):
+        refused(lambda rank=rank: encoder.enable_lora(rank), "rank", str(rank))
+    assert len(encoder.trainable_weights) == len(encoder.weights)
+    encoder.enable_lora(2)
+    refused(lambda: encoder.enable_lora(2), "`enable_lora`", "once")
+
+
+def test_an_encoder_without_an_output_that_the_task_reads(
+    encoder_folder: Path,
+) -> None:
+    encoder = BertEncoder.from_pretrained(str(encoder_folder))
+    preprocessor = Preprocessor(WordPieceTokenizer.from_folder(encoder_folder))
+    task = FeatureTagging(("O", "B-x"), units=3)
+    refused(
+        lambda: TaskModel(encoder, task, preprocessor),
+        "`encoder`",
+        "feature-tagging",
+        "hidden_states",
+    )
+
+
 # From a folder, in one line.
 
 
@@ -118,8 +141,18 @@ def test_a_task_by_name_on_an_encoder(encoder_folder: Path, capsys: Any) -> None
     default = TaskModel.from_pretrained(encoder_folder, Classification(CLASSES))
     assert default.preprocessor.max_length == 40  # most that the encoder takes
     for call, words in (
-        (dict(task="classification"), ("classification", "classes")),
-        (dict(task="classification", classes=CLASSES, nonsense=1), ("nonsense",)),
+        (
+            dict(task="classification"),
+            ("`classes` must be given for the task classification",),
+        ),
+        (
+            dict(task="classification", classes=CLASSES, abstain_bellow=1),
+            ("setting of classification", "abstain_bellow", "mean abstain_below?"),
+        ),
+        (
+            dict(task="classification", classes=CLASSES, max_length="9"),
+            ("`max_length`", "9"),
+        ),
         (dict(task=Classification(CLASSES), classes=CLASSES), ("classes",)),
         (
             dict(task="classification", classes=CLASSES, precision="float12"),

@@ -390,6 +390,24 @@ def test_balanced_weights_are_those_by_hand() -> None:
     assert Classification(("a", "b")).example_weights(rows) is None
 
 
+def test_unknown_settings_of_the_task_are_rejected(tmp_path: Path) -> None:
+    rows = {"text": TEXTS, "label": LABELS}
+    for task, name, words in (
+        ("classification", "pair", ("setting of classification", "mean pairs?")),
+        (Classification(("ham", "spam")), "pairs", ("`task_settings`", "instance")),
+    ):
+        refused(
+            lambda task=task, name=name: train(
+                task,
+                encoder="no such folder",
+                train=rows,
+                output=tmp_path / "model",
+                task_settings={name: True},
+            ),
+            *words,
+        )
+
+
 @pytest.mark.slow
 def test_class_weights_weigh_in_the_loss(run: Any) -> None:
     rows = as_columns(text=TEXTS[:6], label=LABELS[:6])  # 4 ham, 2 spam

@@ -305,16 +305,19 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
             numbers = self.task.encode_targets(tf.constant(list(class_weight)))
             weights = class_weight.values()
             kwargs["class_weight"] = dict(zip(numbers.numpy(), weights, strict=True))
-        x = self._labelled(x)
-        if "validation_data" in kwargs:
-            kwargs["validation_data"] = self._labelled(kwargs["validation_data"])
+        x, held = self._labelled(x), self._labelled(kwargs.pop("validation_data", None))
         split = kwargs.pop("validation_split", None)
-        if split and kwargs.get("validation_data") is None:
-            kept, aside = self._split((x, y, sample_weight), split, shuffle)
+        if split and held is None:
+            kept, held = self._split((x, y, sample_weight), split, shuffle)
             x, y, sample_weight = kept
-            held = keras.utils.pack_x_y_sample_weight(*aside)
-            dataset = tf.data.Dataset.from_tensor_slices(held)
-            kwargs["validation_data"] = dataset.batch(batch_size or 32)
+        if isinstance(held, tuple | list):
+            rows = keras.utils.unpack_x_y_sample_weight(held)
+            held = tf.data.Dataset.from_tensor_slices(
+                keras.utils.pack_x_y_sample_weight(*rows)
+            )
+            size = kwargs.pop("validation_batch_size", None) or batch_size or 32
+            held = held.batch(size)
+        kwargs["validation_data"] = held
         in_memory = not isinstance(x, tf.data.Dataset | dict)
         if in_memory and shuffle:
             rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)

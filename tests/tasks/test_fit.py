@@ -125,6 +125,27 @@ def test_inputs_that_cannot_be_split(classifier: TaskModel) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({"batch_size": 5}, [5, 5, 2]),
+        ({"batch_size": 5, "validation_batch_size": 4}, [4, 4, 4]),
+        ({"batch_size": 5, "shuffle": False}, [5, 5, 2]),
+    ],
+)
+def test_held_out_rows_are_scored_in_batches(
+    make_model: Callable[..., Any], given: dict[str, Any], sizes: list[int]
+) -> None:
+    model = make_model(Classification(CLASSES))
+    model.compile(run_eagerly=True)
+    found, step = [], model.test_step
+    model.test_step = lambda data: found.append(len(data[1])) or step(data)
+    for held in ((TEXTS, LABELS), (TEXTS, LABELS, np.ones(len(TEXTS)))):
+        found.clear()
+        model.fit(TEXTS, LABELS, validation_data=held, verbose=0, **given)
+        assert found == sizes
+
+
+@pytest.mark.parametrize(
     ("task", "labels", "rule"),
     [
         (Classification(CLASSES), ["eggs"] + LABELS[1:], "one of ham, promo"),

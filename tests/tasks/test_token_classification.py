@@ -342,3 +342,17 @@ def test_the_threshold_keeps_entities_right(make_model: Callable[..., Any]) -> N
 
 def test_abstaining_needs_a_tag_for_no_entity() -> None:
     refused(lambda: TokenClassification(("B-x", "I-x"), abstain_below=0.5), "`O`")
+
+
+def test_fit_takes_tags_by_name(make_model: Callable[..., Any]) -> None:
+    texts = np.array([["win", "cash", "now"], ["lunch", "six", ""]])
+    numbers = np.array([[0, 1, 2], [2, 0, -1]])
+    names = np.array([*CLASSES[:3], ""])[numbers]
+    losses = []
+    for tags in (numbers, names):
+        tagger = make_model(TokenClassification(CLASSES))
+        tagger.compile(run_eagerly=True)
+        losses += tagger.fit(texts, tags, shuffle=False, verbose=0).history["loss"]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+    unknown = np.array([["O", "B-eggs", "O"]] * 2)
+    refused(lambda: tagger.evaluate(texts, unknown, verbose=0), "`label`", "B-eggs")

@@ -42,7 +42,7 @@ from bert_keras.scoring.entities import (
 )
 from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
-from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.classifier import Confidence, class_numbers
 from bert_keras.tasks.tagging import words
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -187,9 +187,18 @@ class TaggingTask(Confidence, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         batch = self.features(preprocessor, texts)
-        found = words.targets_at(batch["words"], batch["word_mask"], targets)
+        tags = self.encode_targets(targets)
+        found = words.targets_at(batch["words"], batch["word_mask"], tags)
         inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
         return inputs, found, weights
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return the numbers of tags by name, -1 for none; numbers pass unchanged."""
+        if getattr(targets, "dtype", None) != tf.string:
+            return targets
+        none = targets == ""  # after the last word of a shorter sentence
+        tags = tf.where(none, self.classes[0], targets)
+        return tf.where(none, -1, class_numbers(tags, self.classes))
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return each sentence's tokens, int32 [B]; none is cut."""

@@ -239,7 +239,16 @@ class TaskModelling(TaskData):
         """Return the batch dict of texts, in graph.
 
         It may hold more than the model's inputs, for `answer` to use.
+
+        Raises:
+            ConfigError: there is not one text for each role.
         """
+        given = len(texts) if isinstance(texts, tuple) else 1
+        if given != len(self.roles):
+            raise ConfigError(
+                f"a row of this {self.name} model must be {', '.join(self.roles)}; "
+                f"received {'one text' if given == 1 else f'{given} texts'}"
+            )
         return preprocessor(texts)
 
     @property

@@ -184,6 +184,24 @@ def test_a_decoder_starts_from_the_encoder_or_another_bert(
     assert np.abs(new[f"decoder/{name}"] - new[name]).max() > 0.1
 
 
+def test_rows_of_another_vocabulary_are_not_copied(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    """Those of one of the same size, and of a larger one."""
+    tokens = WordPieceTokenizer.from_folder(encoder_folder).vocabulary
+    name = "bert/embeddings/word_embeddings"
+    for more in [], ["one", "more"]:
+        folder = tmp_path / str(len(more))
+        WordPieceTokenizer([*tokens[:4], *reversed(tokens[4:]), *more]).save(folder)
+        for decoder in "encoder", str(encoder_folder):
+            given = {"decoder": decoder, "target_vocab": str(folder)}
+            found = weights_of(encoder_folder, **given)
+            table = found[f"decoder/{name}"]
+            assert len(table) == len(tokens) + len(more)
+            same = table[: len(tokens)] == found[name]
+            assert not same.any()
+
+
 def test_training_goes_on_from_a_decoder(run: Any) -> None:
     folder = run[0] / "model"
     trained = read_checkpoint(folder).arrays

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.inference.convert import convert
 from bert_keras.inference.info import describe
-from bert_keras.inference.model_folder import load_model
+from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import load
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
+from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 
@@ -200,6 +202,21 @@ def test_rows_of_another_vocabulary_are_not_copied(
             assert len(table) == len(tokens) + len(more)
             same = table[: len(tokens)] == found[name]
             assert not same.any()
+
+
+def test_a_folder_opens_without_the_bert_its_decoder_came_from(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(encoder_folder, tmp_path / "other")
+    task = Translation(decoder=str(tmp_path / "other"))
+    model = new_model(task, encoder_folder, TrainConfig(max_length=24))
+    save_model(model, tmp_path / "model")
+    shutil.rmtree(tmp_path / "other")
+    capsys.readouterr()
+    found = TaskModel.from_pretrained(tmp_path / "model")
+    assert "initialized randomly" not in capsys.readouterr().err
+    for weight, wanted in zip(found.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(weight, wanted)
 
 
 def test_training_goes_on_from_a_decoder(run: Any) -> None:

@@ -269,6 +269,23 @@ def test_summaries_are_read_and_scored() -> None:
     refused(lambda: task.targets(blank), "`target` must hold a text")
 
 
+def test_blank_cells_of_jsonl_are_left_out_and_lists_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"source": "a", "target": "b"},
+        {"source": " ", "target": "b"},
+        {"source": ["a", "b"], "target": "c"},
+    ]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "two.jsonl").write_text("".join(lines[:2]), encoding="utf-8")
+    assert Translation.read(tmp_path / "two.jsonl")["source"] == ["a"]
+    assert "left out 1 of 2 pairs" in capsys.readouterr().err
+    (tmp_path / "all.jsonl").write_text("".join(lines), encoding="utf-8")
+    line = refused(lambda: Translation.read(tmp_path / "all.jsonl"), "received a list")
+    assert "all.jsonl:3: `source`" in line
+
+
 def as_memory(rows: list[dict[str, str]]) -> Any:
     from bert_keras.data.memory import rows_in_memory
 

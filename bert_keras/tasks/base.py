@@ -287,6 +287,10 @@ class TaskModelling(TaskData):
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor or tensors for the loss and `answer`."""
 
+    def within(self, config: BertConfig) -> Self:
+        """Return the task with its lengths within the positions of an encoder."""
+        return self
+
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
         """Set weights of a new model outside of `pretrained_scopes`; return notes."""
         return []

@@ -226,6 +226,13 @@ class Generation(Decoding, Task):
     def inputs(self) -> dict[str, Any]:
         return {**super().inputs(), **target_inputs()}
 
+    def within(self, config: BertConfig) -> Any:
+        """Return the task with targets within the positions of the decoder."""
+        longest = config.replace(**(self.sizes or {})).max_position_embeddings
+        if self.max_target_length <= longest:
+            return self
+        return dataclasses.replace(self, max_target_length=longest)
+
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
@@ -355,11 +362,12 @@ class Generation(Decoding, Task):
         those before it in the target.
         """
         preprocessor = model.preprocessor.replace(layout="padded")
+        task = self.within(model.backbone.config)
         string = tf.TensorSpec([None], tf.string)
 
         @tf.function(input_signature=[string, string], autograph=False)
         def counted(sources: Any, targets: Any) -> Any:
-            batch, labels, _ = self.examples(preprocessor, sources, targets)
+            batch, labels, _ = task.examples(preprocessor, sources, targets)
             logits = tf.cast(model(batch, training=False), tf.float32)
             real = labels != NO_LABEL
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(

@@ -88,6 +88,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     ) -> None:
         self.backbone = encoder
         self.preprocessor = preprocessor
+        task = task.within(encoder.config)
         inputs = task.inputs()
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1

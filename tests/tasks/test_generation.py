@@ -245,6 +245,16 @@ def test_a_setting_out_of_its_range_is_refused(
     refused(lambda: Translation(**settings), part)
 
 
+def test_targets_are_cut_to_the_positions_of_the_decoder(encoder_folder: Path) -> None:
+    tell: list[str] = []
+    config = TrainConfig(max_length=24)
+    model = new_model(Translation(), encoder_folder, config, tell=tell.append)
+    assert model.task.max_target_length == 40
+    model.task = model.task.changed(max_target_length=100)
+    pair = as_columns(source=["see you"], target=["win " * 90])
+    assert model.task.further_scores(model, pair, 8)["perplexity"] > 1
+
+
 def test_stored_settings_name_no_path() -> None:
     for changes in ({"sizes": None}, {"target_vocab": "folder"}):
         config = {**Translation().get_config(), **changes}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+from bert_keras.data.rows import FORMATS, ending_of
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, NoRowsError, first_of
+from bert_keras.files.parquet import is_parquet
 from bert_keras.files.streams import text_of
 from bert_keras.runs.progress import say
 
@@ -33,6 +35,22 @@ def read_parallel(
         for role, lines in zip(("source", "target"), texts, strict=True)
     }
     return without_empty(Columns(places[0], cells, list(range(1, len(texts[0]) + 1))))
+
+
+def read_sources(path: str | os.PathLike[str], *, column: str) -> Columns | None:
+    """Return a file of one text a line as the column `source`; `None` for a table.
+
+    A table has the ending of its format, or its first line holds a tab, a JSON object
+    or the name of the column.
+    """
+    place = os.fspath(path)
+    if is_parquet(place) or ending_of(place) in FORMATS.keys() - {".txt"}:
+        return None
+    lines = [line.removesuffix("\r") for line in _lines(place)]
+    first = lines[0]
+    if "\t" in first or first.startswith("{") or column in first.split(","):
+        return None
+    return Columns(place, {"source": lines}, list(range(1, len(lines) + 1)))
 
 
 def _lines(path: str) -> list[str]:

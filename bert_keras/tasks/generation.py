@@ -24,7 +24,9 @@ from bert_keras.checkpoints.huggingface import (
     is_encoder_decoder,
 )
 from bert_keras.config import BertConfig
-from bert_keras.data.parallel import without_empty
+from bert_keras.data.memory import is_path
+from bert_keras.data.parallel import read_sources, without_empty
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
@@ -128,6 +130,15 @@ class Generation(Decoding, Task):
         return super().from_config(config)
 
     # Data.
+
+    @classmethod
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return the lines of a file without a table, each a source to answer."""
+        if labelled or columns or header == "yes" or not is_path(source):
+            return None
+        return read_sources(source, column=cls.columns["source"])
 
     @classmethod
     def read(cls, source: Any, **options: Any) -> Columns:

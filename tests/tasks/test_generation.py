@@ -296,6 +296,20 @@ def test_blank_cells_of_jsonl_are_left_out_and_lists_are_refused(
     assert "all.jsonl:3: `source`" in line
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.en"])
+def test_a_file_without_a_table_holds_a_source_a_line(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("a, b\n\nc\td\n", encoding="utf-8")
+    read = {"roles": Translation.roles}
+    assert Translation.read(tmp_path / name, **read)["source"] == ["a, b", "", "c\td"]
+    for text in "source\na\n", "target\tsource\nb\ta\n":
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert Translation.read(tmp_path / name, **read)["source"] == ["a"]
+    (tmp_path / name).write_text("en\tde\na\tb\n", encoding="utf-8")
+    refused(lambda: Translation.read(tmp_path / name, **read), "no column `source`")
+
+
 def as_memory(rows: list[dict[str, str]]) -> Any:
     from bert_keras.data.memory import rows_in_memory
 

@@ -373,12 +373,11 @@ class Generation(Decoding, Task):
         those before it in the target.
         """
         preprocessor = model.preprocessor.replace(layout="padded")
-        task = self.within(model.backbone.config)
         string = tf.TensorSpec([None], tf.string)
 
         @tf.function(input_signature=[string, string], autograph=False)
         def counted(sources: Any, targets: Any) -> Any:
-            batch, labels, _ = task.examples(preprocessor, sources, targets)
+            batch, labels, _ = self.examples(preprocessor, sources, targets)
             logits = tf.cast(model(batch, training=False), tf.float32)
             real = labels != NO_LABEL
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(

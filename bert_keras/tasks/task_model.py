@@ -88,7 +88,6 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     ) -> None:
         self.backbone = encoder
         self.preprocessor = preprocessor
-        task = task.within(encoder.config)
         inputs = task.inputs()
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
@@ -108,6 +107,15 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         self.seed = seed
         for line in new_heads(self, encoder):
             say(line)
+
+    @property
+    def task(self) -> Task:
+        """The task, with its lengths within the positions of the encoder."""
+        return self._task
+
+    @task.setter
+    def task(self, task: Task) -> None:
+        self._task = task.within(self.backbone.config)
 
     @classmethod
     def from_pretrained(

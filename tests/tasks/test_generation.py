@@ -252,6 +252,7 @@ def test_targets_are_cut_to_the_positions_of_the_decoder(encoder_folder: Path) -
     assert model.task.max_target_length == 40
     model.task = model.task.changed(max_target_length=100)
     pair = as_columns(source=["see you"], target=["win " * 90])
+    assert model.task.max_target_length == 40
     assert model.task.further_scores(model, pair, 8)["perplexity"] > 1
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
-from bert_keras.data.rows import read_text
+from bert_keras.data.rows import FORMATS, ending_of
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, NoRowsError, first_of
+from bert_keras.files.parquet import is_parquet
+from bert_keras.files.streams import text_of
 from bert_keras.runs.progress import say
 
 
@@ -21,10 +23,7 @@ def read_parallel(
         DataError: a file is missing, is not UTF-8 text, or they differ in length.
     """
     places = os.fspath(source), os.fspath(target)
-    texts = [read_text(place).split("\n") for place in places]
-    for lines in texts:
-        if lines[-1] == "":  # after the last line break
-            lines.pop()
+    texts = [_lines(place) for place in places]
     if len(texts[0]) != len(texts[1]):
         raise DataError(
             f"must have as many lines as {places[1]}, {len(texts[1]):,}; "
@@ -36,6 +35,30 @@ def read_parallel(
         for role, lines in zip(("source", "target"), texts, strict=True)
     }
     return without_empty(Columns(places[0], cells, list(range(1, len(texts[0]) + 1))))
+
+
+def read_sources(path: str | os.PathLike[str], *, column: str) -> Columns | None:
+    """Return a file of one text a line as the column `source`; `None` for a table.
+
+    A table has the ending of its format, or its first line holds a tab, a JSON object
+    or the name of the column.
+    """
+    place = os.fspath(path)
+    if is_parquet(place) or ending_of(place) in FORMATS.keys() - {".txt"}:
+        return None
+    lines = [line.removesuffix("\r") for line in _lines(place)]
+    first = lines[0]
+    if "\t" in first or first.startswith("{") or column in first.split(","):
+        return None
+    return Columns(place, {"source": lines}, list(range(1, len(lines) + 1)))
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a file, also the empty ones at its end: halves of a pair."""
+    text = text_of(path)
+    if not text.strip():
+        raise NoRowsError("is empty", path=path)
+    return text.removesuffix("\n").split("\n")
 
 
 def without_empty(pairs: Columns) -> Columns:

@@ -187,13 +187,18 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def json_cell(value: Any, *, empty: bool = False) -> tuple[str, str]:
+def json_cell(
+    value: Any, *, empty: bool = False, is_list: bool = False
+) -> tuple[str, str]:
     """Return a value as text and its fault, empty if there is none.
 
-    With `empty` it may also be an empty string or a list of texts, returned as JSON.
+    With `empty` it may also be a blank string, and with `is_list` a list of texts,
+    which is returned as JSON.
     """
-    if empty and (value == "" or _is_list_of_texts(value)):
-        return value and json.dumps(value), ""
+    if empty and isinstance(value, str) and not value.strip():
+        return value, ""
+    if is_list and _is_list_of_texts(value):
+        return json.dumps(value), ""
     if value is None:
         return "", "is missing"
     if isinstance(value, bool):
@@ -259,6 +264,7 @@ class Selection:
     columns: dict[str, str | int]
     optional: Sequence[str] = ()  # roles whose column may be missing
     empty: Sequence[str] = ()  # roles whose cells may be empty
+    lists: Sequence[str] = ()  # roles whose cells may be lists in JSONL
     header: str = "auto"  # or `yes`, `no`
 
     def names_a_column(self, first: list[str]) -> bool:

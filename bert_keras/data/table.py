@@ -235,7 +235,8 @@ def with_slices(
             sliced(columns, name)
         return columns
     wanted = {f"{_SLICE}{name}": name for name in names}
-    found = read_columns(source, wanted, empty=list(wanted), header=header)
+    roles = list(wanted)
+    found = read_columns(source, wanted, empty=roles, lists=roles, header=header)
     row_of = {line: row for row, line in enumerate(found.lines)}
     if any(line not in row_of for line in columns.lines):
         message = f"has no header with the column {quote(names[0])}: give its number"
@@ -279,6 +280,7 @@ def read_columns(
     *,
     optional: Sequence[str] = (),
     empty: Sequence[str] = (),
+    lists: Sequence[str] = (),
     header: str = "auto",
 ) -> Columns:
     """Return the selected columns of a file of rows as lists of strings.
@@ -295,8 +297,9 @@ def read_columns(
             left out.
         optional: roles whose column may be missing; they then have no entry. In JSONL
             `null` counts as missing. A column is in every row or in none.
-        empty: roles whose cells may be empty; in JSONL they may also be lists of
-            strings, which then become JSON cells.
+        empty: roles whose cells may be empty.
+        lists: roles whose cells in JSONL may be lists of strings, which then become
+            JSON cells.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
             `auto`: it does if a column that is not optional is selected by name, or if
             it holds the name of an optional one. If all are numbers it does not, and
@@ -313,7 +316,9 @@ def read_columns(
             of a different width or with an empty cell; all bad lines are counted and
             the first ten named.
     """
-    chosen = selection_of(columns, optional=optional, empty=empty, header=header)
+    chosen = selection_of(
+        columns, optional=optional, empty=empty, lists=lists, header=header
+    )
     place = source_of(path)
     if isinstance(place, MemoryRows):
         return _select_keys(place.path, place.rows(), chosen)
@@ -443,7 +448,9 @@ def _select_keys(
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):
-            cell, reason = json_cell(value, empty=role in chosen.empty)
+            cell, reason = json_cell(
+                value, empty=role in chosen.empty, is_list=role in chosen.lists
+            )
             cells[role].append(cell)
             if reason:
                 problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))

@@ -64,7 +64,7 @@ def new_model(
         layout=config.layout,
     )
     with devices.strategy.scope() if devices else contextlib.nullcontext():
-        return _on_encoder(
+        model = _on_encoder(
             TaskModel,
             checkpoint,
             task,
@@ -74,6 +74,9 @@ def new_model(
             seed=config.seed,
             dtype=config.precision,
         )
+        for line in task.start(model, checkpoint):
+            tell(line)
+    return model
 
 
 def pretrained_model(
@@ -110,6 +113,9 @@ def pretrained_model(
     given["max_length"] = _max_length(found, checkpoint, given.get("max_length"))
     preprocessor = Preprocessor(tokenizer, **given)
     model = _on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
+    if not is_held:
+        for line in found.start(model, checkpoint):
+            tell(line)
     for name in head_names(model, model.backbone):
         if f"{name}/" in found.pretrained_scopes:
             continue  # already loaded by `_on_encoder`
@@ -204,6 +210,4 @@ def _on_encoder(
             tell(
                 f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"
             )
-    for line in task.start(model, checkpoint):
-        tell(line)
     return model

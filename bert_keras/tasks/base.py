@@ -49,7 +49,8 @@ class TaskData(abc.ABC):
             depends on the settings.
         columns: role to the default name of its column, labels included.
         optional_roles: roles whose column may be missing.
-        empty_roles: roles whose cells may be empty, or lists in JSONL.
+        empty_roles: roles whose cells may be empty.
+        list_roles: roles whose cells may be lists in JSONL.
     """
 
     name: ClassVar[str]
@@ -58,6 +59,7 @@ class TaskData(abc.ABC):
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()
     empty_roles: ClassVar[tuple[str, ...]] = ()
+    list_roles: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read_own(
@@ -96,7 +98,12 @@ class TaskData(abc.ABC):
         # A role that the user names must exist; a default one may be missing.
         optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
         return read_columns(
-            source, wanted, optional=optional, empty=cls.empty_roles, header=header
+            source,
+            wanted,
+            optional=optional,
+            empty=cls.empty_roles,
+            lists=cls.list_roles,
+            header=header,
         )
 
     @classmethod
@@ -288,6 +295,10 @@ class TaskModelling(TaskData):
     @abc.abstractmethod
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor or tensors for the loss and `answer`."""
+
+    def within(self, config: BertConfig) -> Self:
+        """Return the task with its lengths within the positions of an encoder."""
+        return self
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
         """Set weights of a new model outside of `pretrained_scopes`; return notes."""

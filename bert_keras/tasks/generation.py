@@ -24,9 +24,11 @@ from bert_keras.checkpoints.huggingface import (
     is_encoder_decoder,
 )
 from bert_keras.config import BertConfig
-from bert_keras.data.parallel import without_empty
+from bert_keras.data.memory import is_path
+from bert_keras.data.parallel import read_sources, without_empty
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, received
+from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.generation.settings import Decoding
 from bert_keras.model.decoder import BertDecoder, target_inputs
@@ -47,6 +49,8 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 ENCODER, SHARED = "encoder", "shared"  # what a decoder starts from
 _MORE_TOKENS = 10  # beyond the length relative to the source
 _SHOWN = 3  # outputs shown after an epoch
+# Weights with a row or a value for each token of the vocabulary.
+_OF_TOKENS = ("/word_embeddings", "/output_embeddings", "/output_bias")
 _DECODING = tuple(field.name for field in dataclasses.fields(Decoding))
 
 
@@ -87,7 +91,10 @@ class Generation(Decoding, Task):
         vocabulary, sizes = self.target_vocab, self.sizes
         if sizes is None:
             sizes, own = _sizes_of(self.decoder)
-            vocabulary = own if vocabulary is None else vocabulary
+            if vocabulary is None:
+                vocabulary = own
+            else:
+                sizes.pop("vocab_size", None)
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = WordPieceTokenizer.from_folder(vocabulary).get_config()
         if vocabulary is not None and not (
@@ -123,6 +130,15 @@ class Generation(Decoding, Task):
         return super().from_config(config)
 
     # Data.
+
+    @classmethod
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return the lines of a file without a table, each a source to answer."""
+        if labelled or columns or header == "yes" or not is_path(source):
+            return None
+        return read_sources(source, column=cls.columns["source"])
 
     @classmethod
     def read(cls, source: Any, **options: Any) -> Columns:
@@ -221,6 +237,13 @@ class Generation(Decoding, Task):
     def inputs(self) -> dict[str, Any]:
         return {**super().inputs(), **target_inputs()}
 
+    def within(self, config: BertConfig) -> Any:
+        """Return the task with targets within the positions of the decoder."""
+        longest = config.replace(**(self.sizes or {})).max_position_embeddings
+        if self.max_target_length <= longest:
+            return self
+        return dataclasses.replace(self, max_target_length=longest)
+
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
@@ -243,6 +266,13 @@ class Generation(Decoding, Task):
         is_random = _is_new(self.decoder)
         if not is_random and self.decoder not in (ENCODER, SHARED):
             checkpoint = read_checkpoint(self.decoder)
+        tokens = self.target_tokenizer(model.preprocessor).vocabulary
+        # Rows of tokens mean nothing in another vocabulary.
+        others = [
+            scope
+            for scope, vocabulary in _vocabularies(checkpoint).items()
+            if vocabulary != tokens
+        ]
         new = []
         for weight in model.weights:
             scope = weight.path.split("/")[0]
@@ -251,6 +281,8 @@ class Generation(Decoding, Task):
             names = [weight.path]
             if not is_random:
                 names.append(weight.path.removeprefix("decoder/"))
+            if weight.path.endswith(_OF_TOKENS):
+                names = [name for name in names if name.split("/")[0] not in others]
             shape = tuple(weight.shape)
             found = [name for name in names if checkpoint.shapes.get(name) == shape]
             if found:
@@ -482,6 +514,18 @@ def _is_new(decoder: str) -> bool:
     """Return whether a decoder is given by its sizes."""
     parts = decoder.split("/")
     return len(parts) == 3 and all(part.isdecimal() for part in parts)
+
+
+def _vocabularies(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
+    """Return the vocabulary of a checkpoint's weights, by their first scope."""
+    try:
+        own = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
+    except CheckpointError:  # a decoder whose vocabulary is given as `target_vocab`
+        return {}
+    settings = checkpoint.own_entry.get("settings", {})
+    target = settings.get("target_vocab") or {"vocabulary": own.vocabulary}
+    found = dict.fromkeys(("bert", "cls"), own.vocabulary)
+    return {**found, "decoder": tuple(target["vocabulary"])}
 
 
 def _parts(paths: Sequence[str]) -> list[str]:

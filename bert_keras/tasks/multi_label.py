@@ -51,7 +51,7 @@ class MultiLabel(NamedClasses, Calibrated):
     name = "multi-label"
     problem_type = "multi_label_classification"
     free_settings = ("temperature", "thresholds")
-    empty_roles = ("label",)
+    empty_roles = list_roles = ("label",)
 
     separator: str = ","
     thresholds: tuple[float, ...] = ()

@@ -114,6 +114,15 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         for line in new_heads(self, encoder):
             say(line)
 
+    @property
+    def task(self) -> Task:
+        """The task, with its lengths within the positions of the encoder."""
+        return self._task
+
+    @task.setter
+    def task(self, task: Task) -> None:
+        self._task = task.within(self.backbone.config)
+
     @classmethod
     def from_pretrained(
         cls,

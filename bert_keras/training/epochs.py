@@ -24,7 +24,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import has_lora, plain_weights
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import report, say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.task_model import TaskModel
@@ -302,7 +302,7 @@ class FineTuningLoop(TrainingLoop):
         shown = {**plain, "loss": loss, task.best_score: value}
         row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
         for line in task.shown(self.dev, answers):
-            say(line)
+            report(line)
         self.add_row(row)
         if self._curve.add(self.epoch, value, loss, scores, answers):
             weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}

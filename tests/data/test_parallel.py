@@ -31,3 +31,9 @@ def test_files_without_a_pair_are_refused(tmp_path):
     files = written(tmp_path, "eins\n \n", "\ntwo\n")
     with pytest.raises(NoRowsError, match="no pair with a source and a target"):
         read_parallel(*files)
+
+
+def test_an_empty_line_at_the_end_is_half_of_a_pair(tmp_path, capsys):
+    files = written(tmp_path, "eins\nzwei\n\n", "one\ntwo\nthree\n")
+    assert read_parallel(*files)["target"] == ["one", "two"]
+    assert "left out 1 of 3 pairs" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.inference.convert import convert
 from bert_keras.inference.info import describe
-from bert_keras.inference.model_folder import load_model
+from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import load
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
+from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 
@@ -184,6 +186,39 @@ def test_a_decoder_starts_from_the_encoder_or_another_bert(
     assert np.abs(new[f"decoder/{name}"] - new[name]).max() > 0.1
 
 
+def test_rows_of_another_vocabulary_are_not_copied(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    """Those of one of the same size, and of a larger one."""
+    tokens = WordPieceTokenizer.from_folder(encoder_folder).vocabulary
+    name = "bert/embeddings/word_embeddings"
+    for more in [], ["one", "more"]:
+        folder = tmp_path / str(len(more))
+        WordPieceTokenizer([*tokens[:4], *reversed(tokens[4:]), *more]).save(folder)
+        for decoder in "encoder", str(encoder_folder):
+            given = {"decoder": decoder, "target_vocab": str(folder)}
+            found = weights_of(encoder_folder, **given)
+            table = found[f"decoder/{name}"]
+            assert len(table) == len(tokens) + len(more)
+            same = table[: len(tokens)] == found[name]
+            assert not same.any()
+
+
+def test_a_folder_opens_without_the_bert_its_decoder_came_from(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(encoder_folder, tmp_path / "other")
+    task = Translation(decoder=str(tmp_path / "other"))
+    model = new_model(task, encoder_folder, TrainConfig(max_length=24))
+    save_model(model, tmp_path / "model")
+    shutil.rmtree(tmp_path / "other")
+    capsys.readouterr()
+    found = TaskModel.from_pretrained(tmp_path / "model")
+    assert "initialized randomly" not in capsys.readouterr().err
+    for weight, wanted in zip(found.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(weight, wanted)
+
+
 def test_training_goes_on_from_a_decoder(run: Any) -> None:
     folder = run[0] / "model"
     trained = read_checkpoint(folder).arrays
@@ -210,6 +245,17 @@ def test_a_setting_out_of_its_range_is_refused(
     refused(lambda: Translation(**settings), part)
 
 
+def test_targets_are_cut_to_the_positions_of_the_decoder(encoder_folder: Path) -> None:
+    tell: list[str] = []
+    config = TrainConfig(max_length=24)
+    model = new_model(Translation(), encoder_folder, config, tell=tell.append)
+    assert model.task.max_target_length == 40
+    model.task = model.task.changed(max_target_length=100)
+    pair = as_columns(source=["see you"], target=["win " * 90])
+    assert model.task.max_target_length == 40
+    assert model.task.further_scores(model, pair, 8)["perplexity"] > 1
+
+
 def test_stored_settings_name_no_path() -> None:
     for changes in ({"sizes": None}, {"target_vocab": "folder"}):
         config = {**Translation().get_config(), **changes}
@@ -232,6 +278,37 @@ def test_summaries_are_read_and_scored() -> None:
     assert task.mistakes(columns, wrong)[0]["prediction"] == "no"
     blank = as_columns(source=["a"], target=[" "])
     refused(lambda: task.targets(blank), "`target` must hold a text")
+
+
+def test_blank_cells_of_jsonl_are_left_out_and_lists_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"source": "a", "target": "b"},
+        {"source": " ", "target": "b"},
+        {"source": ["a", "b"], "target": "c"},
+    ]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "two.jsonl").write_text("".join(lines[:2]), encoding="utf-8")
+    assert Translation.read(tmp_path / "two.jsonl")["source"] == ["a"]
+    assert "left out 1 of 2 pairs" in capsys.readouterr().err
+    (tmp_path / "all.jsonl").write_text("".join(lines), encoding="utf-8")
+    line = refused(lambda: Translation.read(tmp_path / "all.jsonl"), "received a list")
+    assert "all.jsonl:3: `source`" in line
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.en"])
+def test_a_file_without_a_table_holds_a_source_a_line(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("a, b\n\nc\td\n", encoding="utf-8")
+    read = {"roles": Translation.roles}
+    assert Translation.read(tmp_path / name, **read)["source"] == ["a, b", "", "c\td"]
+    for text in "source\na\n", "target\tsource\nb\ta\n":
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert Translation.read(tmp_path / name, **read)["source"] == ["a"]
+    (tmp_path / name).write_text("en\tde\na\tb\n", encoding="utf-8")
+    refused(lambda: Translation.read(tmp_path / name, **read), "no column `source`")
 
 
 def as_memory(rows: list[dict[str, str]]) -> Any:

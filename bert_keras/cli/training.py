@@ -126,6 +126,10 @@ def run_train(options: argparse.Namespace) -> None:
     from bert_keras.training import several_runs
 
     task = find_task(options.task)
+    task_settings = {
+        **parse_settings(task, options.settings),
+        **_decoder_settings(task, options),
+    }
     config = config_of(options, TrainConfig)
     train: Any = training.train
     if options.seeds > 1:
@@ -146,10 +150,7 @@ def run_train(options: argparse.Namespace) -> None:
         output=options.output,
         config=config,
         slices=options.slices,
-        task_settings={
-            **parse_settings(task, options.settings),
-            **_decoder_settings(task, options),
-        },
+        task_settings=task_settings,
         command=options.command_line,
         resume=options.resume,
     )
@@ -188,11 +189,15 @@ def _tests(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a task with a decoder that have their own options."""
+    """Return the settings of a task with a decoder that have their own options.
+
+    Raises:
+        ConfigError: the task has no decoder, and an option is for those that have one.
+    """
     given = {"decoder": options.decoder, "target_vocab": options.target_vocab}
     found = {name: value for name, value in given.items() if value is not None}
-    for name, value in found.items():
-        if not hasattr(task, name):
+    for name, value in {**found, "target_file": options.target_file}.items():
+        if value is not None and not hasattr(task, "decoder"):
             raise ConfigError(
                 f"`--{name.replace('_', '-')}` is for tasks that write; "
                 f"received {value} for {task.name}"

@@ -157,14 +157,15 @@ def test_files_of_unequal_lengths_are_one_line_and_exit_2(
     assert "must have as many lines as" in line
 
 
-def test_a_decoder_is_for_tasks_that_write(
-    encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["--decoder", "--target-vocab", "--target-file"])
+def test_options_for_tasks_that_write(
+    option: str, encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(ROOT / "examples/data/emails/test.csv")
     words = ["train", "classification", "--encoder", str(encoder_folder)]
-    words += ["--train", file, "--output", "x", "--decoder", "shared"]
+    words += ["--train", file, "--output", "x", option, "shared"]
     assert main(words) == 2
-    assert "`--decoder` is for tasks that write" in capsys.readouterr().err
+    assert f"`{option}` is for tasks that write" in capsys.readouterr().err
 
 
 def weights_of(encoder: Path, **settings: Any) -> dict[str, np.ndarray]:

@@ -19,8 +19,8 @@ from bert_keras.cli.main import main
 from bert_keras.inference import model_file
 from bert_keras.inference.engine import EngineModel, Session, find_engine
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.export import ANSWERS
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS, find_task
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]

@@ -22,8 +22,8 @@ from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
 from bert_keras.inference.engine import EngineModel, engine_model
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.export import ANSWERS
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training.finetune import evaluate

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints import read_checkpoint
+from bert_keras.checkpoints import has_pooler, read_checkpoint
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 from bert_keras.inference.saved_model_folder import (
@@ -56,7 +56,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         **checkpoint.config.to_dict(),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
         "tensors": len(shapes),
-        "pooler": any(name.startswith("bert/pooler/") for name in shapes),
+        "pooler": has_pooler(checkpoint),
         "heads": ", ".join(heads) or "none",
     }
     ours = checkpoint.own_entry

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import refused
+from task_cases import cases_of
 
 from bert_keras.cli.main import main
 from bert_keras.inference import model_file
@@ -173,8 +174,7 @@ def test_each_recipe_is_json_with_a_meaning(name: str) -> None:
     task_class = find_task(name)
     if task_class.not_for_engines:
         return
-    cases = importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
-    for case in cases.values():
+    for case in cases_of(name).values():
         recipe = case.task.recipe()
         assert json.loads(json.dumps(recipe, allow_nan=False)) == recipe
         assert {"meaning", "activation"} <= set(recipe)

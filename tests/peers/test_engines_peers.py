@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import importlib
 import json
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, ROWS, assert_near, files_of, refused
+from task_cases import first_case
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
@@ -29,16 +29,7 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.training.finetune import evaluate
 
 pytest.importorskip("openvino", reason="needs bert_keras[engines]")
-CASES = {
-    name: next(
-        iter(
-            importlib.import_module(
-                f"task_cases.{name.replace('-', '_')}"
-            ).CASES.values()
-        )
-    )
-    for name in TASKS
-}
+CASES = {name: first_case(name) for name in TASKS}
 RUN = [name for name, case in CASES.items() if not case.task.not_for_engines]
 ENGINES = ("openvino", "onnx")
 TEXTS = ["free cash prize", "", "lunch at six, you", "é 日本 🎉", "Sale " * 40]

@@ -5,9 +5,6 @@ help line, the unit and the allowed values; the name and the type are the field'
 check of a config, the options of the command line and the tables of the documentation
 are generated from it. Options that several configs share are declared here; each config
 adds them with `.field()`. Imports nothing heavy.
-
-`parse_layers` reads the option that chooses hidden states as features: the embeddings,
-one layer, or several (Devlin et al. 2018, arXiv:1810.04805, section 5.3, table 7).
 """
 
 from __future__ import annotations
@@ -18,10 +15,10 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from bert_keras.errors import ConfigError, received, shown
+from bert_keras.errors import ConfigError, received
 
 _Config = TypeVar("_Config")
 
@@ -53,6 +50,15 @@ ATTRIBUTIONS = ("integrated-gradients", "gradient-input", "occlusion", "shapley"
 BASELINES = ("pad", "mask")
 VIEWS = ("words", "attention", "map")
 PROJECTIONS = ("pca", "tsne", "umap")
+POOLINGS = ("mean", "cls", "max")
+COMBINATIONS = ("sum", "concat", "weighted")
+# 0 is the embedding layer, L the last block. Negative numbers count from the end.
+NAMED_LAYERS: dict[str, tuple[int, ...]] = {
+    "embeddings": (0,),
+    "last": (-1,),
+    "second-to-last": (-2,),
+    "last-four": (-4, -3, -2, -1),
+}
 # The grids of a search; `paper` is that of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {
@@ -425,73 +431,3 @@ def check_accumulation(batch_size: int, accumulation: int) -> None:
 def _plain(number: float) -> str:
     """Return a limit as text: 4096 and 0.5, not 4.1e+03."""
     return str(number) if isinstance(number, int) else f"{number:g}"
-
-
-POOLINGS = ("mean", "cls", "max")
-COMBINATIONS = ("sum", "concat", "weighted")
-# 0 is the embedding layer, L the last block. Negative numbers count from the end.
-NAMED_LAYERS: dict[str, tuple[int, ...]] = {
-    "embeddings": (0,),
-    "last": (-1,),
-    "second-to-last": (-2,),
-    "last-four": (-4, -3, -2, -1),
-}
-ALL = "all"  # blocks 1 to L, for any L
-Layers = tuple[int, ...] | str
-
-
-def parse_layers(value: str | int | Sequence[int]) -> Layers:
-    """Return a selection of layers as numbers, or `all`.
-
-    Args:
-        value: a name of `NAMED_LAYERS`, `all`, one number, several numbers, or `1,2,3`.
-
-    Raises:
-        ConfigError: the value has another form.
-    """
-    if value == ALL:
-        return ALL
-    if isinstance(value, str):
-        if value in NAMED_LAYERS:
-            return NAMED_LAYERS[value]
-        parts: list[object] = [_number(part) for part in value.split(",")]
-    else:
-        parts = list(value) if isinstance(value, Sequence) else [value]
-    numbers = [part for part in parts if type(part) is int]
-    if not parts or len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
-        raise ConfigError(
-            f"`layers` must be {', '.join(NAMED_LAYERS)}, {ALL} or different whole "
-            f"numbers such as 1,2,3; received {shown(value)}"
-        )
-    return tuple(numbers)
-
-
-def resolve_layers(layers: Layers, num_hidden_layers: int) -> tuple[int, ...]:
-    """Return the indices of the layers in `hidden_states`, each from 0 to L.
-
-    Raises:
-        ConfigError: the encoder does not have such a layer, or one is named twice.
-    """
-    if isinstance(layers, str):
-        return tuple(range(1, num_hidden_layers + 1))
-    count = num_hidden_layers + 1
-    found = tuple(layer + count if layer < 0 else layer for layer in layers)
-    wrong = [
-        layer
-        for layer, place in zip(layers, found, strict=True)
-        if not 0 <= place < count or found.count(place) > 1
-    ]
-    if wrong:
-        raise ConfigError(
-            f"`layers` must be different numbers from 0 (embeddings) to "
-            f"{num_hidden_layers}, or from -1 down to -{count}; received {wrong[0]} "
-            f"among {', '.join(map(str, layers))}"
-        )
-    return found
-
-
-def _number(text: str) -> object:
-    try:
-        return int(text)
-    except ValueError:
-        return text

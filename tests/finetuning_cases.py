@@ -9,7 +9,6 @@ What each case gives goes into `OUTPUT/CASE.npz`.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 import os
 import signal
@@ -97,9 +96,9 @@ def stopped(run: Callable[[], object]) -> None:
 
 def tags(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """Train where what counts are words; the last batch is one sentence."""
-    from task_cases.token_classification import CASES
+    from task_cases import cases_of
 
-    case = CASES["rows"]
+    case = cases_of("token-classification")["rows"]
     rows = case.columns.take(range(9))
     return trained(folder / "encoder", output, devices, case.task, rows)
 
@@ -130,9 +129,9 @@ def resumed(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
 
 def thin(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     """Train thin matrices alone, upon a frozen block."""
-    from task_cases.question_answering import CASES
+    from task_cases import first_case
 
-    case = next(iter(CASES.values()))
+    case = first_case("question-answering")
     return trained(
         folder / "encoder",
         output,
@@ -184,6 +183,7 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
     """Return weights and losses after some updates of a task, by the case's name."""
     import keras
     import tensorflow as tf
+    from task_cases import cases_of
 
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.tasks.task_model import TaskModel
@@ -198,8 +198,7 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
     )
 
     task_name, form, layout = name.split(",")
-    cases = importlib.import_module(f"task_cases.{task_name.replace('-', '_')}").CASES
-    case = cases[form]
+    case = cases_of(task_name)[form]
     keras.utils.set_random_seed(3)
     config = TrainConfig(batch_size=4, learning_rate=3e-3, global_clipnorm=0.1)
     with devices.strategy.scope():

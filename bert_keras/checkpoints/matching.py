@@ -97,8 +97,8 @@ def match(
 
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint has the pooler's weights."""
-    return "bert/pooler/dense/kernel" in checkpoint.shapes
+    """Return whether a checkpoint has any of the pooler's weights."""
+    return any(name.startswith(_POOLER) for name in checkpoint.shapes)
 
 
 def assign(

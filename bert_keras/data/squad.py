@@ -9,29 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_keras.data.memory import MemoryRows, source_of
+from bert_keras.data.memory import MemoryRows, is_path, source_of
 from bert_keras.data.rows import ColumnNames, read_text
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
+from bert_keras.files.parquet import is_parquet
 
 NO_ANSWER, UNKNOWN = -1, -2  # of `place_of`: no answer, or not in the context
 _ROLES = ("id", "question", "context", "answers")
 
 
-def is_squad(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is one JSON object, as SQuAD is, not a table of rows."""
-    return isinstance(_load(os.fspath(path)), dict)
-
-
-def read_squad(
-    path: Any,
-    *,
-    columns: ColumnNames | None = None,
-    with_answers: bool = True,
-) -> Columns:
+def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
     """Return the questions of a SQuAD file, one per row, in their order.
 
     Args:
@@ -39,7 +30,6 @@ def read_squad(
             it, with one question per row; its `answers` are those of a file,
             `(text, start)` pairs, or lists of texts and starts, as in `datasets`.
         columns: of a table: role (`id`, `question`, `context`, `answers`) to column.
-        with_answers: whether to read `answers`, which each question must then have.
 
     Returns:
         Columns of `id`, `question`, `context` and `answers`: a list of (text, start in
@@ -52,19 +42,33 @@ def read_squad(
     """
     source = source_of(path)
     if isinstance(source, MemoryRows):
-        place, questions = source.path, _questions_of_rows(source, columns or {})
-    else:
-        if columns:
-            raise ConfigError(
-                "`columns` must be left out: SQuAD's JSON has its own names; "
-                f"received {dict(columns)}"
-            )
-        place, content = source, _load(source)
-        if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-            raise DataError(
-                "must be SQuAD's JSON: an object with a list `data`", path=place
-            )
-        questions = _questions(place, content["data"])
+        return _columns(source.path, _questions_of_rows(source, columns or {}))
+    if columns:
+        raise ConfigError(
+            "`columns` must be left out: SQuAD's JSON has its own names; "
+            f"received {dict(columns)}"
+        )
+    return _columns(source, _questions(source, _load(source)))
+
+
+def read_questions(path: Any) -> Columns | None:
+    """Return the columns of `read_squad` without `answers`; `None`: it is a table."""
+    if not is_path(path) or is_parquet(os.fspath(path)):
+        return None
+    source = os.fspath(path)
+    content = _load(source)
+    if not isinstance(content, dict) or "data" not in content:
+        return None
+    return _columns(source, _questions(source, content), with_answers=False)
+
+
+def _columns(
+    place: str,
+    questions: Iterable[tuple[str, dict[str, Any], Any]],
+    *,
+    with_answers: bool = True,
+) -> Columns:
+    """Return the id, the object and the context of each question as columns."""
     cells: dict[str, Any] = {"id": [], "question": [], "context": []}
     if with_answers:
         cells["answers"] = []
@@ -135,11 +139,11 @@ def _load(path: str) -> Any:
         raise DataError(f"is not JSON: {error}", path=path) from None
 
 
-def _questions(
-    path: str, articles: list[Any]
-) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def _questions(path: str, content: Any) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Yield the id, the object and the context of each question."""
-    for number, article in enumerate(articles, 1):
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        raise DataError("must be SQuAD's JSON: an object with a list `data`", path=path)
+    for number, article in enumerate(content["data"], 1):
         for paragraph in _list(path, article, "paragraphs", f"article {number}"):
             where = f"a paragraph of article {number}"
             for question in _list(path, paragraph, "qas", where):

@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line
-from bert_keras.inference.export import ANSWERS
 from bert_keras.inference.model_file import FILES, package, write_model_file
+from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.inference.served_model import check_answers, described
 from bert_keras.settings import ENGINES, check_choice
 from bert_keras.tasks.base import Task

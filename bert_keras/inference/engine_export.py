@@ -21,7 +21,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.engine import EngineModel, Session, session_of
-from bert_keras.inference.export import ANSWERS, write_description
+from bert_keras.inference.export import write_description
 from bert_keras.inference.model_file import (
     ALL_FILES,
     FILES,
@@ -33,6 +33,7 @@ from bert_keras.inference.model_file import (
     write_model_file,
 )
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json

@@ -8,7 +8,6 @@ an unknown op.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from bert_keras.errors import (
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
+from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
 from bert_keras.inference.warmup import (
     BATCHING,
     WARMUP,
@@ -46,14 +46,12 @@ TEXT_OPS = frozenset(
 )
 # Core by name, but they call a Python function, which a server cannot run.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
-EXTRA = "assets.extra"
 # A folder with one of these files is a model, not a folder of versions.
-_OF_A_MODEL = ("config.json", "model.safetensors", "saved_model.pb")
-ANSWERS = "answers.json"  # in EXTRA: the task of the answers
+_OF_A_MODEL = ("config.json", "model.safetensors", GRAPH)
 FORMAT = 1
 _FILES = frozenset(  # of a SavedModel of ours
     (
-        "saved_model.pb",
+        GRAPH,
         "fingerprint.pb",
         "assets",
         BATCHING,
@@ -61,7 +59,7 @@ _FILES = frozenset(  # of a SavedModel of ours
         "variables/variables.data-00000-of-00001",
         *(
             f"{EXTRA}/{name}"
-            for name in ("vocab.txt", "tokenizer_config.json", "answers.json", WARMUP)
+            for name in ("vocab.txt", "tokenizer_config.json", ANSWERS, WARMUP)
         ),
     )
 )
@@ -120,7 +118,7 @@ def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
         CheckpointError: the folder holds something other than a SavedModel.
     """
     _check_backend()
-    with replaced_folder(folder, files=_FILES, needed="saved_model.pb") as new:
+    with replaced_folder(folder, files=_FILES, needed=GRAPH) as new:
         _write(model, new)
 
 
@@ -130,13 +128,6 @@ def _check_backend() -> None:
             "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
             f"{keras.config.backend()}; save a model folder and export that"
         )
-
-
-def versions(output: str | os.PathLike[str]) -> list[int]:
-    """Return the numbers of the versions in a folder, in order."""
-    folder = Path(output)
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(name) for name in names if re.fullmatch(r"[1-9]\d*", name))
 
 
 def _publish(new: Path, target: Path) -> Path:
@@ -271,7 +262,7 @@ def meta_graphs(folder: Path) -> list[Any]:
         CheckpointError: it is missing or broken.
     """
     try:
-        read = (folder / "saved_model.pb").read_bytes()
+        read = (folder / GRAPH).read_bytes()
         found = list(saved_model_pb2.SavedModel.FromString(read).meta_graphs)
         if not found:
             raise DecodeError("holds no graph")

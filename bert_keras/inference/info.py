@@ -7,9 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints import read_checkpoint
+from bert_keras.checkpoints import has_pooler, read_checkpoint
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
+from bert_keras.inference.saved_model_folder import (
+    ANSWERS,
+    EXTRA,
+    find_saved_model,
+    is_exported,
+    saved_versions,
+)
 from bert_keras.runs.environment import load_tensorflow
 
 
@@ -22,19 +29,13 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: the path holds none of these, or it is broken.
     """
     folder = Path(path)
-    if (folder / "saved_model.pb").is_file():
-        return _saved_model(folder)
-    versions = [entry for entry in _entries(folder) if entry.name.isdecimal()]
-    exported = [entry for entry in versions if (entry / "saved_model.pb").is_file()]
-    if exported:
-        newest = max(exported, key=lambda entry: int(entry.name))
-        numbers = sorted(int(entry.name) for entry in exported)
-        return {**_saved_model(newest), "versions": ", ".join(map(str, numbers))}
-    return _checkpoint(path)
-
-
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
+    exported = find_saved_model(folder)
+    if exported is None:
+        return _checkpoint(path)
+    facts = _saved_model(exported)
+    if exported != folder:
+        facts["versions"] = ", ".join(map(str, saved_versions(folder)))
+    return facts
 
 
 def _listed(architectures: Any) -> list[Any]:
@@ -55,7 +56,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         **checkpoint.config.to_dict(),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
         "tensors": len(shapes),
-        "pooler": any(name.startswith("bert/pooler/") for name in shapes),
+        "pooler": has_pooler(checkpoint),
         "heads": ", ".join(heads) or "none",
     }
     ours = checkpoint.own_entry
@@ -97,8 +98,8 @@ def _saved_model(folder: Path) -> dict[str, Any]:
                 for side in (signature.inputs, signature.outputs)
             )
             facts[name] = " -> ".join(sides)
-    extra = folder / "assets.extra" / "answers.json"
-    if extra.is_file():
+    if is_exported(folder):
+        extra = folder / EXTRA / ANSWERS
         try:
             said = read_json(extra)
             facts["task"] = said["task"]

@@ -22,15 +22,15 @@ from bert_keras.inference.engine import (
     find_engine,
     load_engine_folder,
 )
-from bert_keras.inference.export import ANSWERS, EXTRA
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.model_folder import load_model
-from bert_keras.inference.served_model import (
-    ServedModel,
+from bert_keras.inference.saved_model_folder import (
+    ANSWERS,
+    EXTRA,
     find_saved_model,
     is_exported,
-    load_saved_model,
 )
+from bert_keras.inference.served_model import ServedModel, load_saved_model
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all

@@ -24,42 +24,20 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.json_file import read_json
-from bert_keras.inference.export import (
-    ANSWERS,
-    EXTRA,
-    FORMAT,
-    meta_graphs,
-    ops_of,
-    refuse_unknown_ops,
-    versions,
-)
+from bert_keras.inference.export import FORMAT, meta_graphs, ops_of, refuse_unknown_ops
 from bert_keras.inference.model_folder import check_same_task, named_task
+from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import one_or_all
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-_FILE = "saved_model.pb"
 # Ops that access the machine's files; no export has them. (Those that save and restore
 # variables are in every SavedModel.)
 _FILE_OPS = frozenset(
     ("ReadFile", "WriteFile", "MatchingFiles", "PrintV2", "SaveDataset", "LoadDataset")
 )
-
-
-def find_saved_model(path: str | os.PathLike[str]) -> Path | None:
-    """Return the SavedModel at a path, the newest of several versions, or `None`."""
-    folder = Path(path)
-    if (folder / _FILE).is_file():
-        return folder
-    found = [folder / str(number) for number in reversed(versions(folder))]
-    return next((version for version in found if (version / _FILE).is_file()), None)
-
-
-def is_exported(folder: Path) -> bool:
-    """Return whether a SavedModel names the task of its answers."""
-    return (folder / EXTRA / ANSWERS).is_file()
 
 
 def load_saved_model(

@@ -32,7 +32,8 @@ from bert_keras.checkpoints.checkpoint import (
 from bert_keras.checkpoints.names import to_hub
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError
-from bert_keras.inference.export import EXTRA, meta_graphs, refuse_unknown_ops
+from bert_keras.inference.export import meta_graphs, refuse_unknown_ops
+from bert_keras.inference.saved_model_folder import EXTRA
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead
 from bert_keras.model.layers import undrawn

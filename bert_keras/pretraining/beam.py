@@ -190,7 +190,7 @@ def run_beam_pretraining_data(
     _run(pipeline, write, steps.Measure(form, text_field, errors))
     with writing(folder):
         shards = _results(work, CorpusReport() if report is None else report)
-        return _finish(folder, work, job, shards, config)
+        return _finish(folder, job, shards, config)
 
 
 def _folder(output: str | os.PathLike[str]) -> str:
@@ -289,7 +289,6 @@ def _results(work: str, report: CorpusReport) -> list[dict[str, Any]]:
 
 def _finish(
     folder: str,
-    work: str,
     job: dict[str, Any],
     shards: list[dict[str, Any]],
     config: PretrainingDataConfig,

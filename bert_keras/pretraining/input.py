@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.files import LABEL, find_files
+from bert_keras.pretraining.files import LABEL, PretrainingFiles, find_files
 from bert_keras.pretraining.records import SHUFFLE, examples_in_order, parts_in_order
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.settings import LAYOUTS, OBJECTIVES, check_choice, check_whole_number
@@ -187,19 +187,7 @@ def pretraining_dataset(
     check_choice("layout", layout, LAYOUTS)
     check_choice("padding", padding, ("longest", "full"))
     found = find_files(files, tokenizer)
-    if found.is_masked and objective == "causal":
-        raise ConfigError(
-            "`objective` must be masked for data with stored masks, as in "
-            f"{found.paths[0]}; received causal: write the data with dynamic masking"
-        )
-    if found.is_masked and masking is not None:
-        raise ConfigError(
-            f"`masking` must be None for data with stored masks, as in "
-            f"{found.paths[0]}; received {masking}"
-        )
-    if masking is None:
-        made = found.settings
-        masking = masking_of(PretrainingDataConfig(**made)) if made else Masking()
+    masking = _masking_for(found, objective, masking)
 
     @tf.autograph.experimental.do_not_convert
     def to_batch(records: Any, draws: Any) -> tuple[Features, Features]:
@@ -259,3 +247,23 @@ def pretraining_dataset(
             count = tf.data.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _masking_for(
+    found: PretrainingFiles, objective: str, masking: Masking | None
+) -> Masking:
+    """Return how tokens are hidden; raise ConfigError where masks are stored."""
+    if found.is_masked and objective == "causal":
+        raise ConfigError(
+            "`objective` must be masked for data with stored masks, as in "
+            f"{found.paths[0]}; received causal: write the data with dynamic masking"
+        )
+    if found.is_masked and masking is not None:
+        raise ConfigError(
+            f"`masking` must be None for data with stored masks, as in "
+            f"{found.paths[0]}; received {masking}"
+        )
+    if masking is not None:
+        return masking
+    made = found.settings
+    return masking_of(PretrainingDataConfig(**made)) if made else Masking()

@@ -287,16 +287,16 @@ def assign_pretrainer(
     """
     check_encoder(checkpoint)
     scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
-    has_pooler = any(name.startswith(_POOLER) for name in checkpoint.shapes)
+    pooled = has_pooler(checkpoint)
     optional = tuple(scopes - {"bert/"})
-    if not has_pooler or not model.has_next_sentence:
+    if not pooled or not model.has_next_sentence:
         optional += (_POOLER,)
     assign(model.encoder, checkpoint, optional=optional)
     heads = ["cls/predictions/"]
     if model.has_next_sentence:
         heads.append("cls/seq_relationship/")
     missing = [scope for scope in heads if not assign_scope(model, checkpoint, scope)]
-    if model.has_next_sentence and not has_pooler:
+    if model.has_next_sentence and not pooled:
         missing.insert(0, _POOLER)
     for scope in missing:
         say(f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly")

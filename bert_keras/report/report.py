@@ -149,7 +149,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def doubtful_rows(
+def rows_with_set(
     doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Return the rows of all splits, each with its split as `set`."""
@@ -254,7 +254,7 @@ def _doubtful(
 
     The texts behind the link are cut like those of the table.
     """
-    rows = doubtful_rows(doubtful_labels)
+    rows = rows_with_set(doubtful_labels)
     kept = [
         {
             key: cut(v, MOST_LETTERS) if isinstance(v, str) else v

@@ -31,15 +31,14 @@ from bert_keras.errors import (
 )
 from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.files.json_file import json_text, read_json
-from bert_keras.inference.export import (
+from bert_keras.inference.export import export_model, meta_graphs, refuse_unknown_ops
+from bert_keras.inference.model_folder import load_model
+from bert_keras.inference.saved_model_folder import (
     ANSWERS,
     EXTRA,
-    export_model,
-    meta_graphs,
-    refuse_unknown_ops,
+    find_saved_model,
+    is_exported,
 )
-from bert_keras.inference.model_folder import load_model
-from bert_keras.inference.served_model import find_saved_model, is_exported
 from bert_keras.settings import SERVER_IMAGE, SERVER_STORAGE
 
 RECORD = "deployment.json"  # the files that `write_deployment` wrote to a folder

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError, one_line
-from bert_keras.inference.export import versions
+from bert_keras.inference.saved_model_folder import GRAPH, saved_versions
 from bert_keras.serving.batcher import Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
@@ -43,7 +43,7 @@ def named_paths(paths: Sequence[str]) -> dict[str, str]:
             plain = os.path.normpath(given)
             name = os.path.basename(plain)
             # `emails/1` is version 1 of `emails`.
-            if name.isdigit() and (Path(plain) / "saved_model.pb").is_file():
+            if name.isdigit() and (Path(plain) / GRAPH).is_file():
                 name = os.path.basename(os.path.dirname(os.path.abspath(plain)))
         if not path or not _NAME.fullmatch(name):
             raise ConfigError(
@@ -173,7 +173,7 @@ class _Model:
         self._lock = threading.Lock()
         self._states: dict[int, str] = {}
         self._failed: dict[int, Any] = {}  # its files when it could not be read
-        numbers = self._numbers()
+        numbers = saved_versions(self._path)
         self.current = self._load(numbers[-1] if numbers else None)
 
     def enter(self, version: str | None) -> Version:
@@ -191,7 +191,7 @@ class _Model:
 
     def look(self) -> None:
         """Load the newest version unless it is current, and drain the old one."""
-        for number in reversed(self._numbers()):
+        for number in reversed(saved_versions(self._path)):
             if number == self.current.number:
                 return
             fingerprint = self._fingerprint(number)
@@ -218,24 +218,17 @@ class _Model:
             gc.collect()  # its graphs refer to each other
             return
 
-    def _numbers(self) -> list[int]:
-        """Return the numbers of the SavedModels in the folder, in order."""
-        if not self._path.is_dir():
-            return []
-        found = versions(self._path)
-        return [n for n in found if (self._path / str(n) / "saved_model.pb").is_file()]
-
     def _fingerprint(self, number: int) -> Any:
         """Return a value that changes when another SavedModel replaces a version."""
         with contextlib.suppress(OSError):
-            file = os.stat(self._path / str(number) / "saved_model.pb")
+            file = os.stat(self._path / str(number) / GRAPH)
             return file.st_ino, file.st_mtime_ns, file.st_size
         return None
 
     def _load(self, number: int | None) -> Version:
         path = self._given if number is None else str(self._path / str(number))
         if number is None:  # a model folder, or one SavedModel
-            is_saved = (self._path / "saved_model.pb").is_file()
+            is_saved = (self._path / GRAPH).is_file()
             is_number = re.fullmatch(r"[1-9]\d{0,17}", self._path.name)
             number = int(self._path.name) if is_saved and is_number else 1
         self._set(number, "LOADING")

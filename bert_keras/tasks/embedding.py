@@ -3,13 +3,13 @@
 Trained on pairs: both texts of a pair go through the same encoder, in one batch.
 
 Sources: Reimers and Gurevych 2019 (arXiv:1908.10084); Devlin et al. 2018
-(arXiv:1810.04805), section 5.3, for layers other than the last.
+(arXiv:1810.04805), section 5.3, table 7, for layers other than the last.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, shown
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import LayerMix, TextPooling
@@ -32,13 +32,11 @@ from bert_keras.scoring.embeddings import (
 )
 from bert_keras.settings import (
     COMBINATIONS,
+    NAMED_LAYERS,
     POOLINGS,
-    Layers,
     check_boolean,
     check_choice,
     check_number,
-    parse_layers,
-    resolve_layers,
 )
 from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
@@ -68,6 +66,8 @@ def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
 
 OBJECTIVES = ("ranking", "similarity")
 _LAST = (-1,)
+_ALL = "all"  # blocks 1 to L, for any L
+Layers = tuple[int, ...] | str
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -291,3 +291,60 @@ class Embedding(Task):
                 normalize=self.normalize,
                 max_length=preprocessor.max_length,
             )
+
+
+def parse_layers(value: str | int | Sequence[int]) -> Layers:
+    """Return a selection of layers as numbers, or `all`.
+
+    Args:
+        value: a name of `NAMED_LAYERS`, `all`, one number, several numbers, or `1,2,3`.
+
+    Raises:
+        ConfigError: the value has another form.
+    """
+    if value == _ALL:
+        return _ALL
+    if isinstance(value, str):
+        if value in NAMED_LAYERS:
+            return NAMED_LAYERS[value]
+        parts: list[object] = [_number(part) for part in value.split(",")]
+    else:
+        parts = list(value) if isinstance(value, Sequence) else [value]
+    whole = [part for part in parts if type(part) is int]
+    if not parts or len(whole) < len(parts) or len(set(whole)) < len(whole):
+        raise ConfigError(
+            f"`layers` must be {', '.join(NAMED_LAYERS)}, {_ALL} or different whole "
+            f"numbers such as 1,2,3; received {shown(value)}"
+        )
+    return tuple(whole)
+
+
+def resolve_layers(layers: Layers, num_hidden_layers: int) -> tuple[int, ...]:
+    """Return the indices of the layers in `hidden_states`, each from 0 to L.
+
+    Raises:
+        ConfigError: the encoder does not have such a layer, or one is named twice.
+    """
+    if isinstance(layers, str):
+        return tuple(range(1, num_hidden_layers + 1))
+    count = num_hidden_layers + 1
+    found = tuple(layer + count if layer < 0 else layer for layer in layers)
+    wrong = [
+        layer
+        for layer, place in zip(layers, found, strict=True)
+        if not 0 <= place < count or found.count(place) > 1
+    ]
+    if wrong:
+        raise ConfigError(
+            f"`layers` must be different numbers from 0 (embeddings) to "
+            f"{num_hidden_layers}, or from -1 down to -{count}; received {wrong[0]} "
+            f"among {', '.join(map(str, layers))}"
+        )
+    return found
+
+
+def _number(text: str) -> object:
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -30,6 +30,7 @@ from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import check_settings, find_task
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
@@ -302,18 +303,7 @@ class _Training:
         config = dataclasses.replace(self.config, seed=seed)
         devices, data = self.devices, self.data
         path = run_path(self.output, f"run-{attempt}" if attempt else "run")
-        model = new_model(
-            self.task, self.encoder, config, devices=devices, tell=devices.say
-        )
-        with devices.strategy.scope():
-            freeze_layers(model.backbone, config.freeze_layers)
-            if config.lora_rank:
-                add_lora(
-                    model.backbone,
-                    config.lora_rank,
-                    seed=config.seed,
-                    frozen=model.task.frozen(model.backbone),
-                )
+        model = self._new_model(config)
         recorded = recorded_settings(self.task, self.encoder, config, data)
         recorded |= model_settings(model)
         width = model.backbone.config.hidden_size
@@ -367,6 +357,23 @@ class _Training:
             if isinstance(run, RunFolder):
                 remove_run(run)
         return result
+
+    def _new_model(self, config: TrainConfig) -> TaskModel:
+        """Return the model to train, with its frozen layers and thin matrices."""
+        devices = self.devices
+        model = new_model(
+            self.task, self.encoder, config, devices=devices, tell=devices.say
+        )
+        with devices.strategy.scope():
+            freeze_layers(model.backbone, config.freeze_layers)
+            if config.lora_rank:
+                add_lora(
+                    model.backbone,
+                    config.lora_rank,
+                    seed=config.seed,
+                    frozen=model.task.frozen(model.backbone),
+                )
+        return model
 
 
 def _chosen(config: TrainConfig, rows: int) -> str:

@@ -29,7 +29,7 @@ from bert_keras.inference.model_card import keep_readme, usage_of, write_card
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
-from bert_keras.report.report import DOUBTFUL, csv_text, doubtful_rows, write_report
+from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_differs
 from bert_keras.settings import RESUME, check_choice
@@ -300,7 +300,7 @@ def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
     title = f"{report['settings']['task']}: {output.name}"
     write_report(folder / "report.html", title=title, **report)
     write_run(folder, report)
-    doubtful = csv_text(doubtful_rows(report.get("doubtful_labels", {})))
+    doubtful = csv_text(rows_with_set(report.get("doubtful_labels", {})))
     if doubtful:
         (folder / DOUBTFUL).write_text(doubtful, encoding="utf-8", errors="replace")
     if not keep_readme(output, folder) and report["settings"].get("card", True):

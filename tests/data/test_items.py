@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import refused
+from task_cases import first_case
 
 from bert_keras.data.items import as_items, as_strings
 from bert_keras.data.table import as_columns
@@ -20,16 +20,7 @@ from bert_keras.inference.search import Search, search
 from bert_keras.tasks import TASKS
 from bert_keras.training.finetune import evaluate
 
-CASES = {
-    name: next(
-        iter(
-            importlib.import_module(
-                f"task_cases.{name.replace('-', '_')}"
-            ).CASES.values()
-        )
-    )
-    for name in TASKS
-}
+CASES = {name: first_case(name) for name in TASKS}
 PAIR = (("text", "text_pair"), ("text_a", "text_b"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import ROWS, refused
 
-from bert_keras.data.squad import read_squad
+from bert_keras.data.squad import read_questions, read_squad
 from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.data.tagged import read_tagged
 from bert_keras.errors import NoRowsError
@@ -54,6 +54,7 @@ def test_numbers_words_and_questions(tmp_path: Path) -> None:
     given: dict[str, Any] = {"question": ["q"], "context": ["a b"], "answers": answers}
     path = write(tmp_path / "q.parquet", **given)
     assert read_squad(path, columns={})["answers"] == [[("b", 2)]]
+    assert read_questions(path) is None
 
 
 def test_what_is_wrong_is_told_by_file_and_row(file: str, tmp_path: Path) -> None:

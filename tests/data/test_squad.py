@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import SHARED, refused
 
-from bert_keras.data.squad import is_squad, read_squad
+from bert_keras.data.squad import read_questions, read_squad
 
 CONTEXT = "Ada Lovelace 🎉 was born in London."
 
@@ -58,7 +58,8 @@ def test_gzip_and_questions_alone(tmp_path: Path) -> None:
     path = write(tmp_path, question("a", answers=None))
     packed = tmp_path / "squad.json.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    columns = read_squad(packed, with_answers=False)
+    columns = read_questions(packed)
+    assert columns is not None
     assert columns["id"] == ["a"]
     assert "answers" not in columns
     refused(lambda: read_squad(path), "squad.json", "'a'", "has no list `answers`")
@@ -66,11 +67,11 @@ def test_gzip_and_questions_alone(tmp_path: Path) -> None:
 
 def test_a_table_is_not_squad(tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
-    rows.write_text('{"question": "a"}\n{"question": "b"}\n')
-    assert not is_squad(rows)
-    rows.write_text("question\tcontext\na\tb\n")
-    assert not is_squad(rows)
-    assert is_squad(write(tmp_path, question("a")))
+    row = '{"question": "a", "context": "b"}\n'
+    for text in (row, row * 2, "question\tcontext\na\tb\n"):
+        rows.write_text(text)
+        assert read_questions(rows) is None
+    assert read_questions([{"question": "a", "context": "b"}]) is None
     refused(lambda: read_squad(rows), "rows.json", "an object with a list `data`")
 
 
@@ -108,7 +109,7 @@ def test_broken_files(tmp_path: Path) -> None:
     refused(lambda: read_squad(write(tmp_path, question(None))), "has no `id`")
     path = tmp_path / "cut.json"
     path.write_text('{"data": [\n{"paragraphs": [')
-    refused(lambda: is_squad(path), "cut.json:2:", "is not JSON")
+    refused(lambda: read_questions(path), "cut.json:2:", "is not JSON")
     for data in ([1], [{"paragraphs": 1}], [{"paragraphs": [{"qas": None}]}]):
         broken = write_json(tmp_path, {"data": data})
         refused(lambda broken=broken: read_squad(broken), "must hold a list")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from task_cases import cases_of, first_case
 
 import bert_keras
 from bert_keras.errors import ConfigError, DataError
@@ -80,16 +80,14 @@ WRITERS = ("abstractive-summarization", "translation")
 def test_tasks_that_write_are_refused(
     name: str, make_model: Callable[..., Any]
 ) -> None:
-    module = importlib.import_module(f"task_cases.{name.replace('-', '_')}")
-    model = make_model(next(iter(module.CASES.values())).task)
+    model = make_model(first_case(name).task)
     with pytest.raises(ConfigError, match=f"the task {name} has no target to explain"):
         explain(model, [TEXT])
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - set(WRITERS)))
 def test_each_task_is_explained(name: str, make_model: Callable[..., Any]) -> None:
-    module = importlib.import_module(f"task_cases.{name.replace('-', '_')}")
-    model = make_model(next(iter(module.CASES.values())).task)
+    model = make_model(first_case(name).task)
     found = explain(model, [ITEMS.get(name, TEXT)], steps=20)[0]
     assert found.targets and found.words
     assert found.attributions.shape == (len(found.targets), len(found.words))
@@ -126,9 +124,7 @@ def test_another_class_is_explained(spam_model: Any) -> None:
 
 
 def test_the_choice_and_its_rival(make_model: Callable[..., Any]) -> None:
-    from task_cases.multiple_choice import CASES
-
-    model = make_model(CASES["counts"].task)
+    model = make_model(cases_of("multiple-choice")["counts"].task)
     item = ITEMS["multiple-choice"]
     one = explain(model, [item], target="0", against="1", method="occlusion")[0]
     other = explain(model, [item], target="1", against="0", method="occlusion")[0]
@@ -138,9 +134,7 @@ def test_the_choice_and_its_rival(make_model: Callable[..., Any]) -> None:
 
 
 def test_a_span_of_choice_is_explained(make_model: Callable[..., Any]) -> None:
-    from task_cases.question_answering import CASES
-
-    model = make_model(next(iter(CASES.values())).task)
+    model = make_model(first_case("question-answering").task)
     found = explain(model, [("who?", LONG)], target="win cash", method="occlusion")[0]
     assert found.targets == ("start of 'win cash'", "end of 'win cash'")
     none = explain(model, [("who?", LONG)], target="", method="occlusion")[0]
@@ -150,9 +144,7 @@ def test_a_span_of_choice_is_explained(make_model: Callable[..., Any]) -> None:
 def test_an_entity_that_was_not_found_is_explained(
     make_model: Callable[..., Any],
 ) -> None:
-    from task_cases.token_classification import CASES
-
-    model = make_model(next(iter(CASES.values())).task)
+    model = make_model(first_case("token-classification").task)
     found = explain(model, [LONG], target="time", against="deal", method="occlusion")[0]
     assert found.targets and all(name.startswith("time: ") for name in found.targets)
 

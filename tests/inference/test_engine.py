@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import refused
+from task_cases import cases_of
 
 from bert_keras.cli.main import main
 from bert_keras.inference import model_file
 from bert_keras.inference.engine import EngineModel, Session, find_engine
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.export import ANSWERS
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS, find_task
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
@@ -173,8 +174,7 @@ def test_each_recipe_is_json_with_a_meaning(name: str) -> None:
     task_class = find_task(name)
     if task_class.not_for_engines:
         return
-    cases = importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
-    for case in cases.values():
+    for case in cases_of(name).values():
         recipe = case.task.recipe()
         assert json.loads(json.dumps(recipe, allow_nan=False)) == recipe
         assert {"meaning", "activation"} <= set(recipe)

@@ -22,14 +22,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import CheckpointError
 from bert_keras.inference import export
-from bert_keras.inference.export import (
-    TEXT_OPS,
-    export_model,
-    refuse_unknown_ops,
-    versions,
-)
+from bert_keras.inference.export import TEXT_OPS, export_model, refuse_unknown_ops
 from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.saved_model_folder import versions
 from bert_keras.tasks.classification import Classification
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "é 日本 🎉", "Sale " * 40]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from conftest import SHARED, refused
 
-from bert_keras.inference import export
 from bert_keras.inference.info import describe
 from bert_keras.inference.model_folder import save_model
+from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks.embedding import Embedding
 
 
@@ -86,10 +86,10 @@ def test_a_broken_saved_model(tmp_path: Path) -> None:
 def test_broken_facts_next_to_a_saved_model(served: Path, tmp_path: Path) -> None:
     graph = (served / "1" / "saved_model.pb").read_bytes()
     (tmp_path / "saved_model.pb").write_bytes(graph)
-    (tmp_path / export.EXTRA).mkdir()
-    (tmp_path / export.EXTRA / "answers.json").write_text("[")
+    (tmp_path / EXTRA).mkdir()
+    (tmp_path / EXTRA / ANSWERS).write_text("[")
     refused(lambda: describe(tmp_path), "answers.json: not a JSON file")
-    (tmp_path / export.EXTRA / "answers.json").write_text('{"task": "x"}')
+    (tmp_path / EXTRA / ANSWERS).write_text('{"task": "x"}')
     refused(lambda: describe(tmp_path), "answers.json: must hold `task`")
 
 

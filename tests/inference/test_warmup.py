@@ -11,7 +11,8 @@ import tensorflow as tf
 from conftest import VOCABULARY, refused
 from server_messages import parsed
 
-from bert_keras.inference.export import EXTRA, export_model
+from bert_keras.inference.export import export_model
+from bert_keras.inference.saved_model_folder import EXTRA
 from bert_keras.inference.warmup import (
     BATCHING,
     MAX_BATCH_SIZE,

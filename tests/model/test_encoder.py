@@ -674,13 +674,14 @@ def test_a_new_pooler_only_on_request(tmp_path):
     np.testing.assert_array_equal(encoder.weights[0], tiny().weights[0])
 
 
-def test_half_a_pooler_is_an_error(tmp_path):
+@pytest.mark.parametrize("half", ["kernel", "bias"])
+def test_half_a_pooler_is_an_error(half, tmp_path):
     arrays = {weight.path: weight.numpy() for weight in tiny().weights}
-    del arrays["bert/pooler/dense/bias"]
+    del arrays[f"bert/pooler/dense/{half}"]
     config = {"architectures": ["BertModel"], **CONFIG.to_dict()}
     write_huggingface(tmp_path, arrays, config)
     for settings in ({}, {"pooler": True}):
-        with pytest.raises(MismatchError, match="1 missing .bert/pooler/dense/bias"):
+        with pytest.raises(MismatchError, match=f"1 missing .bert/pooler/dense/{half}"):
             BertEncoder.from_pretrained(tmp_path, **settings)
 
 

@@ -1,7 +1,6 @@
 """Encoder-decoders equal those of Hugging Face transformers: logits, updates, files."""
 
 import os
-import secrets
 import subprocess
 import sys
 
@@ -43,13 +42,6 @@ FORMS = {
     "smaller": (SMALLER, True),
     "untied": ({}, False),
 }
-
-
-@pytest.fixture
-def rng():
-    seed = int(os.environ.get("PEERS_SEED") or secrets.randbelow(1 << 31))
-    print(f"PEERS_SEED={seed}")
-    return np.random.default_rng(seed)
 
 
 def their_model(changes, tied, rng):

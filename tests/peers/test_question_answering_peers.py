@@ -4,9 +4,6 @@ Inputs and random weights are new at each run. A failure prints the seed; the
 environment variable PEERS_SEED runs it again.
 """
 
-import os
-import secrets
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,13 +29,6 @@ VOCABULARY = [
 ]
 WORDS = ["the", "cat", "sat.", "Zoë", "日本", "dog,", "🎉", "mats", "e\u0301te\u0301"]
 LONGEST = 32
-
-
-@pytest.fixture
-def rng():
-    seed = int(os.environ.get("PEERS_SEED") or secrets.randbelow(1 << 31))
-    print(f"PEERS_SEED={seed}")
-    return np.random.default_rng(seed)
 
 
 def text_of(rng, count):

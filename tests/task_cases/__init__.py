@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import Any
 
 from conftest import ROWS
@@ -29,3 +30,13 @@ class Case:
     target: str = "label"  # the role whose cells `fit` accepts unchanged, or ""
     steps: int = 40  # after which the batch is overfitted
     compares: bool = False  # whether the loss compares the rows of a batch
+
+
+def cases_of(name: str) -> dict[str, Case]:
+    """Return the cases of a task by form."""
+    return importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
+
+
+def first_case(name: str) -> Case:
+    """Return the first case of a task, which is proven in every way."""
+    return next(iter(cases_of(name).values()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import subprocess
@@ -22,7 +21,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, assert_near, refused, write_encoder
-from task_cases import Case
+from task_cases import Case, cases_of, first_case
 
 from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import seed_states
@@ -37,10 +36,7 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.finetune import evaluate
 
-CASES = {
-    name: importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
-    for name in TASKS
-}
+CASES = {name: cases_of(name) for name in TASKS}
 SCRIPT = ROOT / "examples" / "ask_savedmodel.py"
 
 
@@ -177,7 +173,7 @@ def test_the_list_of_tasks_matches_the_classes(name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_no_two_dropouts_draw_the_same_mask(name: str, tmp_path: Path) -> None:
-    task = next(iter(CASES[name].values())).task
+    task = first_case(name).task
     folder = write_encoder(tmp_path / "dropping", hidden_dropout_prob=0.1)
     encoder = BertEncoder.from_pretrained(
         str(folder), pooler=task.pooler, outputs=task.encoder_outputs, seed=3

@@ -5,7 +5,6 @@ A process a strategy; several workers are in `test_workers.py`.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,12 @@ import pytest
 from conftest import is_noise, write_encoder
 from distribution.test_replicas import run_script
 from finetuning_cases import BAD_ROW, results
+from task_cases import cases_of
 
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.tasks import TASKS
 
-CASES = {
-    name: list(importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES)
-    for name in TASKS
-}
+CASES = {name: list(cases_of(name)) for name in TASKS}
 FORMS = [f"{name},{forms[0]},packed" for name, forms in CASES.items()]
 FORMS += [f"{name},{CASES[name][-1]},padded" for name in ("embedding", "summarization")]
 

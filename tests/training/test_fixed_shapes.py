@@ -6,7 +6,6 @@ A TPU's compiler is XLA; here it compiles for the CPU.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROWS, refused, write_encoder
+from task_cases import cases_of
 
 from bert_keras.data.table import as_columns
 from bert_keras.distribution.replicas import Share
@@ -37,10 +37,7 @@ from bert_keras.training.updates import (
 
 T, B = 24, 4
 CONFIG = TrainConfig(batch_size=B, epochs=2, learning_rate=3e-3, max_length=T)
-FORMS = {
-    name: importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
-    for name in TASKS
-}
+FORMS = {name: cases_of(name) for name in TASKS}
 QUICK = "token-classification"  # cut into windows
 EACH = [
     pytest.param(name, form, marks=() if name == QUICK else pytest.mark.thorough)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from task_cases import Case
+from task_cases import Case, cases_of, first_case
 
 from bert_keras.model.optimizers import AdamW
 from bert_keras.tasks import TASKS
@@ -20,10 +19,7 @@ from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
 from bert_keras.training.updates import TaskObjective
 
-CASES = {
-    name: importlib.import_module(f"task_cases.{name.replace('-', '_')}").CASES
-    for name in TASKS
-}
+CASES = {name: cases_of(name) for name in TASKS}
 FORMS = [(name, next(iter(forms))) for name, forms in CASES.items()]
 FORMS.append(("embedding", list(CASES["embedding"])[-1]))
 
@@ -130,7 +126,7 @@ def shared_model(make_model: Any, task: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["classification", "token-classification"])
 def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
-    case = next(iter(CASES[name].values()))
+    case = first_case(name)
     task = case.task
     if name == "classification":
         task = Classification(task.classes, class_weights="balanced")
@@ -169,7 +165,7 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
 
 
 def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:
-    case = next(iter(CASES["summarization"].values()))
+    case = first_case("summarization")
     assert isinstance(case.task, Summarization)
     model = make_model(case.task)
     targets = case.task.targets(case.columns)

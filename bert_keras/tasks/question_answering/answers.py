@@ -115,6 +115,10 @@ class AnswerFinder:
 
     def _answers(self, spans: Spans, asked: AskedWindows) -> dict[str, tf.Tensor]:
         windows, contexts, starts, ends = asked
+        # As Python decodes: a replacement character for each invalid part.
+        contexts = tf.strings.unicode_transcode(
+            contexts, "UTF-8", "UTF-8", errors="replace"
+        )
         best = text_spans(spans, windows.text, texts=tf.size(contexts))
         best = distinct_spans(best, contexts, starts, ends, n_best=self.n_best)
         there = best.found
@@ -162,29 +166,18 @@ class AnswerFinder:
 def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any]:
     """Return spans of tokens as substrings of their texts, string [B].
 
-    Combining marks after the last character, which uncased models drop, are included.
-    `starts` and `ends` are the characters of the tokens, ragged int32 [B, None].
+    Combining accents after the last character, which uncased models drop, are included.
+    `texts` are valid UTF-8; `starts` and `ends` are the characters of the tokens,
+    ragged int32 [B, None].
 
     Returns:
         The parts, string [B, n], their first characters and their ends, int32 [B, n];
         "" and -1 where there is no span.
     """
     there = spans.found
-    shape = tf.shape(there)
-    places = _characters(spans, starts, ends)
-    first, end = (tf.reshape(each, [-1]) for each in places)
-    # As Python decodes: a replacement character for each invalid part.
-    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    texts = tf.repeat(texts, shape[1])
-    following = tf.strings.substr(texts, end, tf.fill(tf.shape(end), 32), "UTF8_CHAR")
-    marks = tf.strings.regex_replace(following, r"^(\pM*)(?s:.*)$", r"\1")
-    end += tf.where(end > 0, tf.strings.length(marks, "UTF8_CHAR"), 0)
-    parts = tf.strings.substr(texts, first, end - first, "UTF8_CHAR")
-    return (
-        tf.reshape(parts, shape),
-        tf.where(there, tf.reshape(first, shape), -1),
-        tf.where(there, tf.reshape(end, shape), -1),
-    )
+    first, end = _characters(spans, texts, starts, ends)
+    parts = _parts(texts, first, end)
+    return parts, tf.where(there, first, -1), tf.where(there, end, -1)
 
 
 def distinct_spans(
@@ -204,28 +197,23 @@ def distinct_spans(
     with tf.device("CPU:0"):  # as strings are
         there = spans.found
         rows, most = tf.unstack(tf.shape(there))
-        first, end = _characters(spans, starts, ends)
-        text = tf.repeat(tf.range(tf.cast(rows, tf.int64)), most)
-        decoded = tf.strings.unicode_decode(texts, "UTF-8")
-        end = over_marks(decoded, text, tf.reshape(end, [-1]))
-        end = tf.reshape(end, tf.shape(there))
+        first, end = _characters(spans, texts, starts, ends)
         slots, columns = tf.range(n_best), tf.range(most)
 
         def look(left: Any, count: Any, chosen: Any, known: Any) -> tuple[Any, ...]:
             """Take the best remaining span of each text, or skip it."""
             pick = tf.argmax(tf.cast(left, tf.int32), axis=1, output_type=tf.int32)
-            one = _chosen_spans(spans, pick[:, tf.newaxis])
-            text = normalized(cut_out(one, texts, starts, ends)[0])  # [B, 1]
+            from_, to = (
+                tf.gather(each, pick, batch_dims=1)[:, tf.newaxis]
+                for each in (first, end)
+            )
+            text = normalized(_parts(texts, from_, to))  # [B, 1]
             same = (known == text) & (slots < count[:, tf.newaxis])
             is_new = tf.reduce_any(left, axis=1) & ~tf.reduce_any(same, axis=1)
             is_new = (is_new & (count < n_best))[:, tf.newaxis]
             here = (slots == count[:, tf.newaxis]) & is_new
             chosen = tf.where(here, pick[:, tf.newaxis], chosen)
             known = tf.where(here, text, known)
-            from_, to = (
-                tf.gather(each, pick, batch_dims=1)[:, tf.newaxis]
-                for each in (first, end)
-            )
             both = tf.minimum(end, to) - tf.maximum(first, from_)
             covered = tf.maximum(end, to) - tf.minimum(first, from_)
             left &= ~((2 * both > covered) & is_new)
@@ -265,7 +253,7 @@ def normalized(texts: Any) -> Any:
     return tf.strings.strip(texts)
 
 
-def _characters(spans: Spans, starts: Any, ends: Any) -> tuple[Any, Any]:
+def _characters(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
     """Return the first characters and the ends of spans, int32 [B, n], 0 for none."""
     there = spans.found
     rows = tf.cast(starts.row_starts(), tf.int32)[:, tf.newaxis]
@@ -274,7 +262,23 @@ def _characters(spans: Spans, starts: Any, ends: Any) -> tuple[Any, Any]:
         places = tf.where(there, rows + tokens, tf.size(offsets))
         return tf.gather(tf.pad(offsets, [[0, 1]]), places)
 
-    return of(starts.values, spans.starts), of(ends.values, spans.ends)
+    first, end = of(starts.values, spans.starts), of(ends.values, spans.ends)
+    with tf.device("CPU:0"):  # as strings are
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")
+        count, most = tf.unstack(tf.shape(there, tf.int64))
+        text = tf.repeat(tf.range(count), most)
+        with_marks = over_marks(decoded, text, tf.reshape(end, [-1]))
+    return first, tf.where(there, tf.reshape(with_marks, tf.shape(there)), 0)
+
+
+def _parts(texts: Any, first: Any, end: Any) -> Any:
+    """Return parts of texts, string [B, n], from and to characters, int32 [B, n]."""
+    shape = tf.shape(first)
+    first, end = tf.reshape(first, [-1]), tf.reshape(end, [-1])
+    parts = tf.strings.substr(
+        tf.repeat(texts, shape[1]), first, end - first, "UTF8_CHAR"
+    )
+    return tf.reshape(parts, shape)
 
 
 def _chosen_spans(spans: Spans, columns: Any) -> Spans:

@@ -17,8 +17,8 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.squad import (
     UNKNOWN,
     is_answers,
-    is_squad,
     place_of,
+    read_questions,
     read_squad,
     stands_at,
 )
@@ -97,9 +97,7 @@ class QuestionAnswering(Confidence, Task):
         """Return the questions of a SQuAD file; without answers it may be a table."""
         if labelled:
             return read_squad(source, columns=columns)
-        if not columns and is_squad(source):
-            return read_squad(source, with_answers=False)
-        return None
+        return None if columns else read_questions(source)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:

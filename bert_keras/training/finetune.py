@@ -71,6 +71,8 @@ def task_and_data(
         DataError: data cannot be read, or has invalid rows.
     """
     reader = task = find_task(task) if isinstance(task, str) else task
+    settings = dict(task_settings or {})
+    _check_settings(task, settings)
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None
@@ -84,7 +86,6 @@ def task_and_data(
         )
 
     given = rows = read("train", train)
-    settings = dict(task_settings or {})
     aside = 0
     if dev is None:
         own = settings if isinstance(task, type) else task.settings()
@@ -104,6 +105,21 @@ def task_and_data(
         task.texts(each, use="score")
         task.targets(each)
     return task, data
+
+
+def _check_settings(task: type[Task] | Task, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless a task can be made with these settings."""
+    if settings and not isinstance(task, type):
+        raise ConfigError(
+            "`task_settings` must be left out for a task that has its settings; "
+            f"received {', '.join(settings)}"
+        )
+    known = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(
+                f"`task_settings` must be of {', '.join(known)}; received {name}"
+            )
 
 
 def labelled_rows(

@@ -455,6 +455,16 @@ def test_a_missing_second_text_is_found_before_training(
     assert os.listdir(tmp_path) == []
 
 
+def test_settings_that_a_task_does_not_take_are_rejected() -> None:
+    def prepare(task: Any, **settings: Any) -> None:
+        config = TrainConfig()
+        task_and_data(task, train=FEW, config=config, task_settings=settings)
+
+    refused(lambda: prepare("classification", classs="a"), "`task_settings`", "classs")
+    made = Classification(("ham", "promo", "spam"))
+    refused(lambda: prepare(made, class_weights="balanced"), "`task_settings`")
+
+
 def test_a_single_class_is_rejected(run: Any) -> None:
     rows = as_columns(text=["a", "b"], label=["ham", "ham"])
     refused(lambda: run(train=rows), "two classes or more", "'ham'")

@@ -442,9 +442,10 @@ def _select_keys(
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]
-        if all(value is None for value in values):
-            if role not in chosen.optional:
-                missing.append(quote(key))
+        if role in chosen.optional and all(value is None for value in values):
+            continue
+        if not any(key in row for _, row in rows):
+            missing.append(quote(key))
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):

@@ -86,8 +86,16 @@ class TaskData(abc.ABC):
             source, header: as in `read_columns`.
             columns: role to column, overriding the default name.
             roles: the only roles to read, for rows without labels; `None`: all.
+
+        Raises:
+            ConfigError: the task has no such role.
         """
         chosen = dict(columns or {})
+        for role in chosen:
+            if role not in cls.columns:
+                raise ConfigError(
+                    f"`columns` must be of {', '.join(cls.columns)}; received {role}"
+                )
         own = cls.read_own(source, chosen, header=header, labelled=roles is None)
         if own is not None:
             return own

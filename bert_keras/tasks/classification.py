@@ -21,7 +21,7 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import check_choice
+from bert_keras.settings import check_boolean, check_choice
 from bert_keras.tasks.classifier import Confidence, NamedClasses, SingleLabel
 
 CLASS_WEIGHTS = ("none", "balanced")
@@ -51,6 +51,7 @@ class Classification(NamedClasses, SingleLabel):
         # The command line passes the class `1` as a number.
         object.__setattr__(self, "positive_class", str(self.positive_class))
         check_choice("class_weights", self.class_weights, CLASS_WEIGHTS)
+        check_boolean("pairs", self.pairs)
         if self.positive_class and self.positive_class not in self.classes:
             raise ConfigError(
                 f"`positive_class` must be one of {listed(self.classes)}; "

@@ -32,7 +32,7 @@ from bert_keras.scoring.calibration import (
     yes_or_no,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.settings import check_choice, check_share
+from bert_keras.settings import check_boolean, check_choice, check_share
 from bert_keras.tasks.base import Answers
 from bert_keras.tasks.classifier import Calibrated, NamedClasses, checked
 
@@ -62,7 +62,11 @@ class MultiLabel(NamedClasses, Calibrated):
         super().__post_init__()
         object.__setattr__(self, "classes", check_names(self.classes, least=1))
         given = self.thresholds
-        if not isinstance(given, str | Sequence):
+        if isinstance(given, str):
+            raise ConfigError(
+                f"`thresholds` must be a number or a list of numbers; {received(given)}"
+            )
+        if not isinstance(given, Sequence):
             given = (given,) * len(self.classes)
         object.__setattr__(self, "thresholds", tuple(given))
         if not isinstance(self.separator, str) or not self.separator:
@@ -77,6 +81,7 @@ class MultiLabel(NamedClasses, Calibrated):
         for value in self.thresholds:
             check_share("thresholds", value)
         check_choice("threshold_tuning", self.threshold_tuning, THRESHOLD_TUNINGS)
+        check_boolean("pairs", self.pairs)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ColumnNames, ending_of, read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import yes_or_no
@@ -51,13 +51,15 @@ class NextSentence(SingleLabel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        given: Any = self.labels
         # The command line passes the label `1` as a number.
-        object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
-        if len(self.labels) != 2 or len(set(self.labels)) != 2:
+        labels = tuple(map(str, given)) if isinstance(given, list | tuple) else ()
+        if len(labels) != 2 or len(set(labels)) != 2:
             raise ConfigError(
-                "`labels` must be two different words, for a pair that follows and one "
-                f"that does not; received {list(self.labels)}"
+                "`labels` must be a list of two different words, for a pair that "
+                f"follows and one that does not; {received(given)}"
             )
+        object.__setattr__(self, "labels", labels)
 
     @classmethod
     def read_own(

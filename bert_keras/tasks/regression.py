@@ -20,7 +20,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
-from bert_keras.settings import check_choice, check_number
+from bert_keras.settings import check_boolean, check_choice, check_number
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import PooledTask, label_numbers, numbers
 
@@ -68,6 +68,7 @@ class Regression(PooledTask):
 
     def __post_init__(self) -> None:
         check_choice("scaling", self.scaling, SCALINGS)
+        check_boolean("pairs", self.pairs)
         # The range that float32 can represent and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)

@@ -107,8 +107,9 @@ def task_and_data(
                 note = f"{aside:,} of {len(given):,} rows are set aside for dev"
                 error.args = (f"{error}; {note}",)
             raise
-    for each in data.values():
-        task.targets(each)  # find invalid labels before training starts
+    for each in data.values():  # find missing texts and invalid labels before training
+        task.texts(each, use="score")
+        task.targets(each)
     return task, data
 
 

@@ -166,7 +166,13 @@ def tracked(config: TrainConfig, output: Path, *, is_chief: bool) -> Iterator[Tr
     found: list[Tracker] = []
     folder = curves_folder(config, output)
     if is_chief and folder is not None:
-        found.append(TensorBoardTracker(folder))
+        try:
+            found.append(TensorBoardTracker(folder))
+        except Exception as error:  # of TensorFlow
+            raise ConfigError(
+                f"`tensorboard` must be a folder that can be written; received "
+                f"{folder}: {one_line(error)}"
+            ) from error
     clients: dict[str | None, Callable[[str], Tracker]] = {
         "mlflow": MLflowTracker,
         "wandb": WandbTracker,

@@ -129,6 +129,8 @@ def test_missing_columns_list_the_existing_ones(write):
     check_error(
         path, {"text": "text"}, "has no key `text`; its first line has `a`, `b`"
     )
+    path = write('{"a": null}', "null.jsonl")
+    check_error(path, {"text": "a"}, "`text` (key `a`) is missing", line=1)
     check_error(path, {"text": 0}, "columns of a JSONL file have names; received 0")
 
 

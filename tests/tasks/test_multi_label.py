@@ -156,9 +156,11 @@ def test_mistakes_begin_with_the_worst() -> None:
         ("thresholds", (0.5, 0.5)),
         ("thresholds", (0.5, 0.5, 2.0)),
         ("thresholds", "low"),
+        ("thresholds", "0.1,0.2,0.3"),
         ("threshold_tuning", "recall"),
         ("calibration", "platt"),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: Any) -> None:
-    refused(lambda: dataclasses.replace(TASK, **{name: value}), f"`{name}`")
+    line = refused(lambda: dataclasses.replace(TASK, **{name: value}), f"`{name}`")
+    assert not isinstance(value, str) or f"received {value!r}" in line

@@ -155,6 +155,8 @@ def test_a_pretrained_head_answers_and_is_trained_further(
         ("labels", ("a",)),
         ("labels", ("a", "a")),
         ("labels", (1, 0, 2)),
+        ("labels", 5),
+        ("labels", "ab"),
         ("temperature", -1),
     ],
 )

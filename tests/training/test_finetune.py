@@ -464,6 +464,15 @@ def test_an_unknown_label_is_found_before_training(
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("role", ["dev", "test"])
+def test_a_missing_second_text_is_found_before_training(
+    run: Any, role: str, tmp_path: Path
+) -> None:
+    pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
+    refused(lambda: run(**{"train": pairs, "dev": pairs, role: FEW}), "`text_pair`")
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_single_class_is_rejected(run: Any) -> None:
     rows = as_columns(text=["a", "b"], label=["ham", "ham"])
     refused(lambda: run(train=rows), "two classes or more", "'ham'")

@@ -173,6 +173,15 @@ def test_tensorboard_reads_the_curves(tmp_path: Path, train_spam: Any) -> None:
     assert values["scores/dev/accuracy"] == [result.scores["dev"]["accuracy"]]
 
 
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    place = str(tmp_path / "file" / "curves")
+    refused(
+        lambda: follow(TrainConfig(tensorboard=place), tmp_path),
+        f"`tensorboard` must be a folder that can be written; received {place}: ",
+    )
+
+
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_tracker_that_is_not_installed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

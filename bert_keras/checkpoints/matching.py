@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.checkpoints.checkpoint import Checkpoint, Shape, listed
 from bert_keras.checkpoints.names import TABLE
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, shown
+from bert_keras.errors import CheckpointError, ConfigError, shown
 
 if TYPE_CHECKING:
     import keras
@@ -215,7 +215,7 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
         shapes: canonical name to canonical shape.
 
     Raises:
-        CheckpointError: `num_labels` is not the number of outputs of the head.
+        ConfigError: `num_labels` is not the number of outputs of the head.
     """
     architecture = _architecture(raw, shapes)
     entries: dict[str, Any] = {"architectures": [architecture]}
@@ -223,8 +223,8 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
     if architecture in _LABELLED and len(bias) == 1 and raw.get("id2label") is None:
         said = raw.get("num_labels")
         if said is not None and (type(said) is not int or said != bias[0]):
-            raise CheckpointError(
-                f"config.json: `num_labels` must be the number of outputs of the head, "
+            raise ConfigError(
+                "`num_labels` must be the number of outputs of the head, "
                 f"{bias[0]:,}; received {shown(said)}"
             )
         names = [f"LABEL_{number}" for number in range(bias[0])]

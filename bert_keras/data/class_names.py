@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import CheckpointError, ConfigError, first_of, shown
+from bert_keras.errors import ConfigError, first_of, shown
 
 if TYPE_CHECKING:
     from bert_keras.data.table import Columns
@@ -72,7 +72,7 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     Without `id2label` there are two, Hugging Face's default.
 
     Raises:
-        CheckpointError: `id2label` does not map 0, 1 … to different names.
+        ConfigError: `id2label` does not map 0, 1 … to different names.
     """
     names = config.get("id2label")
     if names is None:
@@ -83,8 +83,8 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     except (AttributeError, KeyError, TypeError, ValueError):
         found = ()
     if not found or len(set(found)) != len(found):
-        raise CheckpointError(
-            "config.json: `id2label` must map 0, 1 … to different class names; "
+        raise ConfigError(
+            "`id2label` must map 0, 1 … to different class names; "
             f"received {shown(names, longest=200)}"
         )
     return found

@@ -29,6 +29,7 @@ from bert_keras.checkpoints import (
     write_huggingface,
     write_model_garden,
 )
+from bert_keras.checkpoints.checkpoint import as_checkpoint_error
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
@@ -36,7 +37,7 @@ from bert_keras.checkpoints.sentence_files import (
     read_sentence_files,
     write_sentence_files,
 )
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
@@ -132,11 +133,14 @@ def convert(
     check_encoder(checkpoint)
     tokenizer = tokenizer_of(checkpoint)
     raw = checkpoint.raw_config
+    place = f"{checkpoint.path}: config.json"
+    with as_checkpoint_error(place, ConfigError):
+        head = head_config(raw, checkpoint.shapes)
     config = {
         **checkpoint.config.to_dict(),
         **{key: raw[key] for key in _KEPT if key in raw},
         "model_type": "bert",
-        **head_config(raw, checkpoint.shapes),
+        **head,
     }
     if is_encoder_decoder(raw):
         if to != "huggingface":
@@ -160,7 +164,8 @@ def convert(
             elif card:
                 found = Source(os.fspath(source), checkpoint.origin)
                 name = Path(os.path.realpath(target)).name
-                write_card(folder, name=name, source=found)
+                with as_checkpoint_error(place, ConfigError):
+                    write_card(folder, name=name, source=found)
     return [*checkpoint.notes, *tokenizer.notes, *notes]
 
 

@@ -161,15 +161,14 @@ def task_of(
     if isinstance(task, Task):
         return task
     ours = checkpoint.own_entry
-    config = _whole_config(checkpoint)
     task_class = find_task(task) if isinstance(task, str) else task
-    if task_class is None:
-        task_class = _class_of(checkpoint, config)
-    if "settings" in ours:
-        check_same_task(checkpoint.path, str(ours.get("task")), task_class)
     place = f"{checkpoint.path}: config.json"
     with as_checkpoint_error(place, TypeError, ConfigError):
+        config = _whole_config(checkpoint)
+        if task_class is None:
+            task_class = _class_of(checkpoint, config)
         if "settings" in ours:
+            check_same_task(checkpoint.path, str(ours.get("task")), task_class)
             found = task_class.from_config(ours["settings"])
         else:
             found = task_class.from_model_config(config)
@@ -187,7 +186,8 @@ def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
         said, given = str(ours.get("task")), name_of(task_class)
         is_same = said == given or not {said, given} & set(TASKS)  # or has moved
     else:
-        is_same = task_class.reads(_whole_config(checkpoint))
+        with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
+            is_same = task_class.reads(_whole_config(checkpoint))
     return task_of(checkpoint, task_class) if is_same else None
 
 

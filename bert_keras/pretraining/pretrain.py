@@ -103,19 +103,17 @@ def pretrain(
     with devices.together():
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
         held = None if held_out is None else HeldOut(held_out, plan, devices)
+        say(devices.line())
+        for note in plan.notes:
+            devices.say(note)
+        with devices.strategy.scope():
+            model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
+        if plan.checkpoint is not None:
+            assign_pretrainer(model, plan.checkpoint, devices.say)
         opened: Any = SilentRun(output)
         if devices.is_chief:
             opened = RunFolder(output, plan.settings())
         with opened as run:
-            say(devices.line())
-            for note in plan.notes:
-                devices.say(note)
-            with devices.strategy.scope():
-                model = new_pretrainer(
-                    plan.sizes, config, next_sentence=plan.next_sentence
-                )
-            if plan.checkpoint is not None:
-                assign_pretrainer(model, plan.checkpoint, devices.say)
             with StopSignal(devices.vote) as stop:
                 loop = PretrainingLoop(model, plan, run, held, devices, stop)
                 if loop.step < config.steps:

@@ -23,7 +23,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.config import BertConfig
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, read_columns
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.catalog import TASKS, with_settings
@@ -443,9 +443,8 @@ class Task(TaskModelling):
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the task described by a Hugging Face `config.json`."""
-        raise CheckpointError(
-            f"config.json: has no settings of the task {cls.name}: train it on this "
-            "model first"
+        raise ConfigError(
+            f"has no settings of the task {cls.name}: train it on this model first"
         )
 
     def model_config(self) -> dict[str, Any]:

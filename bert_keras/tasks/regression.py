@@ -17,7 +17,7 @@ from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import ConfigError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import check_boolean, check_choice, check_number
@@ -90,9 +90,8 @@ class Regression(PooledTask):
     def from_model_config(cls, config: Mapping[str, Any]) -> Regression:
         count = len(class_names(config))
         if count != 1:
-            raise CheckpointError(
-                "config.json: a regression must have one output (`id2label`); "
-                f"received {count}"
+            raise ConfigError(
+                f"a regression must have one output (`id2label`); received {count}"
             )
         return cls()
 

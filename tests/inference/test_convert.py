@@ -214,6 +214,20 @@ def test_a_head_of_another_tool_is_a_task(encoder_folder: Path, tmp_path: Path) 
     assert f"model = {name}.from_pretrained" in text
 
 
+def test_invalid_classes_are_rejected_with_their_folder(
+    spam_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(spam_folder, tmp_path / "in"))
+    config = json.loads((folder / "config.json").read_text())
+    del config["bert_keras"]
+    config["id2label"] = {"0": "ham", "2": "promo", "3": "spam"}
+    (folder / "config.json").write_text(json.dumps(config))
+    message = f"{folder}: config.json: `id2label` must map"
+    refused(lambda: convert(folder, tmp_path / "out"), message)
+    refused(lambda: load_model(folder), message)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_card_can_be_left_out(encoder_folder: Path, tmp_path: Path) -> None:
     convert(encoder_folder, tmp_path / "out", card=False)
     assert not (tmp_path / "out" / "README.md").exists()

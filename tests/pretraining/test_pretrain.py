@@ -272,6 +272,18 @@ def test_a_missing_head_is_initialized_randomly(
     assert "cls/seq_relationship/kernel" in weights(pairs.folder)
 
 
+def test_a_checkpoint_that_does_not_fit_leaves_no_run(
+    place: Path, whole: PretrainResult, tmp_path: Path
+) -> None:
+    origin = shutil.copytree(whole.folder, tmp_path / "origin")
+    untied = load_file(origin / "model.safetensors")
+    table = untied["bert.embeddings.word_embeddings.weight"]
+    untied["cls.predictions.decoder.weight"] = table + 1
+    (origin / "model.safetensors").write_bytes(save(untied))
+    refused(lambda: run(place, tmp_path / "run", sizes=origin), "is tied to")
+    assert not (tmp_path / "run").exists()
+
+
 def test_left_to_right(place: Path, tmp_path: Path) -> None:
     result = run(place, tmp_path / "run", objective="causal", steps=4)
     config = json.loads((result.folder / "config.json").read_text())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import keras_hub
@@ -23,12 +23,10 @@ from bert_keras.model.encoder import BatchModel, BertEncoder, seed_behind
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
-from bert_keras.settings import check_share
+from bert_keras.settings import check_share, check_type
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.base import Batch, Task
 
 
 class Answering:
@@ -86,6 +84,10 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         seed: int | None = None,
         name: str | None = None,
     ) -> None:
+        check_type("encoder", encoder, BertEncoder)
+        check_type("task", task, Task)
+        if preprocessor is not None:  # there may be none, for batch dicts only
+            check_type("preprocessor", preprocessor, Preprocessor)
         for output in task.encoder_outputs:
             if output not in encoder.output:
                 raise ConfigError(
@@ -98,7 +100,6 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
-        # A model only for batch dicts may have no preprocessor.
         packs = getattr(preprocessor, "layout", None) == "packed"
         if packs and "cls_positions" not in inputs and is_one_vector(outputs):
             raise ConfigError(

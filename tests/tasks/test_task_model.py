@@ -13,6 +13,7 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.checkpoints import write_huggingface
+from bert_keras.inference.model_folder import load_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora
 from bert_keras.model.optimizers import AdamW
@@ -100,6 +101,36 @@ def test_ranks_of_lora_that_do_not_fit(make_model: Callable[..., Any]) -> None:
     assert len(encoder.trainable_weights) == len(encoder.weights)
     encoder.enable_lora(2)
     refused(lambda: encoder.enable_lora(2), "`enable_lora`", "once")
+
+
+def test_arguments_of_another_type(make_model: Callable[..., Any]) -> None:
+    model = make_model(Classification(CLASSES))
+    parts = {
+        "encoder": model.backbone,
+        "task": model.task,
+        "preprocessor": model.preprocessor,
+    }
+    for name in parts:
+        given: Any = {**parts, name: "other"}
+        refused(lambda given=given: TaskModel(**given), f"`{name}`", "'other'")
+
+
+def test_from_pretrained_names_arguments_of_another_type(
+    encoder_folder: Path, spam_folder: Path
+) -> None:
+    for task in (3, object):
+        for load in (
+            lambda task=task: TaskModel.from_pretrained(encoder_folder, task),
+            lambda task=task: load_model(spam_folder, task=task),
+        ):
+            refused(load, "`task`", str(task))
+    for path in (3, None, BertEncoder):
+        given: Any = path
+        refused(
+            lambda given=given: TaskModel.from_pretrained(given, "classification"),
+            "`path` must be a path",
+            str(path),
+        )
 
 
 def test_an_encoder_without_an_output_that_the_task_reads(

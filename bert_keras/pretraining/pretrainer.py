@@ -36,7 +36,9 @@ from bert_keras.model.encoder import (
     BertEncoder,
     batch_inputs,
     check_not_quantized,
+    frozen_paths,
     seed_behind,
+    with_frozen,
 )
 from bert_keras.model.heads import (
     NO_LABEL,
@@ -208,7 +210,12 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         encoder = keras.saving.serialize_keras_object(self.encoder)
-        return {"encoder": encoder, "name": self.name, **self._settings}
+        return {
+            "encoder": encoder,
+            "name": self.name,
+            "frozen": frozen_paths(self),
+            **self._settings,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
@@ -216,7 +223,8 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         settings["encoder"] = keras.saving.deserialize_keras_object(
             settings["encoder"], custom_objects=custom_objects
         )
-        return cls(**settings)
+        frozen = settings.pop("frozen", ())
+        return with_frozen(cls(**settings), frozen)
 
 
 def pretraining_loss(*, next_sentence: bool = True) -> dict[str, keras.losses.Loss]:

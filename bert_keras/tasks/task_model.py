@@ -19,7 +19,13 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError, received
-from bert_keras.model.encoder import BatchModel, BertEncoder, seed_behind
+from bert_keras.model.encoder import (
+    BatchModel,
+    BertEncoder,
+    frozen_paths,
+    seed_behind,
+    with_frozen,
+)
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
@@ -496,6 +502,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
             "preprocessor": self.preprocessor.get_config(),
             "seed": self.seed,
             "name": self.name,
+            "frozen": frozen_paths(self),
         }
 
     @classmethod
@@ -506,7 +513,8 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
                 settings[key], custom_objects=custom_objects
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
-        return cls(**settings)
+        frozen = settings.pop("frozen", ())
+        return with_frozen(cls(**settings), frozen)
 
 
 def _new_seed() -> int:

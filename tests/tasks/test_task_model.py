@@ -20,6 +20,8 @@ from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
+from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
@@ -360,6 +362,36 @@ def test_frozen_layers_of_the_encoder_are_restored_frozen(
     paths = [[w.path for w in m.trainable_weights] for m in (model, again)]
     assert paths[0] == paths[1]
     assert again.backbone.trainable == encoder.trainable
+
+
+@pytest.mark.parametrize(
+    ("task", "layer", "texts", "labels"),
+    [
+        (Classification(CLASSES), "classifier", TEXTS, LABELS),
+        (MaskedLM(), "cls/predictions", TEXTS, None),
+        (Translation(), "decoder", TEXTS, TEXTS),
+    ],
+    ids=["head", "masked-lm", "decoder"],
+)
+def test_frozen_layers_of_the_head_are_restored_frozen(
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    task: Any,
+    layer: str,
+    texts: Any,
+    labels: Any,
+) -> None:
+    model = make_model(task)
+    for each in model.layers:
+        if any(weight.path.startswith(layer) for weight in each.weights):
+            each.trainable = False
+    model.fit(texts, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")  # with its optimizer
+    paths = [[w.path for w in m.trainable_weights] for m in (model, again)]
+    assert paths[0] == paths[1]
+    assert len(paths[0]) < len(model.weights)
+    assert int(again.optimizer.iterations) == 1
 
 
 def test_the_loss_that_is_trained_is_that_of_compile(

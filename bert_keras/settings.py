@@ -383,6 +383,12 @@ def check_whole_number(
     Option(name=name, kind=int, least=least, most=most).check(value)
 
 
+def check_type(name: str, value: Any, wanted: type) -> None:
+    """Raise ConfigError unless an argument is an object of a class."""
+    if not isinstance(value, wanted):
+        raise ConfigError(f"`{name}` must be a {wanted.__name__}; {received(value)}")
+
+
 def check_boolean(name: str, value: Any) -> None:
     """Raise ConfigError unless a setting is true or false."""
     Option(name=name, kind=bool).check(value)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from bert_keras.checkpoints.checkpoint import Checkpoint, listed
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, one_line
+from bert_keras.files.atomic import check_path
 
 _CONFIG = "config.json"
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -60,6 +61,7 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     """
     if isinstance(path, Checkpoint):
         return path
+    check_path("path", path)
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else given_prefix(os.fspath(path))
     place = prefix or folder

@@ -23,13 +23,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError, reason_of
+from bert_keras.errors import CheckpointError, ConfigError, reason_of, received
 
 
 def check_path(name: str, path: str | os.PathLike[str]) -> None:
-    """Raise ConfigError if a path is empty: Python treats it as the current folder."""
-    if not os.fspath(path):
-        raise ConfigError(f"`{name}` must be a path; received ''")
+    """Raise ConfigError for what is no path, or empty: Python's current folder."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise ConfigError(f"`{name}` must be a path; {received(path)}")
 
 
 def check_output_place(

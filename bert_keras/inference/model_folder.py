@@ -34,8 +34,8 @@ from bert_keras.inference.model_card import keep_readme, write_card
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
-from bert_keras.settings import check_whole_number
-from bert_keras.tasks import TASKS, find_task, name_of
+from bert_keras.settings import check_type, check_whole_number
+from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
@@ -56,6 +56,7 @@ def save_model(
     Raises:
         CheckpointError: the folder holds something else, or the disk is full.
     """
+    check_type("model", model, TaskModel)
     with replaced_folder(folder) as new:
         write_model(model, new)
         if not keep_readme(folder, new) and card:
@@ -161,7 +162,7 @@ def task_of(
     if isinstance(task, Task):
         return task
     ours = checkpoint.own_entry
-    task_class = find_task(task) if isinstance(task, str) else task
+    task_class: Any = None if task is None else named_or_given(task)
     place = f"{checkpoint.path}: config.json"
     with as_checkpoint_error(place, TypeError, ConfigError):
         config = _whole_config(checkpoint)

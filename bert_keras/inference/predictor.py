@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_keras.data.items import as_items
 from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
+from bert_keras.files.atomic import check_path
 from bert_keras.inference.engine import (
     EngineModel,
     check_engine,
@@ -70,6 +71,7 @@ def load(
         >>> load("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
+    check_path("folder", folder)
     check_precision(precision)
     if engine is not None:
         check_engine(engine, precision)

@@ -25,7 +25,7 @@ from bert_keras.inference.predictor import check_precision
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.runs.progress import say
-from bert_keras.tasks import check_settings, find_task
+from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
@@ -133,7 +133,7 @@ def _held(checkpoint: Checkpoint, task: str | type[Task] | Task | None) -> Task 
     """Return the task whose head a checkpoint holds, if it is the requested one."""
     if task is None:
         return task_of(checkpoint)
-    kind = find_task(task) if isinstance(task, str) else task
+    kind = named_or_given(task)
     return held_task(checkpoint, kind if isinstance(kind, type) else type(kind))
 
 
@@ -153,7 +153,7 @@ def _settled(
     if held is not None:
         check_settings(held, settings)
         return dataclasses.replace(held, **settings)  # type: ignore[type-var]
-    kind: Any = find_task(task) if isinstance(task, str) else task
+    kind: Any = named_or_given(task)
     check_settings(kind, settings)
     for field in dataclasses.fields(kind):
         defaults = (field.default, field.default_factory)

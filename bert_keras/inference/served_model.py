@@ -27,7 +27,7 @@ from bert_keras.files.json_file import read_json
 from bert_keras.inference.export import FORMAT, meta_graphs, ops_of, refuse_unknown_ops
 from bert_keras.inference.model_folder import check_same_task, named_task
 from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
-from bert_keras.tasks import find_task
+from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import one_or_all
 from bert_keras.text.preprocessor import Preprocessor
@@ -236,7 +236,7 @@ def _class_of(
     if given is None:
         return named_task(path, held)
     found = type(given) if isinstance(given, Task) else given
-    task_class = find_task(found) if isinstance(found, str) else found
+    task_class: Any = named_or_given(found)
     check_same_task(path, held, task_class)
     return task_class
 

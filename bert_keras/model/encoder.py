@@ -9,7 +9,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -34,6 +34,20 @@ def _is_dense(layer: Any) -> bool:
     return isinstance(layer, keras.layers.Dense | keras.layers.EinsumDense)
 
 
+def frozen_paths(model: keras.Model) -> list[str]:
+    """Return the paths of the layers that are not trainable, for `get_config`."""
+    layers = model._flatten_layers()
+    return [each.path for each in layers if each.weights and not each.trainable]
+
+
+def with_frozen(model: Any, paths: Collection[str]) -> Any:
+    """Return a model after freezing its layers of these paths, for `from_config`."""
+    for layer in model._flatten_layers():
+        if layer.path in paths:
+            layer.trainable = False
+    return model
+
+
 class FromConfig(_Model):
     """A base of models of a `BertConfig` and `_settings`, other arguments.
 
@@ -46,11 +60,7 @@ class FromConfig(_Model):
         return {
             "config": self.config.to_dict(),
             "name": self.name,
-            "frozen": [
-                layer.path
-                for layer in self._flatten_layers()
-                if layer.weights and not layer.trainable
-            ],
+            "frozen": frozen_paths(self),
             **self._settings,
         }
 
@@ -60,11 +70,7 @@ class FromConfig(_Model):
         settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
         settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
         frozen = settings.pop("frozen", ())
-        model = cls(**settings)
-        for layer in model._flatten_layers():
-            if layer.path in frozen:
-                layer.trainable = False
-        return model
+        return with_frozen(cls(**settings), frozen)
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any

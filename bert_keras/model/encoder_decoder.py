@@ -19,7 +19,9 @@ from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
     batch_inputs,
+    frozen_paths,
     seed_behind,
+    with_frozen,
 )
 from bert_keras.model.layers import undrawn
 
@@ -152,6 +154,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "config": self.decoder.config.to_dict(),
             "name": self.name,
+            "frozen": frozen_paths(self),
             **self._settings,
         }
 
@@ -162,4 +165,5 @@ class BertEncoderDecoder(BatchModel, keras.Model):
             settings["encoder"], custom_objects=custom_objects
         )
         settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
-        return cls(**settings)
+        frozen = settings.pop("frozen", ())
+        return with_frozen(cls(**settings), frozen)

@@ -28,12 +28,17 @@ from bert_keras.checkpoints import (
 from bert_keras.config import BertConfig
 from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
+from bert_keras.files.atomic import replaced_folder
+from bert_keras.inference.model_card import keep_readme, write_card
 from bert_keras.inference.model_folder import assign_scope
 from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
     batch_inputs,
+    check_not_quantized,
+    frozen_paths,
     seed_behind,
+    with_frozen,
 )
 from bert_keras.model.heads import (
     NO_LABEL,
@@ -47,6 +52,7 @@ from bert_keras.model.layers import undrawn
 from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
+from bert_keras.settings import check_type
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
@@ -156,6 +162,33 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         encoder.source = str(path)
         return model
 
+    def save_to_preset(
+        self, preset_dir: str | os.PathLike[str], tokenizer: WordPieceTokenizer
+    ) -> None:
+        """Write a model folder with the heads; `from_pretrained` opens it.
+
+        Args:
+            preset_dir: created, or replaced if it is a model folder.
+            tokenizer: that of the training data.
+
+        Raises:
+            CheckpointError: the folder holds something else, or the disk is full.
+            ConfigError: the model has too few embeddings for the tokenizer, or is
+                quantized.
+        """
+        check_type("tokenizer", tokenizer, WordPieceTokenizer)
+        check_not_quantized(self, "saved as a model folder")
+        rows = self.encoder.config.vocab_size
+        if tokenizer.vocab_size > rows:
+            raise ConfigError(
+                "`tokenizer` must have at most the encoder's `vocab_size` tokens; "
+                f"received {tokenizer.vocab_size:,} and {rows:,}"
+            )
+        with replaced_folder(preset_dir) as new:
+            write_pretrainer(new, self, tokenizer)
+            if not keep_readme(preset_dir, new):
+                write_card(new, name=Path(os.path.realpath(preset_dir)).name)
+
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
         return AdamW(1e-4)  # from the paper, appendix A.2
 
@@ -177,7 +210,12 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         encoder = keras.saving.serialize_keras_object(self.encoder)
-        return {"encoder": encoder, "name": self.name, **self._settings}
+        return {
+            "encoder": encoder,
+            "name": self.name,
+            "frozen": frozen_paths(self),
+            **self._settings,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
@@ -185,7 +223,8 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         settings["encoder"] = keras.saving.deserialize_keras_object(
             settings["encoder"], custom_objects=custom_objects
         )
-        return cls(**settings)
+        frozen = settings.pop("frozen", ())
+        return with_frozen(cls(**settings), frozen)
 
 
 def pretraining_loss(*, next_sentence: bool = True) -> dict[str, keras.losses.Loss]:

@@ -7,7 +7,8 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import ConfigError, nearest
+from bert_keras.errors import ConfigError, nearest, received
+from bert_keras.settings import check_type
 from bert_keras.tasks.catalog import TASKS
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 def check_task_name(name: str) -> None:
     """Raise ConfigError unless a name is one of `TASKS` or has a colon."""
+    check_type("task", name, str)
     if name not in TASKS and ":" not in name:
         raise ConfigError(
             f"`task` must be one of {', '.join(TASKS)}, or module:Class of your own; "
@@ -46,6 +48,23 @@ def find_task(name: str) -> type[Task]:
             f"received {name!r}"
         )
     return found
+
+
+def named_or_given(task: str | type[Task] | Task | None) -> type[Task] | Task:
+    """Return the class of a task's name; a class or a task is returned unchanged.
+
+    Raises:
+        ConfigError: it is none of these, or there is no such task.
+    """
+    from bert_keras.tasks.base import Task
+
+    if isinstance(task, str):
+        return find_task(task)
+    if isinstance(task, Task) or isinstance(task, type) and issubclass(task, Task):
+        return task
+    raise ConfigError(
+        f"`task` must be a name, a subclass of Task or a task; {received(task)}"
+    )
 
 
 def name_of(task_class: type[Task]) -> str:

@@ -288,6 +288,7 @@ class TaskModelling(TaskData):
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows (texts, targets, …) with fresh randomness, in graph.
 
+        In `fit` without targets, these are `None`: a task that draws them needs none.
         `draws`, int64 [B], are random numbers of each row and epoch.
         """
         return rows

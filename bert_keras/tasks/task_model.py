@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import keras_hub
@@ -18,17 +18,21 @@ from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
-from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BatchModel, BertEncoder, seed_behind
+from bert_keras.errors import ConfigError, received
+from bert_keras.model.encoder import (
+    BatchModel,
+    BertEncoder,
+    frozen_paths,
+    seed_behind,
+    with_frozen,
+)
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
-from bert_keras.settings import check_share
+from bert_keras.settings import check_share, check_type
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.base import Batch, Task
 
 
 class Answering:
@@ -86,6 +90,10 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         seed: int | None = None,
         name: str | None = None,
     ) -> None:
+        check_type("encoder", encoder, BertEncoder)
+        check_type("task", task, Task)
+        if preprocessor is not None:  # there may be none, for batch dicts only
+            check_type("preprocessor", preprocessor, Preprocessor)
         for output in task.encoder_outputs:
             if output not in encoder.output:
                 raise ConfigError(
@@ -98,7 +106,6 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
-        # A model only for batch dicts may have no preprocessor.
         packs = getattr(preprocessor, "layout", None) == "packed"
         if packs and "cls_positions" not in inputs and is_one_vector(outputs):
             raise ConfigError(
@@ -305,6 +312,8 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         training. With `shuffle=False` it takes the last rows, like Keras; for rows
         sorted by class these would all be of one class.
 
+        Without `y`, `masked-lm` draws new masks in each epoch.
+
         A model made in a strategy's scope is trained on its replicas, see
         `ReplicatedFit`; each text then has its own row. `class_weight` may name
         classes.
@@ -321,19 +330,23 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
             x, y, sample_weight = kept
         if isinstance(held, tuple | list):
             rows = keras.utils.unpack_x_y_sample_weight(held)
+            check_rows(*rows, of=" of `validation_data`")
             held = tf.data.Dataset.from_tensor_slices(
                 keras.utils.pack_x_y_sample_weight(*rows)
             )
             size = kwargs.pop("validation_batch_size", None) or batch_size or 32
             held = held.batch(size)
-        kwargs["validation_data"] = held
-        in_memory = not isinstance(x, tf.data.Dataset | dict)
-        if in_memory and shuffle:
-            rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-            dataset = tf.data.Dataset.from_tensor_slices(rows)
-            dataset = dataset.shuffle(max(len(dataset), 1), seed=_new_seed())
-            x, y, sample_weight = dataset.batch(batch_size or 32), None, None
-            batch_size = None
+        kwargs["validation_data"] = self._drawn(held)
+        if not isinstance(x, tf.data.Dataset | dict):
+            check_rows(x, y, sample_weight)
+            if shuffle or y is None:
+                rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+                dataset = tf.data.Dataset.from_tensor_slices(rows)
+                if shuffle:
+                    dataset = dataset.shuffle(len(dataset), seed=_new_seed())
+                x, y, sample_weight = dataset.batch(batch_size or 32), None, None
+                batch_size = None
+        x = self._drawn(x, each_epoch=True)
         # Otherwise TensorFlow creates the optimizer's variables while it traces the
         # step, and then has to trace the step a second time.
         if keras.config.backend() == "tensorflow" and self.compiled:
@@ -342,10 +355,26 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         with label_errors():
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Score like `keras.Model.evaluate`; datasets are those of `fit`."""
+        x = self._labelled(x)
+        if not isinstance(x, tf.data.Dataset | dict):
+            check_rows(x, y, sample_weight)
+            if y is None:
+                x = tf.data.Dataset.from_tensor_slices((x,)).batch(batch_size or 32)
+                batch_size = None
         with label_errors():
-            return super().evaluate(self._labelled(x), *args, **kwargs)
+            return super().evaluate(
+                self._drawn(x), y, batch_size, verbose, sample_weight, **kwargs
+            )
 
     def _labelled(self, data: Any) -> Any:
         """Return a dataset of dicts that hold a label as one of texts and labels."""
@@ -354,6 +383,39 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         if not isinstance(spec, dict) or not {*roles, label} <= set(spec):
             return data
         return data.map(lambda row: ({role: row[role] for role in roles}, row[label]))
+
+    def _drawn(self, data: Any, *, each_epoch: bool = False) -> Any:
+        """Return a dataset of texts without targets with those that the task draws.
+
+        They are drawn anew in each epoch, or the same each time.
+
+        Raises:
+            ConfigError: the task draws none.
+        """
+        if not isinstance(data, tf.data.Dataset):
+            return data
+        texts, targets, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
+        is_batch = isinstance(texts, dict) and not set(self.task.roles) <= set(texts)
+        if is_batch or targets is not None:
+            return data
+
+        def draw(row: Any, number: Any) -> Any:
+            texts = keras.utils.unpack_x_y_sample_weight(row)[0]
+            count = tf.shape(tf.nest.flatten(texts)[0])[0]
+            draws = tf.random.stateless_uniform(
+                [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
+            )
+            return self.task.redrawn((texts, None), draws)
+
+        numbers = tf.data.Dataset.random(
+            _new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch
+        )
+        drawn = tf.data.Dataset.zip((data, numbers)).map(draw)
+        if isinstance(drawn.element_spec[1], tf.TensorSpec):
+            return drawn
+        raise ConfigError(
+            f"`y` must be given for the task {self.task.name}; received None"
+        )
 
     def _split(
         self, data: tuple[Any, Any, Any], share: float, shuffle: bool
@@ -367,15 +429,8 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
                 "`validation_split` needs lists or arrays; for other data give "
                 f"`validation_data`; received {types}"
             )
-        sizes = {
-            len(leaf) if isinstance(leaf, list) else leaf.shape[0] for leaf in leaves
-        }
-        if len(sizes) != 1:
-            raise ConfigError(
-                "`x`, `y` and `sample_weight` must have the same number of rows for "
-                f"`validation_split`; received {', '.join(map(str, sorted(sizes)))}"
-            )
-        (total,) = sizes
+        check_rows(*data)
+        total = _rows_of(leaves[0])
         count = total - math.floor(total * (1 - share))
         aside = list(range(total - count, total))
         if shuffle:
@@ -457,6 +512,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
             "preprocessor": self.preprocessor.get_config(),
             "seed": self.seed,
             "name": self.name,
+            "frozen": frozen_paths(self),
         }
 
     @classmethod
@@ -467,7 +523,8 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
                 settings[key], custom_objects=custom_objects
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
-        return cls(**settings)
+        frozen = settings.pop("frozen", ())
+        return with_frozen(cls(**settings), frozen)
 
 
 def _new_seed() -> int:
@@ -482,6 +539,36 @@ def _leaves(part: Any) -> list[Any]:
     if isinstance(part, dict):
         return [leaf for each in part.values() for leaf in _leaves(each)]
     return [] if part is None else [part]
+
+
+def _rows_of(leaf: Any) -> int:
+    return len(leaf) if isinstance(leaf, list) else leaf.shape[0]
+
+
+def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
+    """Raise ConfigError unless texts, targets and weights have the same rows, and some.
+
+    `of` names in messages what they are part of.
+    """
+    first = None
+    for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        for leaf in _leaves(part):
+            if not isinstance(leaf, list) and not getattr(leaf, "shape", ()):
+                raise ConfigError(
+                    f"`{name}`{of} must be a list, an array or a `tf.data.Dataset`; "
+                    f"{received(leaf)}"
+                )
+            rows = _rows_of(leaf)
+            first = rows if first is None else first
+            if not rows:
+                raise ConfigError(
+                    f"`{name}`{of} must have at least one row; received 0"
+                )
+            if rows != first:
+                raise ConfigError(
+                    f"`{name}`{of} must have the same number of rows as `x`; "
+                    f"received {rows} and {first}"
+                )
 
 
 def _take(part: Any, rows: list[int]) -> Any:

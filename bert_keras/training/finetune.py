@@ -21,14 +21,18 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, rows_aside, with_slices
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import check_output_place, check_replaceable
+from bert_keras.files.atomic import (
+    check_output_place,
+    check_path,
+    check_replaceable,
+)
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.tasks import check_settings, find_task
+from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
@@ -71,7 +75,7 @@ def task_and_data(
         ConfigError: the task does not exist, or an argument is not data.
         DataError: data cannot be read, or has invalid rows.
     """
-    reader = task = find_task(task) if isinstance(task, str) else task
+    reader = task = named_or_given(task)
     settings = dict(task_settings or {})
     if settings and isinstance(task, Task):
         raise ConfigError(
@@ -244,6 +248,7 @@ def train(
     _check_process()
     # Before TensorFlow computes anything.
     devices = devices or find_strategy(config.strategy)
+    check_path("encoder", encoder)
     check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
     check_tracking(config, Path(output))

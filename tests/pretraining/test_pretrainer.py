@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
+from bert_keras.inference.model_folder import save_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedAccuracy, MaskedPerplexity
 from bert_keras.model.optimizers import AdamW
@@ -24,6 +26,7 @@ from bert_keras.pretraining.pretrainer import (
     pretraining_metrics,
 )
 from bert_keras.pretraining.progress import forward_operations
+from bert_keras.tasks.task_model import TaskModel
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import STILL
 
@@ -71,6 +74,38 @@ def test_a_keras_file_gives_the_same_outputs(data: Path, tmp_path: Path) -> None
         tf.ones_like(again.encoder.embeddings.word_embeddings)
     )
     assert not np.allclose(again(batch)["masked_lm"], wanted["masked_lm"])
+
+
+def test_a_fitted_pretrainer_is_written_as_a_model_folder(
+    data: Path, tmp_path: Path
+) -> None:
+    model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
+    model.compile()
+    model.fit(
+        pretraining_dataset(data, TOKENIZER, batch_size=8), verbose=0, steps_per_epoch=1
+    )
+    folder = tmp_path / "model"
+    for _ in range(2):  # a model folder is replaced
+        model.save_to_preset(folder, TOKENIZER)
+    again = BertPretrainer.from_pretrained(folder)
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert (folder / "README.md").is_file()
+    assert TaskModel.from_pretrained(folder).task.name == "masked-lm"
+
+
+def test_pretrainers_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
+    refused(lambda: save_model(model, folder), "`model`", "TaskModel", "BertPretrainer")
+    save: Any = model.save_to_preset
+    refused(lambda: save(folder, "vocab.txt"), "`tokenizer`", "'vocab.txt'")
+    small = dataclasses.replace(STILL, vocab_size=20)
+    few = BertPretrainer(BertEncoder(small))
+    refused(lambda: few.save_to_preset(folder, TOKENIZER), "`tokenizer`", "20")
+    model.quantize("int8")
+    refused(lambda: model.save_to_preset(folder, TOKENIZER), "quantized")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_pooler_exists_only_for_pairs() -> None:

@@ -121,7 +121,38 @@ def test_inputs_that_cannot_be_split(classifier: TaskModel) -> None:
     data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
     refused(lambda: classifier.fit(data, validation_split=0.5), "`validation_data`")
     action = lambda: classifier.fit(TEXTS, LABELS[1:], validation_split=0.5)  # noqa: E731
-    refused(action, "the same number of rows", "11, 12")
+    refused(action, "`y`", "the same number of rows as `x`", "11 and 12")
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_columns_of_unequal_length(classifier: TaskModel, shuffle: bool) -> None:
+    texts, labels = TEXTS[:4], LABELS[:3]
+    few: Any = {"sample_weight": np.ones(3), "verbose": 0}
+    for name, action in (
+        ("`y`", lambda: classifier.fit(texts, labels, shuffle=shuffle)),
+        ("`sample_weight`", lambda: classifier.fit(texts, LABELS[:4], **few)),
+        ("`y`", lambda: classifier.evaluate(texts, labels)),
+    ):
+        refused(action, name, "the same number of rows as `x`", "3 and 4")
+    held = (texts, labels)
+    action = lambda: classifier.fit(TEXTS, LABELS, validation_data=held)  # noqa: E731
+    refused(action, "`y` of `validation_data`", "3 and 4")
+
+
+def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
+    refused(lambda: classifier.fit("win a prize", "spam"), "`x`", "a list", "prize")
+    refused(lambda: classifier.fit([], []), "`x`", "at least one row", "0")
+    refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
+
+
+def test_a_task_that_draws_no_targets_needs_y(classifier: TaskModel) -> None:
+    rows = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
+    for x in (TEXTS, rows, rows.map(lambda text: {"text": text})):
+        for action in (classifier.fit, classifier.evaluate):
+            refused(lambda a=action, x=x: a(x), "`y`", "classification", "None")
+    for held in ((TEXTS,), rows):
+        action = lambda h=held: classifier.fit(TEXTS, LABELS, validation_data=h)  # noqa: E731
+        refused(action, "`y`", "classification")
 
 
 @pytest.mark.parametrize(

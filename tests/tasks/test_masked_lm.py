@@ -339,3 +339,37 @@ def test_raw_strings_go_into_fit(make_model: Callable[..., Any]) -> None:
     draws = np.arange(len(TEXTS))
     history = model.fit(TEXTS, draws, batch_size=6, epochs=3, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
+
+
+def test_fit_without_targets_draws_new_masks_in_each_epoch(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(MaskedLM())
+    model.compile(run_eagerly=True)
+    seen, step = [], model.train_step
+    model.train_step = lambda data: seen.append(data[1].numpy()) or step(data)
+    rows = tf.data.Dataset.from_tensor_slices(TEXTS).batch(len(TEXTS))
+    for x in (TEXTS, rows):
+        seen.clear()
+        keras.utils.set_random_seed(1)
+        options = {"batch_size": len(TEXTS)} if x is TEXTS else {}
+        model.fit(x, epochs=2, shuffle=False, verbose=0, **options)
+        assert len(seen) == 2
+        assert seen[0].shape != seen[1].shape or (seen[0] != seen[1]).any()
+        first = seen.pop(0)
+        keras.utils.set_random_seed(1)
+        model.fit(x, shuffle=False, verbose=0, **options)
+        np.testing.assert_array_equal(seen[1], first)
+
+
+def test_scores_without_targets_are_of_the_same_masks_each_time(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(MaskedLM())
+    model.compile(keras.optimizers.SGD(0.0))
+    first, second = (model.evaluate(TEXTS, verbose=0) for _ in range(2))
+    assert first == second
+    found = model.fit(TEXTS, validation_data=(TEXTS,), epochs=2, verbose=0).history
+    assert found["val_loss"] == [pytest.approx(first[0])] * 2
+    found = model.fit(TEXTS, validation_split=0.5, verbose=0).history
+    assert set(found) >= {"loss", "val_loss"}

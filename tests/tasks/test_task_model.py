@@ -13,12 +13,15 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.checkpoints import write_huggingface
+from bert_keras.inference.model_folder import load_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora
 from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
+from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
@@ -100,6 +103,36 @@ def test_ranks_of_lora_that_do_not_fit(make_model: Callable[..., Any]) -> None:
     assert len(encoder.trainable_weights) == len(encoder.weights)
     encoder.enable_lora(2)
     refused(lambda: encoder.enable_lora(2), "`enable_lora`", "once")
+
+
+def test_arguments_of_another_type(make_model: Callable[..., Any]) -> None:
+    model = make_model(Classification(CLASSES))
+    parts = {
+        "encoder": model.backbone,
+        "task": model.task,
+        "preprocessor": model.preprocessor,
+    }
+    for name in parts:
+        given: Any = {**parts, name: "other"}
+        refused(lambda given=given: TaskModel(**given), f"`{name}`", "'other'")
+
+
+def test_from_pretrained_names_arguments_of_another_type(
+    encoder_folder: Path, spam_folder: Path
+) -> None:
+    for task in (3, object):
+        for load in (
+            lambda task=task: TaskModel.from_pretrained(encoder_folder, task),
+            lambda task=task: load_model(spam_folder, task=task),
+        ):
+            refused(load, "`task`", str(task))
+    for path in (3, None, BertEncoder):
+        given: Any = path
+        refused(
+            lambda given=given: TaskModel.from_pretrained(given, "classification"),
+            "`path` must be a path",
+            str(path),
+        )
 
 
 def test_an_encoder_without_an_output_that_the_task_reads(
@@ -329,6 +362,36 @@ def test_frozen_layers_of_the_encoder_are_restored_frozen(
     paths = [[w.path for w in m.trainable_weights] for m in (model, again)]
     assert paths[0] == paths[1]
     assert again.backbone.trainable == encoder.trainable
+
+
+@pytest.mark.parametrize(
+    ("task", "layer", "texts", "labels"),
+    [
+        (Classification(CLASSES), "classifier", TEXTS, LABELS),
+        (MaskedLM(), "cls/predictions", TEXTS, None),
+        (Translation(), "decoder", TEXTS, TEXTS),
+    ],
+    ids=["head", "masked-lm", "decoder"],
+)
+def test_frozen_layers_of_the_head_are_restored_frozen(
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    task: Any,
+    layer: str,
+    texts: Any,
+    labels: Any,
+) -> None:
+    model = make_model(task)
+    for each in model.layers:
+        if any(weight.path.startswith(layer) for weight in each.weights):
+            each.trainable = False
+    model.fit(texts, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")  # with its optimizer
+    paths = [[w.path for w in m.trainable_weights] for m in (model, again)]
+    assert paths[0] == paths[1]
+    assert len(paths[0]) < len(model.weights)
+    assert int(again.optimizer.iterations) == 1
 
 
 def test_the_loss_that_is_trained_is_that_of_compile(

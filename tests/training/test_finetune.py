@@ -20,6 +20,7 @@ from conftest import ROWS, files_of, refused
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.pretrained_model import new_model
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -406,6 +407,15 @@ def test_unknown_settings_of_the_task_are_rejected(tmp_path: Path) -> None:
             ),
             *words,
         )
+
+
+def test_a_model_in_place_of_the_encoder_s_path(tmp_path: Path) -> None:
+    given: Any = BertEncoder
+    rows = {"text": TEXTS, "label": LABELS}
+    action = lambda: train(  # noqa: E731
+        "classification", encoder=given, train=rows, output=tmp_path / "model"
+    )
+    refused(action, "`encoder` must be a path", "BertEncoder")
 
 
 @pytest.mark.slow

@@ -94,7 +94,8 @@ class TaskData(abc.ABC):
         for role in chosen:
             if role not in cls.columns:
                 raise ConfigError(
-                    f"`columns` must be of {', '.join(cls.columns)}; received {role}"
+                    f"a role of `columns` must be one of {', '.join(cls.columns)}; "
+                    f"received {role}"
                 )
         own = cls.read_own(source, chosen, header=header, labelled=roles is None)
         if own is not None:

@@ -360,7 +360,6 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         x: Any = None,
         y: Any = None,
         batch_size: int | None = None,
-        verbose: Any = "auto",
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
@@ -373,7 +372,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
                 batch_size = None
         with label_errors():
             return super().evaluate(
-                self._drawn(x), y, batch_size, verbose, sample_weight, **kwargs
+                self._drawn(x), y, batch_size, sample_weight, **kwargs
             )
 
     def _labelled(self, data: Any) -> Any:

@@ -477,7 +477,10 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--max-length", "2"), "`max_length`"),
         (("--text", "body"), "`body`"),
         (("--text-pair", "other"), "`other`"),
-        (("--column", "txt=label"), "`columns` must be of text, text_pair, label;"),
+        (
+            ("--column", "txt=label"),
+            "a role of `columns` must be one of text, text_pair, label; received txt",
+        ),
         (("--colour", "red"), "unknown option --colour"),
         (("--learning-rat", "1", "--epoch=2", "--optimiser", "x"), "--optimizer?"),
         (("--precision", "bfloat16"), "did you mean mixed_bfloat16?"),

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
 ROWS = "TSV, CSV, JSONL or Parquet file"
-_ROLES = ("text", "text_pair", "label", "source", "target")  # with their own option
+# Roles with an option of their own, and its place; `explain --target` is no column.
+_ROLES = {
+    **{role: role for role in ("text", "text_pair", "label", "source")},
+    "target": "target_column",
+}
 WHERE = "column (name, or number from 0)"
 
 
@@ -36,7 +40,12 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add("--source", metavar="COLUMN", help=f"{WHERE} of the text to rewrite")
     if label:
         add("--label", metavar="COLUMN", help=f"{WHERE} of the class; default: label")
-        add("--target", metavar="COLUMN", help=f"{WHERE} of the text to be written")
+        add(
+            "--target",
+            dest="target_column",
+            metavar="COLUMN",
+            help=f"{WHERE} of the text to be written",
+        )
     add(
         "--column",
         action="append",
@@ -138,7 +147,7 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
     Raises:
         ConfigError: a `--column` is not ROLE=COLUMN.
     """
-    chosen = {role: getattr(options, role, None) for role in _ROLES}
+    chosen = {role: getattr(options, place, None) for role, place in _ROLES.items()}
     found = {role: column for role, column in chosen.items() if column is not None}
     for given in options.column:
         role, equals, column = given.partition("=")

@@ -257,13 +257,12 @@ class TaskModelling(TaskData):
         It may hold more than the model's inputs, for `answer` to use.
 
         Raises:
-            ConfigError: there is not one text for each role.
+            ConfigError: there is one text instead of one for each role.
         """
-        given = len(texts) if isinstance(texts, tuple) else 1
-        if given != len(self.roles):
+        if len(self.roles) > 1 and not isinstance(texts, tuple):
             raise ConfigError(
                 f"a row of this {self.name} model must be {', '.join(self.roles)}; "
-                f"received {'one text' if given == 1 else f'{given} texts'}"
+                "received one text"
             )
         return preprocessor(texts)
 

@@ -336,7 +336,11 @@ class FineTuningLoop(TrainingLoop):
 
 
 def _plain_copy(model: TaskModel) -> TaskModel:
-    """Return a model of the same architecture, without LoRA, outside any strategy."""
+    """Return a model of the same architecture, outside any strategy.
+
+    It is without LoRA, and none of its layers are frozen.
+    """
+    config = {**model.backbone.get_config(), "frozen": ()}
     with undrawn():
-        encoder = BertEncoder.from_config(model.backbone.get_config())
+        encoder = BertEncoder.from_config(config)
     return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

@@ -175,4 +175,5 @@ def test_bad_settings_and_rows_are_reported(monkeypatch: pytest.MonkeyPatch) -> 
 def test_other_folders_are_not_opened_as_summarizers() -> None:
     config = {"architectures": ["BertModel"]}
     assert not Summarization.reads(config)
-    refused(lambda: Summarization.from_model_config(config), "config.json")
+    line = "has no settings of the task summarization"
+    refused(lambda: Summarization.from_model_config(config), line)

@@ -464,13 +464,10 @@ def test_calls_of_fit_share_the_graph_of_the_text_handling(
 
 
 def test_a_text_for_each_role(make_model: Callable[..., Any]) -> None:
-    single = make_model(Classification(CLASSES))
     pairs = make_model(Classification(CLASSES, pairs=True))
     two = ("must be text, text_pair;", "received one text")
     refused(lambda: pairs.fit(TEXTS, LABELS, verbose=0), *two)
     refused(lambda: pairs.predict(TEXTS, verbose=0), *two)
-    both = (TEXTS, TEXTS)
-    refused(lambda: single.fit(both, LABELS, verbose=0), "be text;", "2 texts")
     assert pairs.predict((TEXTS, TEXTS), verbose=0).shape == (12, 3)
 
 

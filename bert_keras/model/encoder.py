@@ -9,7 +9,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -40,10 +40,12 @@ def frozen_paths(model: keras.Model) -> list[str]:
     return [each.path for each in layers if each.weights and not each.trainable]
 
 
-def with_frozen(model: Any, paths: Collection[str]) -> Any:
-    """Return a model after freezing its layers of these paths, for `from_config`."""
+def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
+    """Return a model of a class, after freezing its layers of the paths in `frozen`."""
+    frozen = settings.pop("frozen", ())
+    model = kind(**settings)
     for layer in model._flatten_layers():
-        if layer.path in paths:
+        if layer.path in frozen:
             layer.trainable = False
     return model
 
@@ -69,8 +71,7 @@ class FromConfig(_Model):
         settings = dict(config)
         settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
         settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
-        frozen = settings.pop("frozen", ())
-        return with_frozen(cls(**settings), frozen)
+        return with_frozen(cls, settings)
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any

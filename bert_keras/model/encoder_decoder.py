@@ -165,5 +165,4 @@ class BertEncoderDecoder(BatchModel, keras.Model):
             settings["encoder"], custom_objects=custom_objects
         )
         settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
-        frozen = settings.pop("frozen", ())
-        return with_frozen(cls(**settings), frozen)
+        return with_frozen(cls, settings)

@@ -223,8 +223,7 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         settings["encoder"] = keras.saving.deserialize_keras_object(
             settings["encoder"], custom_objects=custom_objects
         )
-        frozen = settings.pop("frozen", ())
-        return with_frozen(cls(**settings), frozen)
+        return with_frozen(cls, settings)
 
 
 def pretraining_loss(*, next_sentence: bool = True) -> dict[str, keras.losses.Loss]:

@@ -331,17 +331,13 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         if isinstance(held, tuple | list):
             rows = keras.utils.unpack_x_y_sample_weight(held)
             check_rows(*rows, of=" of `validation_data`")
-            held = tf.data.Dataset.from_tensor_slices(
-                keras.utils.pack_x_y_sample_weight(*rows)
-            )
             size = kwargs.pop("validation_batch_size", None) or batch_size or 32
-            held = held.batch(size)
+            held = _dataset(*rows).batch(size)
         kwargs["validation_data"] = self._drawn(held)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
             if shuffle or y is None:
-                rows = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-                dataset = tf.data.Dataset.from_tensor_slices(rows)
+                dataset = _dataset(x, y, sample_weight)
                 if shuffle:
                     dataset = dataset.shuffle(len(dataset), seed=_new_seed())
                 x, y, sample_weight = dataset.batch(batch_size or 32), None, None
@@ -368,7 +364,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
             if y is None:
-                x = tf.data.Dataset.from_tensor_slices((x,)).batch(batch_size or 32)
+                x = _dataset(x).batch(batch_size or 32)
                 batch_size = None
         with label_errors():
             return super().evaluate(
@@ -522,13 +518,17 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
                 settings[key], custom_objects=custom_objects
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
-        frozen = settings.pop("frozen", ())
-        return with_frozen(cls(**settings), frozen)
+        return with_frozen(cls, settings)
 
 
 def _new_seed() -> int:
     """Return a seed derived from that of `keras.utils.set_random_seed`."""
     return int(np.random.randint(2**31))
+
+
+def _dataset(*rows: Any) -> tf.data.Dataset:
+    """Return a dataset of texts, targets and weights; the last ones may be left out."""
+    return tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*rows))
 
 
 def _leaves(part: Any) -> list[Any]:

@@ -215,12 +215,21 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
         shapes: canonical name to canonical shape.
 
     Raises:
-        ConfigError: `num_labels` is not the number of outputs of the head.
+        ConfigError: `num_labels`, or the length of `id2label`, is not the number of
+            outputs of the head.
     """
     architecture = _architecture(raw, shapes)
     entries: dict[str, Any] = {"architectures": [architecture]}
     bias = shapes.get("classifier/bias", ())
-    if architecture in _LABELLED and len(bias) == 1 and raw.get("id2label") is None:
+    if architecture not in _LABELLED or len(bias) != 1:
+        return entries
+    names = raw.get("id2label")
+    if isinstance(names, dict) and len(names) != bias[0]:
+        raise ConfigError(
+            f"`id2label` must name each output of the head, {bias[0]:,}; "
+            f"received {len(names):,} names"
+        )
+    if names is None:
         said = raw.get("num_labels")
         if said is not None and (type(said) is not int or said != bias[0]):
             raise ConfigError(

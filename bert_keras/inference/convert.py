@@ -136,6 +136,12 @@ def convert(
     place = f"{checkpoint.path}: config.json"
     with as_checkpoint_error(place, ConfigError):
         head = head_config(raw, checkpoint.shapes)
+    notes = [*checkpoint.notes, *tokenizer.notes]
+    said = head["architectures"][0]
+    is_encoder = all(name.startswith("bert/") for name in checkpoint.shapes)
+    if is_encoder and said != "BertModel" and not is_encoder_decoder(raw):
+        notes.append(f"written as BertModel: the config names {said}, without its head")
+        head["architectures"] = ["BertModel"]
     config = {
         **checkpoint.config.to_dict(),
         **{key: raw[key] for key in _KEPT if key in raw},
@@ -153,9 +159,9 @@ def convert(
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)
         if form.has_own_vocabulary:
-            notes = [*(form.write(*given, tokenizer) or ())]
+            notes += form.write(*given, tokenizer) or ()
         else:
-            notes = [*(form.write(*given) or ())]
+            notes += form.write(*given) or ()
             tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         notes += _convert_pooling(checkpoint, folder if to == "huggingface" else None)
         if to == "huggingface":
@@ -166,7 +172,7 @@ def convert(
                 name = Path(os.path.realpath(target)).name
                 with as_checkpoint_error(place, ConfigError):
                     write_card(folder, name=name, source=found)
-    return [*checkpoint.notes, *tokenizer.notes, *notes]
+    return notes
 
 
 def _convert_pooling(checkpoint: Checkpoint, folder: Path | None) -> list[str]:

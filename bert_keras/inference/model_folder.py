@@ -76,7 +76,7 @@ def write_model(
     """
     task, preprocessor = model.task, model.preprocessor
     if arrays is None:
-        arrays = plain_weights(model)
+        arrays = plain_weights(model, model.backbone)
     write_huggingface(folder, arrays, config_of(model))
     preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
     hidden_size = model.backbone.config.hidden_size

@@ -85,12 +85,12 @@ def add_lora(
             layer.bias.trainable = False
 
 
-def plain_weights(model: Any) -> dict[str, np.ndarray]:
-    """Return the weights of a `TaskModel` by name, LoRA merged into the kernels."""
+def plain_weights(model: Any, encoder: BertEncoder) -> dict[str, np.ndarray]:
+    """Return the weights of a model on an encoder by name, LoRA merged into kernels."""
     check_not_quantized(model, "saved as a model folder")
     merged: dict[int, Any] = {}
     left_out: set[int] = set()
-    for layer in _with_lora(model.backbone):
+    for layer in _with_lora(encoder):
         left_out |= {id(layer.lora_kernel_a), id(layer.lora_kernel_b)}
         (kernel,) = (w for w in layer.weights if w.path.endswith("/kernel"))
         merged[id(kernel)] = layer.kernel  # the sum of kernel and product

@@ -35,7 +35,6 @@ from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
     batch_inputs,
-    check_not_quantized,
     frozen_paths,
     seed_behind,
     with_frozen,
@@ -49,6 +48,7 @@ from bert_keras.model.heads import (
     new_heads,
 )
 from bert_keras.model.layers import undrawn
+from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
@@ -177,7 +177,6 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
                 quantized.
         """
         check_type("tokenizer", tokenizer, WordPieceTokenizer)
-        check_not_quantized(self, "saved as a model folder")
         rows = self.encoder.config.vocab_size
         if tokenizer.vocab_size > rows:
             raise ConfigError(
@@ -361,5 +360,6 @@ def write_pretrainer(
 
 
 def weights_of(model: BertPretrainer) -> dict[str, np.ndarray]:
-    """Return a copy of the weights, by name."""
-    return {weight.path: np.array(weight.numpy()) for weight in model.weights}
+    """Return a copy of the weights by name, LoRA merged into the kernels."""
+    weights = plain_weights(model, model.encoder)
+    return {name: np.array(value) for name, value in weights.items()}

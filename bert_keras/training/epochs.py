@@ -292,7 +292,7 @@ class FineTuningLoop(TrainingLoop):
         """Score dev, and keep the model if it is the best so far."""
         task = self.model.task
         if self._scored is not self.model:
-            found = plain_weights(self.model)
+            found = plain_weights(self.model, self.model.backbone)
             for weight in self._scored.weights:
                 weight.assign(found[weight.path])
         answers = self.answers(self._predictor, "dev", self.dev)
@@ -305,7 +305,8 @@ class FineTuningLoop(TrainingLoop):
             report(line)
         self.add_row(row)
         if self._curve.add(self.epoch, value, loss, scores, answers):
-            weights = {k: np.array(v) for k, v in plain_weights(self.model).items()}
+            weights = plain_weights(self.model, self.model.backbone)
+            weights = {name: np.array(value) for name, value in weights.items()}
             self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
 
     def _dev_loss(self, scores: dict[str, Any]) -> float:

@@ -225,7 +225,28 @@ def test_invalid_classes_are_rejected_with_their_folder(
     message = f"{folder}: config.json: `id2label` must map"
     refused(lambda: convert(folder, tmp_path / "out"), message)
     refused(lambda: load_model(folder), message)
+    config["id2label"] = {"0": "ham", "1": "spam"}
+    (folder / "config.json").write_text(json.dumps(config))
+    message = (
+        f"{folder}: config.json: `id2label` must name each output of the head, 3; "
+        "received 2 names"
+    )
+    refused(lambda: convert(folder, tmp_path / "out"), message)
+    refused(lambda: load_model(folder), message)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_config_that_names_a_missing_head(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = ["BertForTokenClassification"]
+    (folder / "config.json").write_text(json.dumps(config))
+    notes = convert(folder, tmp_path / "out")
+    assert any("names BertForTokenClassification, without" in note for note in notes)
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["architectures"] == ["BertModel"]
 
 
 def test_a_card_can_be_left_out(encoder_folder: Path, tmp_path: Path) -> None:

@@ -94,6 +94,18 @@ def test_a_fitted_pretrainer_is_written_as_a_model_folder(
     assert TaskModel.from_pretrained(folder).task.name == "masked-lm"
 
 
+def test_lora_is_merged_into_the_folder(data: Path, tmp_path: Path) -> None:
+    model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
+    model.encoder.enable_lora(2, seed=3)
+    model.encoder.blocks[0].query.lora_kernel_b.assign_add(np.ones((2, 16)))
+    model.save_to_preset(tmp_path / "model", TOKENIZER)
+    again = BertPretrainer.from_pretrained(tmp_path / "model")
+    batch, _ = next(iter(pretraining_dataset(data, TOKENIZER, batch_size=8)))
+    found, wanted = again(batch), model(batch)
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], atol=1e-5)
+
+
 def test_pretrainers_that_cannot_be_written(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)

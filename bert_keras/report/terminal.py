@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+
+_MOST_ROWS = 40  # of a table; the others are only in the JSON and in the report
 
 
 def score_table(scores: dict[str, Any]) -> str:
     """Return scores as aligned text: plain numbers, then the tables, such as classes.
 
-    Other scores are only in the JSON and in the report.
+    Other scores, and the rows of long tables after the first 40, are only in the JSON
+    and in the report.
     """
     lines = [
         f"  {key:<28}{_number(value):>10}"
@@ -22,6 +26,8 @@ def score_table(scores: dict[str, Any]) -> str:
             isinstance(table, dict) and table and all(map(_is_row, table.values()))
         ):
             continue
+        more = len(table) - _MOST_ROWS
+        table = dict(itertools.islice(table.items(), _MOST_ROWS))
         columns = list(dict.fromkeys(name for row in table.values() for name in row))
         widths = {name: max(11, len(name) + 2) for name in columns}
         width = max(28, *(len(name) + 2 for name in (key, *table)))
@@ -33,6 +39,8 @@ def score_table(scores: dict[str, Any]) -> str:
                 for column in columns
             )
             lines.append(f"  {name:<{width}}" + "".join(cells))
+        if more > 0:
+            lines.append(f"  and {more:,} more rows")
     return "\n".join(lines)
 
 

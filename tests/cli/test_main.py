@@ -703,6 +703,10 @@ def test_scores_of_any_task_are_aligned() -> None:
         "  short                            0.5000",
         "  long                                  7",
     ]
+    many = {f"class {i}": {"f1": 0.5} for i in range(43)}
+    lines = score_table({"classes": many}).splitlines()
+    assert lines[-2:] == [f"  {'class 39':<28}     0.5000", "  and 3 more rows"]
+    assert len(lines) == 42
 
 
 @pytest.fixture(scope="module")

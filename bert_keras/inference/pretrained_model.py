@@ -74,7 +74,7 @@ def new_model(
             seed=config.seed,
             dtype=config.precision,
         )
-        for line in task.start(model, checkpoint):
+        for line in task.start(model, checkpoint) or ():
             tell(line)
     return model
 
@@ -113,12 +113,12 @@ def pretrained_model(
     given["max_length"] = _max_length(found, checkpoint, given.get("max_length"))
     preprocessor = Preprocessor(tokenizer, **given)
     model = _on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
-    if not is_held:
-        for line in found.start(model, checkpoint):
-            tell(line)
+    notes = None if is_held else found.start(model, checkpoint)
+    for line in notes or ():
+        tell(line)
     for name in head_names(model, model.backbone):
-        if f"{name}/" in found.pretrained_scopes:
-            continue  # already loaded by `_on_encoder`
+        if notes is not None or f"{name}/" in found.pretrained_scopes:
+            continue  # set by `start` or `_on_encoder`
         if is_held and assign_scope(model, checkpoint, f"{name}/"):
             continue
         reason = f"the checkpoint has no {name}"
@@ -152,7 +152,7 @@ def _settled(
         return task
     if held is not None:
         check_settings(held, settings)
-        return dataclasses.replace(held, **settings)  # type: ignore[type-var]
+        return held.replaced(**settings)
     kind: Any = named_or_given(task)
     check_settings(kind, settings)
     for field in dataclasses.fields(kind):

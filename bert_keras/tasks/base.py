@@ -285,6 +285,11 @@ class TaskModelling(TaskData):
         """Return targets or labels in the form of the loss, in graph."""
         return targets
 
+    def refuse_weights(self, weights: Any) -> None:
+        """Raise ConfigError if `examples` got weights of texts that it cannot use."""
+        if weights is not None:
+            raise ConfigError(f"`sample_weight` must be None for the task {self.name}")
+
     def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows (texts, targets, …) with fresh randomness, in graph.
 
@@ -309,9 +314,12 @@ class TaskModelling(TaskData):
         """Return the task with its lengths within the positions of an encoder."""
         return self
 
-    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set weights of a new model outside of `pretrained_scopes`; return notes."""
-        return []
+    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str] | None:
+        """Set weights of a new model outside of `pretrained_scopes`.
+
+        Returns notes on the weights of the head, or `None` if it stays random.
+        """
+        return None
 
     def is_new(self, path: str) -> bool:
         """Return whether `new_learning_rate` applies to a weight, as to those of the
@@ -422,6 +430,10 @@ class Task(TaskModelling):
                     f"a trained {self.name} model may change "
                     f"{', '.join(self.free_settings) or 'no setting'}; received {name}"
                 )
+        return self.replaced(**settings)
+
+    def replaced(self, **settings: Any) -> Self:
+        """Return the task with other settings, and what follows from them."""
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     def settings(self) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class Generation(Decoding, Task):
     label_smoothing: float = 0.1
 
     def __post_init__(self) -> None:
+        if isinstance(self.decoder, os.PathLike):
+            object.__setattr__(self, "decoder", os.fspath(self.decoder))
         super().__post_init__()
         check_share("label_smoothing", self.label_smoothing)
         check_boolean("tied", self.tied)
@@ -107,6 +109,13 @@ class Generation(Decoding, Task):
             )
         if vocabulary is not None and "vocab_size" not in sizes:
             sizes = {**sizes, "vocab_size": len(vocabulary["vocabulary"])}
+        if vocabulary is not None:
+            count, rows = len(vocabulary["vocabulary"]), sizes["vocab_size"]
+            if count > rows:
+                raise ConfigError(
+                    "`target_vocab` must have at most `vocab_size` tokens, "
+                    f"{rows:,}; received {count:,}"
+                )
         if self.decoder == SHARED and sizes:
             raise ConfigError(
                 "`decoder` must not be shared with another vocabulary or other sizes; "
@@ -128,6 +137,14 @@ class Generation(Decoding, Task):
                 "`target_vocab`"
             )
         return super().from_config(config)
+
+    def replaced(self, **settings: Any) -> Any:
+        if settings.get("decoder", self.decoder) != self.decoder:
+            settings = {"sizes": None, **settings}
+        elif "target_vocab" in settings and self.sizes is not None:
+            sizes = {k: v for k, v in self.sizes.items() if k != "vocab_size"}
+            settings = {"sizes": sizes, **settings}
+        return super().replaced(**settings)
 
     # Data.
 
@@ -207,6 +224,7 @@ class Generation(Decoding, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph."""
+        self.refuse_weights(weights)
         tokenizer = self.target_tokenizer(preprocessor)
         pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
         most = self.max_target_length - 1
@@ -274,10 +292,8 @@ class Generation(Decoding, Task):
             if vocabulary != tokens
         ]
         new = []
-        for weight in model.weights:
-            scope = weight.path.split("/")[0]
-            if scope == "bert":
-                continue
+        own = [w for w in model.weights if not w.path.startswith("bert/")]
+        for weight in own:
             names = [weight.path]
             if not is_random:
                 names.append(weight.path.removeprefix("decoder/"))
@@ -289,7 +305,7 @@ class Generation(Decoding, Task):
                 weight.assign(checkpoint.arrays[found[0]])
             else:
                 new.append(weight.path)
-        if is_random and len(new) > 1:
+        if is_random and len(new) == len(own):
             return ["the decoder is initialized randomly"]
         return [f"{name}: initialized randomly" for name in _parts(new)]
 
@@ -405,6 +421,11 @@ class Generation(Decoding, Task):
         }
 
     # Files.
+
+    def model_config(self) -> dict[str, Any]:
+        """Return what tells a decoder's weights from those of another."""
+        names = ("decoder", "target_vocab", "sizes", "tied")
+        return {name: getattr(self, name) for name in names}
 
     def folder_config(
         self, config: BertConfig, preprocessor: Preprocessor

@@ -158,6 +158,7 @@ class MaskedLM(Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
+        self.refuse_weights(weights)
         batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
         del batch["slots"]  # only for answers

@@ -549,6 +549,8 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
 
     `of` names in messages what they are part of.
     """
+    if y is None and sample_weight is not None:
+        raise ConfigError(f"`sample_weight`{of} must be None where `y` is None")
     first = None
     for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
         for leaf in _leaves(part):

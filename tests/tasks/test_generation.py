@@ -220,6 +220,38 @@ def test_a_folder_opens_without_the_bert_its_decoder_came_from(
         np.testing.assert_array_equal(weight, wanted)
 
 
+def test_a_folder_with_another_decoder_or_vocabulary(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(path: Path, **settings: Any) -> tuple[TaskModel, str]:
+        capsys.readouterr()
+        return TaskModel.from_pretrained(path, **settings), capsys.readouterr().err
+
+    shared, said = opened(encoder_folder, task="translation", decoder="shared")
+    assert "the decoder's crossattention: initialized randomly" in said
+    assert "the checkpoint has no" not in said.replace("has no pooler", "")
+    save_model(shared, tmp_path / "shared")
+    copied, said = opened(tmp_path / "shared", task="translation", decoder="encoder")
+    assert "random" not in said
+    found, wanted = (m.answer(["see you"])["scores"] for m in (copied, shared))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    save_model(copied, tmp_path / "copied")
+    for count in 40, 4:  # more tokens than before, and fewer
+        words = [f"word{number}" for number in range(count)]
+        folder = tmp_path / str(count)
+        WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]).save(folder)
+        given = {"task": "translation", "target_vocab": folder}
+        model, said = opened(tmp_path / "copied", **given)
+        assert model.task.sizes == {"vocab_size": count + 4}
+        assert "the decoder's embeddings: initialized randomly" in said
+        assert "crossattention" not in said
+        # A path object serves as well; the vocabulary stays.
+        given = {"task": "translation", "decoder": encoder_folder}
+        save_model(model, tmp_path / "model")
+        model, said = opened(tmp_path / "model", **given)
+        assert model.task.sizes["vocab_size"] == count + 4
+
+
 def test_training_goes_on_from_a_decoder(run: Any) -> None:
     folder = run[0] / "model"
     trained = read_checkpoint(folder).arrays
@@ -237,8 +269,12 @@ def test_training_goes_on_from_a_decoder(run: Any) -> None:
         ({"beams": 0}, "`beams`"),
         ({"tied": 1}, "`tied` must be true or false"),
         ({"decoder": "shared", "sizes": {"vocab_size": 9}}, "must not be shared"),
+        (
+            {"target_vocab": {"vocabulary": ["a", "b"]}, "sizes": {"vocab_size": 1}},
+            "`target_vocab` must have at most `vocab_size` tokens, 1; received 2",
+        ),
     ],
-    ids=["decoder", "smoothing", "beams", "tied", "shared"],
+    ids=["decoder", "smoothing", "beams", "tied", "shared", "vocabulary"],
 )
 def test_a_setting_out_of_its_range_is_refused(
     settings: dict[str, Any], part: str

@@ -362,6 +362,17 @@ def test_fit_without_targets_draws_new_masks_in_each_epoch(
         np.testing.assert_array_equal(seen[1], first)
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_weights_of_texts_are_refused(
+    make_model: Callable[..., Any], given: bool
+) -> None:
+    model = make_model(MaskedLM())
+    model.compile()
+    y, weights = np.arange(len(TEXTS)) if given else None, np.ones(len(TEXTS))
+    action = lambda: model.fit(TEXTS, y, sample_weight=weights, verbose=0)  # noqa: E731
+    refused(action, "`sample_weight` must be None")
+
+
 def test_scores_without_targets_are_of_the_same_masks_each_time(
     make_model: Callable[..., Any],
 ) -> None:

@@ -23,7 +23,7 @@ from bert_keras.data.squad import (
     stands_at,
 )
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, first_of, received, shown
+from bert_keras.errors import DataError, first_of, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
@@ -189,8 +189,7 @@ class QuestionAnswering(Confidence, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3]."""
-        if weights is not None:
-            raise ConfigError("`sample_weight` must be None for question answering")
+        self.refuse_weights(weights)
         windows, _, starts, ends = self._windows(preprocessor, texts)
         start, end = mark_windows(windows, starts, ends, targets)
         batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)

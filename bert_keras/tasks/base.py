@@ -102,7 +102,7 @@ class TaskData(abc.ABC):
             return own
         if roles is not None:
             wanted = {role: chosen.get(role, cls.columns[role]) for role in roles}
-            return read_columns(source, wanted, header=header)
+            return read_columns(source, wanted, empty=cls.empty_roles, header=header)
         wanted = {**cls.columns, **chosen}
         # A role that the user names must exist; a default one may be missing.
         optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]

@@ -130,6 +130,11 @@ def test_predict_names_source_and_hypotheses(
     assert rows[0]["source"] == "see you at six"
     assert len(rows[0]["texts"]) == 3 and rows[0]["texts"][0] == rows[0]["text"]
     assert rows[1]["text"] == ""
+    file = run[0] / "sources.jsonl"
+    file.write_text('{"source": "see you at six"}\n{"source": ""}\n')
+    assert main(["predict", str(run[0] / "model"), "--input", str(file)]) == 0
+    again = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in again] == [row["text"] for row in rows]
 
 
 @pytest.mark.slow

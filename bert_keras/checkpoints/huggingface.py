@@ -105,7 +105,7 @@ def encoder_decoder_config(
     """Return the entries of `config.json` of an `EncoderDecoderModel`.
 
     Args:
-        encoder, decoder: sizes, as of `BertConfig.to_dict`.
+        encoder, decoder: sizes, from `BertConfig.to_dict`.
         shared: whether the decoder has the encoder's embeddings and blocks.
         tied: whether the output's table is that of the decoder's token embeddings.
     """

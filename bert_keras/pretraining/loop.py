@@ -139,8 +139,8 @@ class HeldOut:
     training, so that runs with different masks can be compared. A TPU, which needs one
     shape, skips the last examples if they do not fill a batch.
 
-    Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
-    exponential), `masked_lm_accuracy` and, if pairs are scored,
+    Call: a model. Returns the means: `masked_lm_loss` (nats per token), `perplexity`
+    (its exponential), `masked_lm_accuracy` and, if pairs are scored,
     `next_sentence_loss` and `next_sentence_accuracy`.
 
     Raises:

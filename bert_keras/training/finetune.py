@@ -212,8 +212,8 @@ def train(
 
     On several replicas (`config.strategy`) the result is that of one device, except for
     rounding and the dropout masks. With several processes, each makes this call with
-    the same rows; the first one writes, and all return. If one ends early, so do the
-    others, see `Devices.together`.
+    the same rows, and only the first one writes. If one ends early, so do the others,
+    see `Devices.together`.
 
     Args:
         task: the name or the class of a task, whose settings then follow from the rows,
@@ -365,7 +365,7 @@ class _Training:
         return result
 
     def _new_model(self, config: TrainConfig) -> TaskModel:
-        """Return the model to train, with its frozen layers and thin matrices."""
+        """Return the model to train, with its frozen layers and LoRA matrices."""
         devices = self.devices
         model = new_model(
             self.task, self.encoder, config, devices=devices, tell=devices.say

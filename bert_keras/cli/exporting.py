@@ -6,13 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import (
-    MODEL,
-    ROWS,
-    add_json,
-    add_own_task,
-    with_settings,
-)
+from bert_keras.cli.arguments import MODEL, ROWS, add_json, add_own_task, with_settings
 from bert_keras.cli.options import add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.report.terminal import score_table

@@ -14,11 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import assign, read_checkpoint
-from bert_keras.distribution.replicas import (
-    Share,
-    distributed,
-    summed_function,
-)
+from bert_keras.distribution.replicas import Share, distributed, summed_function
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import DataError, TrainingError
 from bert_keras.model.optimizers import optimizer_of
@@ -36,12 +32,7 @@ from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.runs.progress import report
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.loop import (
-    Row,
-    TrainingLoop,
-    TrainingState,
-    WriteCheckpoint,
-)
+from bert_keras.training.loop import Row, TrainingLoop, TrainingState, WriteCheckpoint
 from bert_keras.training.train_step import make_updates
 from bert_keras.training.updates import new_schedule
 

@@ -21,11 +21,7 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, rows_aside, with_slices
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import (
-    check_output_place,
-    check_path,
-    check_replaceable,
-)
+from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers

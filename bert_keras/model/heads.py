@@ -70,7 +70,7 @@ class PooledHead(Configured, keras.layers.Dense):
     Call: pooled output [B, H]. Returns logits, float32 [B, C].
 
     Example:
-        >>> PooledHead(4)(np.ones((2, 8), "float32")).shape
+        >>> tuple(PooledHead(4)(np.ones((2, 8), "float32")).shape)
         (2, 4)
     """
 

@@ -34,7 +34,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: number of updates of the warm-up.
 
     Example:
-        >>> float(WarmupLinearDecay(1e-3, total_steps=100, warmup_steps=10)(5))
+        >>> rate = WarmupLinearDecay(1e-3, total_steps=100, warmup_steps=10)(5)
+        >>> round(float(rate), 6)
         0.0005
     """
 

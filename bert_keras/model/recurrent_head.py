@@ -34,8 +34,8 @@ class Lstm(Configured, keras.layers.Layer):
     dtype policy.
 
     Example:
-        >>> layer = Lstm(4)
-        >>> layer(np.ones((5, 2, 8), "float32"), np.ones((5, 2), "int32")).shape
+        >>> x, ids = np.ones((5, 2, 8), "float32"), np.ones((5, 2), "int32")
+        >>> tuple(Lstm(4)(x, ids).shape)
         (5, 2, 4)
     """
 
@@ -215,7 +215,8 @@ class RecurrentHead(Configured, keras.layers.Layer):
 
     Example:
         >>> head = RecurrentHead(3, features="last", units=4)
-        >>> head([np.ones((2, 5, 8), "float32")] * 3, np.ones((2, 5), "int32")).shape
+        >>> states = [np.ones((2, 5, 8), "float32")] * 3
+        >>> tuple(head(states, np.ones((2, 5), "int32")).shape)
         (2, 5, 3)
     """
 

@@ -16,10 +16,14 @@ import dataclasses
 import os
 from pathlib import Path
 
+import numpy as np
 import seeded_runs
 
 from bert_keras.data.table import Columns, read_columns
-from bert_keras.scoring.classification import matthews_correlation, precision_recall_f1
+from bert_keras.scoring.classification import (
+    classification_scores,
+    matthews_correlation,
+)
 from bert_keras.scoring.correlation import pearson, spearman
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
@@ -120,9 +124,8 @@ def scores(name: str, predicted: list[str], labels: list[str]) -> dict[str, floa
     found, true = [int(x) for x in predicted], [int(x) for x in labels]
     if name == "cola":
         return {"Matthews": matthews_correlation(true, found)}
-    hits = sum(p == t for p, t in zip(found, true, strict=True))
-    f1 = precision_recall_f1(true, found, num_classes=2)[2]
-    return {"accuracy": hits / len(true), "F1": float(f1[1])}
+    both = classification_scores(true, np.eye(2)[found], class_names=("0", "1"))
+    return {"accuracy": both["accuracy"], "F1": both["f1"]}
 
 
 def main() -> None:

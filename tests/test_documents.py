@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import ast
 import configparser
+import doctest
+import importlib
 import pkgutil
 import re
 import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -215,3 +218,15 @@ def test_the_citation_names_the_version() -> None:
     found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert found["version"] == bert_keras.__version__
     assert found["license"] == "Apache-2.0" and found["cff-version"] == "1.2.0"
+
+
+@pytest.mark.parametrize("room", ["model", "scoring"])
+def test_the_examples_in_the_docstrings_of_a_room_run(room: str) -> None:
+    place = importlib.import_module(f"bert_keras.{room}")
+    attempted = 0
+    for found in pkgutil.iter_modules(place.__path__, f"bert_keras.{room}."):
+        module = importlib.import_module(found.name)
+        result = doctest.testmod(module, extraglobs={"np": np})
+        assert not result.failed, found.name
+        attempted += result.attempted
+    assert attempted

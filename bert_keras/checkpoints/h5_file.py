@@ -21,9 +21,8 @@ from bert_keras.checkpoints.checkpoint import (
     Shape,
     StoredTensor,
     as_checkpoint_error,
-    one_line,
 )
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
 
 _MOST_GROUPS = 100_000  # BERT-large has about 1,000
 _DEEPEST = 12

@@ -25,7 +25,6 @@ from bert_keras.checkpoints.checkpoint import (
     check_finite,
     choose,
     listed,
-    one_line,
 )
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.safetensors_file import (
@@ -33,7 +32,7 @@ from bert_keras.checkpoints.safetensors_file import (
     stored_tensors,
     write_tensors,
 )
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 
@@ -105,7 +104,7 @@ def encoder_decoder_config(
     """Return the entries of `config.json` of an `EncoderDecoderModel`.
 
     Args:
-        encoder, decoder: sizes, as of `BertConfig.to_dict`.
+        encoder, decoder: sizes, from `BertConfig.to_dict`.
         shared: whether the decoder has the encoder's embeddings and blocks.
         tied: whether the output's table is that of the decoder's token embeddings.
     """

@@ -32,13 +32,12 @@ from bert_keras.checkpoints.checkpoint import (
     bert_config,
     choose,
     joined_heads,
-    one_line,
     shapes_of,
     weight_of,
 )
 from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays, write_arrays
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 
 CONFIG = "config.json"

@@ -331,7 +331,7 @@ def write_model_garden(
     """Write `bert_config.json`, `params.yaml` and `bert_model.ckpt.*`.
 
     `tf.train.Checkpoint(encoder=…)`, `(model=…)` of an encoder, or of a pretrainer with
-    its heads, restores them. Arguments and errors are as of `write_google`.
+    its heads, restores them. Arguments and errors as in `write_google`.
 
     Returns:
         Notes on what Model Garden computes differently, and what the checkpoint lacks.

@@ -13,16 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras.checkpoints.checkpoint import (
-    Shape,
-    as_checkpoint_error,
-    bert_config,
-    one_line,
-)
+from bert_keras.checkpoints.checkpoint import Shape, as_checkpoint_error, bert_config
 from bert_keras.checkpoints.matching import encoder_sizes
 from bert_keras.checkpoints.tensorflow_checkpoint import BrokenError, fields
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import parse_json
 
 PARAMS = "params.yaml"

@@ -15,13 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import (
-    Block,
-    StoredTensor,
-    as_checkpoint_error,
-    one_line,
-)
-from bert_keras.errors import CheckpointError
+from bert_keras.checkpoints.checkpoint import Block, StoredTensor, as_checkpoint_error
+from bert_keras.errors import CheckpointError, one_line
 
 _SAFE_SINCE = (2, 6)
 # torch's names of types, and those of safetensors.

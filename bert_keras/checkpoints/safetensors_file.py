@@ -17,11 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from bert_keras.checkpoints.checkpoint import (
-    Block,
-    StoredTensor,
-    as_checkpoint_error,
-)
+from bert_keras.checkpoints.checkpoint import Block, StoredTensor, as_checkpoint_error
 from bert_keras.errors import CheckpointError
 
 _WRITTEN = ("float32", "float16")

@@ -26,7 +26,6 @@ from bert_keras.checkpoints.checkpoint import (
     choose,
     joined_heads,
     listed,
-    one_line,
 )
 from bert_keras.checkpoints.matching import encoder_sizes
 from bert_keras.checkpoints.names import from_hub
@@ -38,7 +37,7 @@ from bert_keras.checkpoints.tensorflow_checkpoint import (
     refused,
 )
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 
 CONFIG = "assets.extra/config.json"  # ours: what the other files cannot express

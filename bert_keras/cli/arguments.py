@@ -73,7 +73,7 @@ def add_target_file(parser: argparse.ArgumentParser) -> None:
         parser,
         "target_file",
         "FILE",
-        "the targets, one per line, of a file that holds one source per line",
+        "file with one target per line, for a file with one source per line",
     )
 
 

@@ -33,8 +33,8 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="default: each line of standard input, as for `predict`; for embeddings "
-        "pairs, whose similarity is explained",
+        help="text to explain; default: each line of standard input, as for `predict`; "
+        "an embedding model takes pairs, whose similarity is explained",
     )
     add_path(parser, "input", "FILE", f"{ROWS} with the texts")
     add_word(
@@ -48,7 +48,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "page to write, which needs no network; FILE.jsonl: the attributions",
+        "HTML page to write, which opens offline; FILE.jsonl: the attributions",
         required=True,
     )
     add_word(parser, "method", ATTRIBUTIONS, "how the answer is attributed to words")
@@ -68,7 +68,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         parser,
         "steps",
         None,
-        "points of integrated gradients, or orders of words of shapley",
+        "points of integrated gradients, or word orders of shapley",
         unit="steps",
         unset="16 points, doubled up to 1,024 while the sum is off by more than 1%; or "
         "24 orders",
@@ -77,7 +77,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         parser,
         "projection",
         PROJECTIONS,
-        "how --view map lays vectors in the plane; tsne and umap need packages",
+        "how --view map projects vectors onto the plane; tsne and umap need packages",
     )
     add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
     add_columns(parser, label=False)

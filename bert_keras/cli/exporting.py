@@ -6,13 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import (
-    MODEL,
-    ROWS,
-    add_json,
-    add_own_task,
-    with_settings,
-)
+from bert_keras.cli.arguments import MODEL, ROWS, add_json, add_own_task, with_settings
 from bert_keras.cli.options import add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.report.terminal import score_table
@@ -25,7 +19,7 @@ if TYPE_CHECKING:
 
     from bert_keras.tasks.task_model import TaskModel
 
-_EXPORT_PRECISION = "a mixed one holds the weights in 16 bits: half the size"
+_EXPORT_PRECISION = "a mixed policy stores the weights in 16 bits: half the size"
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +34,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         parser,
         "format",
         EXPORT_FORMATS,
-        "saved_model reads texts, for TensorFlow Serving; openvino, onnx and litert "
-        "read ids, for these engines",
+        "saved_model takes texts, for TensorFlow Serving; openvino, onnx and litert "
+        "take ids, for the engine of that name",
     )
     add_option(parser, PRECISION, help=_EXPORT_PRECISION)
     parser.add_argument(
@@ -53,13 +47,13 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         parser,
         "calibrate",
         "FILE",
-        f"{ROWS} whose texts show openvino the ranges of int8; 300 of them are used",
+        f"{ROWS} of texts that calibrate int8 for openvino; 300 of them are used",
     )
     add_path(
         parser,
         "dev",
         "FILE",
-        f"{ROWS} to score in float32 and in --precision or int8",
+        f"{ROWS} of labelled rows to score in float32 and in --precision or int8",
     )
     add_option(parser, MAX_DROP)
     add_own_task(parser)
@@ -187,7 +181,13 @@ def run_convert(options: argparse.Namespace) -> None:
 
 
 def add_info(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", type=path, nargs="?")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        type=path,
+        nargs="?",
+        help=f"{MODEL}, checkpoint or SavedModel",
+    )
     parser.add_argument(
         "--machine",
         action="store_true",

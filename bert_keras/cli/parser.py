@@ -44,10 +44,7 @@ VERBS = {
         "pretraining",
         "write the examples that BERT is pretrained on",
     ),
-    "pretrain": (
-        "pretraining",
-        "pretrain a new or an existing BERT on those examples",
-    ),
+    "pretrain": ("pretraining", "pretrain a new BERT, or continue from a checkpoint"),
     "completion": ("completion", "print the completion of a shell"),
 }
 _HELP = {"-h", "--help"}

@@ -29,9 +29,9 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="default: each line of standard input, answered as it arrives (a pair: "
-        "separated by a tab, or two TEXTs; a context and its choices: separated by "
-        "tabs, or several TEXTs)",
+        help="text to answer; default: each line of standard input, answered as it "
+        "arrives (a pair: separated by a tab, or two TEXTs; a context and its choices: "
+        "separated by tabs, or several TEXTs)",
     )
     add_path(parser, "input", "FILE", f"{ROWS} with the texts")
     add_path(

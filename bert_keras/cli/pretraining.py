@@ -288,7 +288,7 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="CORPUS",
         type=path,
-        help="files, folders or globs, compressed or not, local or such as s3://…",
+        help="files, folders or globs, compressed or not, local or remote (s3://…)",
     )
     add_word(
         parser,

@@ -275,7 +275,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "page to write, which needs no network",
+        "HTML page to write; it opens offline",
         required=True,
     )
 

@@ -2,7 +2,7 @@
 
 `raw_documents` reads the documents of all files in order. `sentences_of` does the slow
 part and can run in worker processes. The forms are those in which corpora for BERT are
-published: Google's own (one sentence a line, blank lines between documents;
+published: Google's own (one sentence per line, blank lines between documents;
 google-research/bert `create_pretraining_data.py`), plain text, JSONL, Parquet, the
 output of WikiExtractor, and Wikipedia's XML dumps.
 """
@@ -125,7 +125,7 @@ def raw_documents(
             `corpus_files`.
         form: the form of all files, or `auto`: decided by each file's start
             (`form_of`). `text`: documents separated by blank lines. `file`: one
-            document. `lines`: like `text`, with one sentence a line. `jsonl`: a
+            document. `lines`: like `text`, with one sentence per line. `jsonl`: a
             document in a field of each line's object. `parquet`: a document in a column
             of each row. `wikiextractor`: `<doc …>` to `</doc>`. `wikipedia`: the
             articles of an XML dump.
@@ -181,6 +181,7 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
 
 
 def no_text(files: int) -> DataError:
+    """Return the error of a corpus without text."""
     return DataError(f"the corpus holds no text; files read: {files}")
 
 
@@ -335,7 +336,7 @@ def form_of(path: str | os.PathLike[str]) -> str:
 class CorpusReader:
     """Reads the documents of one file; the methods have the names of the forms.
 
-    Arguments as of `raw_documents`.
+    Arguments as in `raw_documents`.
     """
 
     def __init__(self, text_field: str, errors: str, report: CorpusReport) -> None:

@@ -44,7 +44,7 @@ def opened(path: str) -> Iterator[io.BufferedReader]:
 
 
 def guarded(file: Any) -> io.BufferedReader:
-    """Return a buffered reader of a library's file, with errors as of `one_line`."""
+    """Return a buffered reader of a library's file, with errors as in `one_line`."""
     return io.BufferedReader(_Guarded(file), _BUFFER_BYTES)
 
 

@@ -1,9 +1,9 @@
 """Keras layers and functional models: the encoder, its heads, and the decoder.
 
 Read `encoder`, `block`, `layers`, `heads`, `optimizers`, in that order, then `decoder`
-and `encoder_decoder` for models that write; `pooling`,
-`recurrent_head`, `contrastive` and `lora` serve single tasks. This package imports only
-Keras and NumPy, so the models also train where TensorFlow is not installed.
+and `encoder_decoder` for models that write; `pooling`, `recurrent_head`, `contrastive`
+and `lora` serve single tasks. This package imports only Keras and NumPy, so the models
+also train where TensorFlow is not installed.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class Attention(Configured, keras.layers.Layer):
             self.attention_norm.build(hidden)
 
     def draw_seeds(self, count: int, training: Any) -> tuple[Any, ...]:
-        """Return so many seeds of dropout, or `None` where nothing is dropped."""
+        """Return this many seeds of dropout; `None` for each if nothing is dropped."""
         drops = training and max(self.dropout_rate, self.attention_dropout_rate) > 0
         return tuple(
             self.seed_generator.next() if drops else None for _ in range(count)
@@ -255,7 +255,7 @@ class Attention(Configured, keras.layers.Layer):
     ) -> tuple[Any, Any]:
         """Return the context [Q, H], and no probabilities, [Q / q, N, 0, T].
 
-        Arguments as of `attend`; raises a ConfigError if probabilities must be dropped.
+        Arguments as in `attend`; raises a ConfigError if probabilities must be dropped.
         """
         if training and self.attention_dropout_rate > 0:
             raise ConfigError(
@@ -391,8 +391,8 @@ class Block(Attention):
 
         Args:
             wanted: the tokens, and the bias of their scores.
-            past: keys and values of their rows, as of `keys_and_values`.
-            seeds: three, as of `draw_seeds`.
+            past: keys and values of their rows, from `keys_and_values`.
+            seeds: three, from `draw_seeds`.
             training: whether gradients follow.
             between: what a decoder computes between attention and feed-forward layer.
         """

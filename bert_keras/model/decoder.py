@@ -37,7 +37,7 @@ Past = list[tuple[Any, Any]]
 class CrossAttention(Attention):
     """Attention of a decoder's tokens to those of an encoder, with its LayerNorm.
 
-    Call: `x` [Q, H], keys and values of the encoder's rows as of `keys_and_values`,
+    Call: `x` [Q, H], keys and values of the encoder's rows from `keys_and_values`,
     `bias` float32, two seeds of dropout or `None`, and how many tokens attend to a row.
     Returns `LN(x + Dropout(Attention(x)))`, [Q, H].
     """
@@ -128,7 +128,7 @@ class DecoderBlock(keras.layers.Layer):
 
         Args:
             x: [Q, 1, H].
-            past: keys and values of the tokens before it, which it all sees.
+            past: keys and values of the tokens before it; it attends to all of them.
             memory: what `memory` returned for B rows; Q is a multiple of B.
             memory_bias: float32 [B, 1, 1, S].
         """
@@ -172,18 +172,18 @@ class BertDecoder(FromConfig, keras.Model):
     [R, S, E], its `padding_mask` int32 [R, S] and, for packed rows, its `sequence_ids`.
     The output is the logits, float32 [R, T, V].
 
-    `start` and `step` compute one token after the other, with keys and values kept.
+    `start` and `step` decode one token at a time, with cached keys and values.
 
     Args:
         config: sizes and rates; attention is causal whatever its `is_decoder`.
-        memory_size: width E of the encoder; another width than the decoder's own is
-            projected to it, by the weights `enc_to_dec_proj`.
+        memory_size: width E of the encoder; if it is not the decoder's own width, the
+            weights `enc_to_dec_proj` project it.
         shared: an encoder of the same sizes, whose embeddings and blocks the decoder
             uses as its own; cross-attention and output are never shared.
         tied: whether the output's table is that of the token embeddings.
         rematerialize: recompute each block in the backward pass to save memory.
         seed: seed of initializers and dropout.
-        dtype: dtype policy, as of `BertEncoder`.
+        dtype: dtype policy, as in `BertEncoder`.
 
     Example:
         >>> decoder = BertDecoder(BertConfig.from_preset("tiny"))
@@ -309,7 +309,7 @@ class BertDecoder(FromConfig, keras.Model):
         }
 
     def no_past(self, rows: Any) -> Past:
-        """Return the empty cache of so many rows."""
+        """Return the empty cache of this many rows."""
         heads, width = self.config.num_attention_heads, self.config.head_width
         return [
             (
@@ -324,7 +324,7 @@ class BertDecoder(FromConfig, keras.Model):
     ) -> tuple[Any, Past]:
         """Return the logits of the next token of each row, and the grown cache.
 
-        Its cost grows with what is written by attention over it alone.
+        Only the attention to earlier tokens makes later steps slower.
 
         Args:
             token_ids: int32 [Q], the last token of each row.

@@ -1,4 +1,4 @@
-"""An encoder and a decoder that writes what it reads: `BertEncoderDecoder`.
+"""An encoder and a decoder that generates text from it: `BertEncoderDecoder`.
 
 Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461), section 2. The names of the
 ways to start are theirs.
@@ -57,7 +57,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
         config: sizes of the decoder; `None`: those of the encoder.
         shared: whether the decoder uses the embeddings and blocks of the encoder.
         tied: whether the output's table is that of the decoder's token embeddings.
-        rematerialize, seed: as of `BertDecoder`.
+        rematerialize, seed: as in `BertDecoder`.
 
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"), pooler=False)
@@ -125,7 +125,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
     ) -> BertEncoderDecoder:
         """Return the model of an `EncoderDecoderModel` folder, with its weights.
 
-        Arguments as of `BertEncoder` and its `from_pretrained`.
+        Arguments as in `BertEncoder` and its `from_pretrained`.
 
         Raises:
             CheckpointError: it holds no decoder, or a part is missing or broken.

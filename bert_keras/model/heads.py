@@ -38,7 +38,7 @@ class ChoiceRows(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class ChoiceScores(keras.layers.Layer):
-    """Reshapes one score a text to one row of scores a context.
+    """Reshapes one score per text to one row of scores per context.
 
     Call: `scores` [B*C, 1] or [S, 1], the `padding_mask` of `choice_inputs` and, if
     packed, its `cls_positions`. Returns float32 [B, C], -1e9 where a row has no such
@@ -70,7 +70,7 @@ class PooledHead(Configured, keras.layers.Dense):
     Call: pooled output [B, H]. Returns logits, float32 [B, C].
 
     Example:
-        >>> PooledHead(4)(np.ones((2, 8), "float32")).shape
+        >>> tuple(PooledHead(4)(np.ones((2, 8), "float32")).shape)
         (2, 4)
     """
 

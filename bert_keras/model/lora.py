@@ -1,9 +1,9 @@
 """Parameter-efficient training: frozen lower layers, and LoRA.
 
 A frozen weight has no gradient and no moments, and no activations are kept below the
-lowest trainable one. LoRA (low-rank adaptation) adds the product of two thin matrices
-to the kernels of query and value (Hu et al. 2021, arXiv:2106.09685, section 4.2); only
-these, the pooler and the head are trained.
+lowest trainable one. LoRA adds the product of two low-rank matrices to the kernels of
+query and value (Hu et al. 2021, arXiv:2106.09685, section 4.2); only these, the pooler
+and the head are trained.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: number of updates of the warm-up.
 
     Example:
-        >>> float(WarmupLinearDecay(1e-3, total_steps=100, warmup_steps=10)(5))
+        >>> rate = WarmupLinearDecay(1e-3, total_steps=100, warmup_steps=10)(5)
+        >>> round(float(rate), 6)
         0.0005
     """
 
@@ -134,7 +135,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
 
     Args:
         learning_rate: rate or schedule.
-        weight_decay: share of a weight taken off at each update, times the rate.
+        weight_decay: share of a weight that each update subtracts, times the rate.
         epsilon: as in Adam.
         global_clipnorm: largest norm of all gradients together, or `None`.
         **kwargs: further arguments of `keras.optimizers.AdamW`, such as `beta_1`.
@@ -221,7 +222,7 @@ class Lamb(_Adam, keras.optimizers.Lamb):
     Args:
         learning_rate: rate or schedule.
         weight_decay: added to the update, times the weight.
-        epsilon, global_clipnorm: as of `AdamW`.
+        epsilon, global_clipnorm: as in `AdamW`.
         **kwargs: further arguments of `keras.optimizers.Lamb`, such as `beta_1`.
 
     Source: You et al. 2019 (arXiv:1904.00962), algorithm 2.

@@ -30,8 +30,8 @@ class LayerMix(Configured, keras.layers.Layer):
     Call: a list of n tensors [B, T, H]. Returns float32 [B, T, H], or [B, T, n*H].
 
     Example:
-        >>> LayerMix("concat")([np.ones((1, 2, 4)), np.zeros((1, 2, 4))]).shape
-        TensorShape([1, 2, 8])
+        >>> tuple(LayerMix("concat")([np.ones((1, 2, 4)), np.zeros((1, 2, 4))]).shape)
+        (1, 2, 8)
     """
 
     def __init__(

@@ -34,8 +34,8 @@ class Lstm(Configured, keras.layers.Layer):
     dtype policy.
 
     Example:
-        >>> layer = Lstm(4)
-        >>> layer(np.ones((5, 2, 8), "float32"), np.ones((5, 2), "int32")).shape
+        >>> x, ids = np.ones((5, 2, 8), "float32"), np.ones((5, 2), "int32")
+        >>> tuple(Lstm(4)(x, ids).shape)
         (5, 2, 4)
     """
 
@@ -85,8 +85,8 @@ def goes_on(sequence_ids: Any, backward: bool) -> Any:
 def _outputs(z: Any, keep: Any, kernel: Any, backward: bool) -> Any:
     """Return the outputs h of all tokens, float32 [T, B, U].
 
-    `z`, float32 [T, B, 4U], is the inputs' share of the gates, `keep` is as of
-    `goes_on`, and `kernel`, [U, 4U], are the recurrent weights.
+    `z`, float32 [T, B, 4U], is the inputs' share of the gates, `keep` is from
+    `goes_on`, and `kernel`, [U, 4U], holds the recurrent weights.
     """
     if keras.config.backend() != "tensorflow":
         return _states(z, keep, kernel, backward)[0]
@@ -195,7 +195,7 @@ FEATURES = {
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class RecurrentHead(Configured, keras.layers.Layer):
-    """Hidden layers, a BiLSTM of two layers, dropout, one linear layer a token.
+    """Hidden layers, a BiLSTM of two layers, dropout, one linear layer per token.
 
     Weighted sums have learned weights that sum to 1, and a learned scale (Peters et al.
     2018, arXiv:1802.05365, equation 1); `weighted_sum_all` sums the blocks without
@@ -215,7 +215,8 @@ class RecurrentHead(Configured, keras.layers.Layer):
 
     Example:
         >>> head = RecurrentHead(3, features="last", units=4)
-        >>> head([np.ones((2, 5, 8), "float32")] * 3, np.ones((2, 5), "int32")).shape
+        >>> states = [np.ones((2, 5, 8), "float32")] * 3
+        >>> tuple(head(states, np.ones((2, 5), "int32")).shape)
         (2, 5, 3)
     """
 

@@ -157,7 +157,7 @@ def pretraining_dataset(
         redraw: `False` gives the same order and masks each time that the dataset is
             iterated, for held-out data.
         skip_batches: number of batches to skip at the start, without computing them.
-        layout: `padded`, one example a row, or `packed`, several, so that a
+        layout: `padded`, one example per row, or `packed`, several, so that a
             batch has little padding.
         padding: for padded rows; `longest` cuts T and P to the longest row of a batch;
             `full` keeps those of the files, for compilers that need one shape.

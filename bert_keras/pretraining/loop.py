@@ -14,11 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import assign, read_checkpoint
-from bert_keras.distribution.replicas import (
-    Share,
-    distributed,
-    summed_function,
-)
+from bert_keras.distribution.replicas import Share, distributed, summed_function
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import DataError, TrainingError
 from bert_keras.model.optimizers import optimizer_of
@@ -36,12 +32,7 @@ from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.runs.progress import report
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.loop import (
-    Row,
-    TrainingLoop,
-    TrainingState,
-    WriteCheckpoint,
-)
+from bert_keras.training.loop import Row, TrainingLoop, TrainingState, WriteCheckpoint
 from bert_keras.training.train_step import make_updates
 from bert_keras.training.updates import new_schedule
 
@@ -139,8 +130,8 @@ class HeldOut:
     training, so that runs with different masks can be compared. A TPU, which needs one
     shape, skips the last examples if they do not fill a batch.
 
-    Call: a model. Returns the means: `masked_lm_loss` (nats a token), `perplexity` (its
-    exponential), `masked_lm_accuracy` and, if pairs are scored,
+    Call: a model. Returns the means: `masked_lm_loss` (nats per token), `perplexity`
+    (its exponential), `masked_lm_accuracy` and, if pairs are scored,
     `next_sentence_loss` and `next_sentence_accuracy`.
 
     Raises:

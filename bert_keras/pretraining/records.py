@@ -27,7 +27,12 @@ ToElements = Callable[[Any, tf.data.Dataset], tf.data.Dataset]
 
 @dataclasses.dataclass(frozen=True)
 class RecordLanes:
-    """The lanes of some files.
+    """The records of an epoch, split into lanes that can be read in parallel.
+
+    A lane is a contiguous part of the records in the order of the epoch's files; all
+    have the same size, up to one record, and each is shuffled on its own. The epoch
+    takes one record of each lane in turn. So a replica that reads some of the lanes
+    reads only their files.
 
     `shuffle` is the size of the shuffle buffer, in all lanes together; `to_elements`
     maps a file's number, int64 [], and its records to the elements.

@@ -50,19 +50,6 @@ def confusion_matrix(
     return cells.reshape(num_classes, num_classes).astype(np.int64)
 
 
-def precision_recall_f1(
-    labels: npt.ArrayLike, predictions: npt.ArrayLike, *, num_classes: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return precision, recall and F1 of each class, each float64 [C].
-
-    A class that is never predicted has precision 0, one without examples recall 0, and
-    either has F1 0.
-    """
-    matrix = confusion_matrix(labels, predictions, num_classes=num_classes)
-    precision, recall, f1 = _rates_of_classes(matrix).values()
-    return precision, recall, f1
-
-
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the Matthews correlation for two or more classes, from -1 to 1.
 
@@ -113,10 +100,11 @@ def classification_scores(
             f"{p.shape[1]} columns of `probabilities`; received {names}"
         )
     matrix = confusion_matrix(true, p.argmax(axis=1), num_classes=len(names))
-    columns = {**_rates_of_classes(matrix), "support": matrix.sum(axis=1)}
+    predicted, support = matrix.sum(axis=0), matrix.sum(axis=1)
+    columns = rates(np.diagonal(matrix), predicted, support) | {"support": support}
     # A class that is neither a label nor a prediction is left out, as scikit-learn
     # does, so that a small dev set is not penalized for classes it lacks.
-    occurs = matrix.sum(axis=0) + matrix.sum(axis=1) > 0
+    occurs = predicted + support > 0
     per_class = {
         name: {key: column[number].item() for key, column in columns.items()}
         for number, name in enumerate(names)
@@ -149,10 +137,6 @@ def rates(hits: Any, predicted: Any, support: Any) -> dict[str, Any]:
         "recall": hits / np.maximum(support, 1),
         "f1": 2 * hits / np.maximum(predicted + support, 1),
     }
-
-
-def _rates_of_classes(matrix: npt.NDArray[np.int64]) -> dict[str, Any]:
-    return rates(np.diagonal(matrix), matrix.sum(axis=0), matrix.sum(axis=1))
 
 
 def _matthews(matrix: npt.NDArray[np.int64]) -> float:

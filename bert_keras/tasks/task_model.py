@@ -75,7 +75,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
 
     Example:
         >>> model = TaskModel.from_pretrained(
-        ...     "bert-base-uncased", "classification", classes=("ham", "spam")
+        ...     "models/bert", "classification", classes=("ham", "spam")
         ... )
         >>> model.compile()  # AdamW, the task's loss and metrics
         >>> model.fit(["win a prize now", "see you at six"], ["spam", "ham"])

@@ -1,8 +1,8 @@
 """Fine-tuning: settings, the update step, the loop, resuming.
 
 Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
-that order; `findings`, `several_runs`, `progress` and `divergence` build on them.
-Pretraining also uses `loop`, `train_step` and the schedule of `updates`.
+that order; `findings`, `several_runs`, `progress`, `divergence` and `tracking` build on
+them. Pretraining also uses `loop`, `train_step` and the schedule of `updates`.
 """
 
 from __future__ import annotations

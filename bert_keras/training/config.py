@@ -69,7 +69,7 @@ class TrainConfig:
         "head, or of a decoder and its cross-attention",
         unit="rate",
         above=0,
-        unset="the same as for the others",
+        unset="that of the other weights",
     )
     warmup_share: float = option(
         0.1,

@@ -29,12 +29,7 @@ from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.loop import (
-    Row,
-    TrainingLoop,
-    TrainingState,
-    WriteCheckpoint,
-)
+from bert_keras.training.loop import Row, TrainingLoop, TrainingState, WriteCheckpoint
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.rows import RowsPlace
 from bert_keras.training.tracking import Trackers

@@ -82,8 +82,8 @@ def slices_of(
     """Return the best score of all rows and of each slice, with its interval.
 
     The keys are what the slices have in common, such as a column; the values are those
-    of `slice_scores`. Answers that are not one a row have no slices. `lengths` int [N]
-    are the tokens of each row, `names` columns to slice by.
+    of `slice_scores`. There are no slices unless there is one answer per row. `lengths`
+    int [N] are the tokens of each row, `names` columns to slice by.
     """
     count, key = len(columns), task.best_score
     if any(len(values) != count for values in answers.values()):

@@ -21,11 +21,7 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, rows_aside, with_slices
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import (
-    check_output_place,
-    check_path,
-    check_replaceable,
-)
+from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.lora import add_lora, freeze_layers
@@ -212,8 +208,8 @@ def train(
 
     On several replicas (`config.strategy`) the result is that of one device, except for
     rounding and the dropout masks. With several processes, each makes this call with
-    the same rows; the first one writes, and all return. If one ends early, so do the
-    others, see `Devices.together`.
+    the same rows, and only the first one writes. If one ends early, so do the others,
+    see `Devices.together`.
 
     Args:
         task: the name or the class of a task, whose settings then follow from the rows,
@@ -365,7 +361,7 @@ class _Training:
         return result
 
     def _new_model(self, config: TrainConfig) -> TaskModel:
-        """Return the model to train, with its frozen layers and thin matrices."""
+        """Return the model to train, with its frozen layers and LoRA matrices."""
         devices = self.devices
         model = new_model(
             self.task, self.encoder, config, devices=devices, tell=devices.say

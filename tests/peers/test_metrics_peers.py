@@ -9,7 +9,6 @@ from bert_keras.scoring.classification import (
     classification_scores,
     confusion_matrix,
     matthews_correlation,
-    precision_recall_f1,
 )
 
 peer = pytest.importorskip("sklearn.metrics")
@@ -65,8 +64,9 @@ def test_degenerate_data(labels, predictions):
     columns = peer.precision_recall_fscore_support(
         labels, predictions, labels=[0, 1, 2], zero_division=0
     )
-    ours = precision_recall_f1(labels, predictions, num_classes=3)
-    for mine, theirs in zip(ours, columns, strict=False):
+    keys = ("precision", "recall", "f1", "support")
+    for key, theirs in zip(keys, columns, strict=True):
+        mine = [row[key] for row in scores["per_class"].values()]
         np.testing.assert_allclose(mine, theirs)
     matrix = peer.confusion_matrix(labels, predictions, labels=[0, 1, 2])
     assert (confusion_matrix(labels, predictions, num_classes=3) == matrix).all()

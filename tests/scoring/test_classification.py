@@ -17,7 +17,6 @@ from bert_keras.scoring.classification import (
     classification_scores,
     confusion_matrix,
     matthews_correlation,
-    precision_recall_f1,
 )
 
 LABELS = np.array([0, 0, 0, 1, 1, 2], np.int32)
@@ -31,20 +30,23 @@ def test_counts_by_hand():
     assert matrix.tolist() == [[2, 1, 0], [0, 1, 1], [0, 0, 1]]
 
 
+def columns_of(scores):
+    """Return precision, recall and F1 of each class."""
+    rows = scores["per_class"].values()
+    return [[row[key] for row in rows] for key in ("precision", "recall", "f1")]
+
+
 def test_precision_recall_f1_by_hand():
-    precision, recall, f1 = precision_recall_f1(LABELS, PREDICTIONS, num_classes=3)
-    np.testing.assert_allclose(precision, [1, 1 / 2, 1 / 2])
-    np.testing.assert_allclose(recall, [2 / 3, 1 / 2, 1])
-    np.testing.assert_allclose(f1, [4 / 5, 1 / 2, 2 / 3])
+    scores = classification_scores(LABELS, np.eye(3)[PREDICTIONS], class_names="abc")
+    expected = [[1, 1 / 2, 1 / 2], [2 / 3, 1 / 2, 1], [4 / 5, 1 / 2, 2 / 3]]
+    np.testing.assert_allclose(columns_of(scores), expected)
 
 
 def test_classes_that_do_not_occur():
-    precision, recall, f1 = precision_recall_f1([0, 1], [0, 0], num_classes=4)
-    assert precision.tolist() == [0.5, 0, 0, 0]
-    assert recall.tolist() == [1, 0, 0, 0]
-    np.testing.assert_allclose(f1, [2 / 3, 0, 0, 0])
-    # Classes 2 and 3 are nowhere and do not count; class 1 is missed and does.
     scores = classification_scores([0, 1], [[1, 0, 0, 0]] * 2, class_names="abcd")
+    expected = [[0.5, 0, 0, 0], [1, 0, 0, 0], [2 / 3, 0, 0, 0]]
+    np.testing.assert_allclose(columns_of(scores), expected)
+    # Classes 2 and 3 are nowhere and do not count; class 1 is missed and does.
     assert scores["macro_f1"] == pytest.approx(1 / 3)
 
 

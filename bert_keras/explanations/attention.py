@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from bert_keras.data.items import as_items
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import load_embedder
 from bert_keras.inference.predictor import Predictor
@@ -131,7 +131,7 @@ def _parts(row: int, item: Any) -> tuple[str, ...]:
     if not is_fit or not all(isinstance(part, str) for part in parts):
         raise DataError(
             "`texts` must hold a string or a pair of strings in each place; "
-            f"received at {row}: {str(item)[:80]!r}"
+            f"received at {row}: {shown(item)}"
         )
     return tuple(parts)
 

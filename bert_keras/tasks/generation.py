@@ -149,7 +149,7 @@ class Generation(Decoding, Task):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""
         blank = [
-            (row, f"`{role}` must hold a text; received {text[:80]!r}")
+            (row, f"`{role}` must hold a text; {received(text)}")
             for role in self.columns
             for row, text in enumerate(columns[role])
             if not text.strip()

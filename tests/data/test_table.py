@@ -319,5 +319,3 @@ def test_cells_by_their_index() -> None:
         DataError, match=":3: `label` must be one of a, b; received 'c'"
     ):
         columns.indices("label", ["a", "b"])
-    with pytest.raises(DataError, match="`label` must be a or b; received 'c'"):
-        columns.indices("label", ["a", "b"], rule="a or b")

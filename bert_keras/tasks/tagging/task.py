@@ -29,7 +29,7 @@ from bert_keras.data.tagged import (
     tag_problem,
     to_bio,
 )
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
@@ -135,7 +135,7 @@ class TaggingTask(Confidence, Task):
             if not words or not all(isinstance(w, str) and w for w in item):
                 raise DataError(
                     "`texts` must be strings, or lists of words that are not empty; "
-                    f"received lists and, at {row}: {str(item)[:80]!r}"
+                    f"received lists and, at {row}: {shown(item)}"
                 )
         return ([list(item) for item in items],)
 

@@ -229,23 +229,19 @@ def _is_unicode(text: str) -> bool:
 
 
 def refuse_lines(path: str, problems: Sequence[tuple[int, str]]) -> None:
-    """Raise the error of `bad_lines` if there are any."""
-    if problems:
-        raise bad_lines(path, problems)
-
-
-def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
-    """Return one error for all bad lines, with their count and the first ten."""
+    """Raise one DataError for all bad lines, with their count and the first ten."""
+    if not problems:
+        return
     by_line: dict[int, list[str]] = {}
     for line, message in sorted(problems):
         by_line.setdefault(line, []).append(message)
     reasons = [(line, " and ".join(messages)) for line, messages in by_line.items()]
     first_line, first_reason = reasons[0]
     if len(reasons) == 1:
-        return DataError(first_reason, path=path, line=first_line)
+        raise DataError(first_reason, path=path, line=first_line)
     named = [f"line {line}: {reason}" for line, reason in reasons]
     message = f"{len(reasons)} bad lines: {first_of(named, between='; ')}"
-    return DataError(message, path=path, line=first_line)
+    raise DataError(message, path=path, line=first_line)
 
 
 # A first row with one of these in a column selected by number is probably a header.

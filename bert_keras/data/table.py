@@ -26,7 +26,6 @@ from bert_keras.data.memory import (
 from bert_keras.data.rows import (
     ColumnNames,
     Selection,
-    bad_lines,
     csv_rows,
     ending_of,
     existing,
@@ -61,8 +60,9 @@ class Columns:
         >>> columns = Columns("a.tsv", {"text": ["so good"], "label": ["1"]}, [2])
         >>> columns["text"], len(columns), "text_pair" in columns
         (['so good'], 1, False)
-        >>> print(columns.error([(0, "`label` must be 0; received 1")]))
-        a.tsv:2: `label` must be 0; received 1
+        >>> columns.refuse([(0, "`label` must be 0; received 1")])
+        Traceback (most recent call last):
+        bert_keras.errors.DataError: a.tsv:2: `label` must be 0; received 1
     """
 
     path: str
@@ -123,14 +123,9 @@ class Columns:
         return np.array([index[cell] for cell in self[role]], "int32")
 
     def refuse(self, problems: Sequence[tuple[int, str]]) -> None:
-        """Raise the `error` of the problems, if there are any."""
-        if problems:
-            raise self.error(problems)
-
-    def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
-        """Return one error with the line of each problem, a (row, message)."""
+        """Raise one DataError with the line of each problem, a (row, message)."""
         named = [(self.lines[row], message) for row, message in problems]
-        return bad_lines(self.path, named)
+        refuse_lines(self.path, named)
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:

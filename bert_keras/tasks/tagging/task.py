@@ -116,7 +116,7 @@ class TaggingTask(Confidence, Task):
         kinds = sorted(set().union(*cls.kinds(columns)))
         if not kinds:
             message = "`label` must hold a tag that is not O, in some sentence"
-            raise columns.error([(0, message)])
+            columns.refuse([(0, message)])
         classes = ("O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
         return cls(**{"classes": classes, **settings})
 

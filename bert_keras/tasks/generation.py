@@ -467,7 +467,7 @@ class Translation(Generation):
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class AbstractiveSummarization(Generation):
-    """A short text in words of its own."""
+    """A short text that summarizes a document in new words."""
 
     name = "abstractive-summarization"
     best_score = "rougeL"

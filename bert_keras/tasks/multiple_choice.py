@@ -133,9 +133,9 @@ _LEAST = 1e-37  # probability of a choice; 0 means padding
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
-    Files: see `read_choices`. In memory: `context`, `choices` (a list of strings a row)
-    and `label`, the number of the right choice from 0, as a string. If the score is
-    below `abstain_below`, the choice is "", the index -1 and `abstained` true.
+    Files: see `read_choices`. In memory: `context`, `choices` (a list of strings per
+    row) and `label`, the number of the right choice from 0, as a string. If the score
+    is below `abstain_below`, the choice is "", the index -1 and `abstained` true.
     """
 
     name = "multiple-choice"

@@ -219,7 +219,7 @@ class TaggingTask(Confidence, Task):
         words.
 
         For words: `tags` string [B, W] and their probabilities `scores` float32 [B, W];
-        empty and 0 where no word is.
+        empty and 0 where there is no word.
         """
         p, mask = self._probabilities(outputs, batch), batch["word_mask"]
         tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)

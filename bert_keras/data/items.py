@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_keras.data.table import Columns
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, shown
 
 Forms = Sequence[Sequence[str]]
 
@@ -59,7 +59,7 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
         if not isinstance(item, str):
             raise DataError(
                 f"`{name}` must hold a string in each place; received at {row}: "
-                f"{_shown(item)}"
+                f"{shown(item)}"
             )
     return items
 
@@ -68,12 +68,12 @@ def _numbered(texts: Any, name: str) -> Iterable[tuple[int, Any]]:
     """Return the rows of a sequence or of an iterator with their numbers."""
     values = texts if isinstance(texts, str | bytes) else _unwrapped(texts)
     if isinstance(values, str | bytes | set | frozenset):
-        raise DataError(f"`{name}` must be a list of strings; received {_shown(texts)}")
+        raise DataError(f"`{name}` must be a list of strings; received {shown(texts)}")
     try:
         return enumerate(iter(values))
     except TypeError:
         raise DataError(
-            f"`{name}` must be a list of strings; received {_shown(texts)}"
+            f"`{name}` must be a list of strings; received {shown(texts)}"
         ) from None
 
 
@@ -84,7 +84,7 @@ def _item(value: Any, forms: Forms, name: str, row: int) -> Any:
         if columns is None:
             raise DataError(
                 f"`{name}` must have {' and '.join(forms[0])} in each place; "
-                f"received at {row}: {_shown(dict(value))}"
+                f"received at {row}: {shown(dict(value))}"
             )
         parts = tuple(value[column] for column in columns)
         value = parts if len(parts) > 1 else parts[0]
@@ -92,7 +92,7 @@ def _item(value: Any, forms: Forms, name: str, row: int) -> Any:
         return _plain(value)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"`{name}` must be UTF-8; received at {row}: {_shown(value)}: "
+            f"`{name}` must be UTF-8; received at {row}: {shown(value)}: "
             f"{error.reason} at byte {error.start}"
         ) from None
 
@@ -163,7 +163,3 @@ def _rows_of(table: Mapping[str, Any], forms: Forms, name: str) -> list[Any]:
 
 def _chosen(table: Mapping[str, Any], forms: Forms) -> Sequence[str] | None:
     return next((form for form in forms if all(c in table for c in form)), None)
-
-
-def _shown(value: Any) -> str:
-    return f"{str(value)[:80]!r} ({type(value).__name__})"

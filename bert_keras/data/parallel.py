@@ -15,7 +15,7 @@ from bert_keras.runs.progress import say
 def read_parallel(
     source: str | os.PathLike[str], target: str | os.PathLike[str]
 ) -> Columns:
-    """Return two files of one text a line as the columns `source` and `target`.
+    """Return two files with one text per line as the columns `source` and `target`.
 
     Pairs with an empty side are left out, and named by file and line.
 
@@ -38,7 +38,7 @@ def read_parallel(
 
 
 def read_sources(path: str | os.PathLike[str], *, column: str) -> Columns | None:
-    """Return a file of one text a line as the column `source`; `None` for a table.
+    """Return a file with one text per line as the column `source`; `None` for a table.
 
     A table has the ending of its format, or its first line holds a tab, a JSON object
     or the name of the column.

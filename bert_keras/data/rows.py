@@ -24,9 +24,10 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
+from bert_keras.files.json_file import refuse_constant
 from bert_keras.files.streams import COMPRESSED, lines_of, text_of
 from bert_keras.settings import HEADER, check_choice
 
@@ -143,7 +144,7 @@ def json_rows(
     """
     if first_line == 1 and text.lstrip().startswith("["):
         raise DataError("must hold one JSON object per line, not an array", path=path)
-    if first_line == 1 and is_one_object(text):
+    if first_line == 1 and one_object(text) is not None:
         raise DataError(
             "must hold one JSON object per line, each a row; it is a single object, as "
             "SQuAD's files are",
@@ -153,7 +154,7 @@ def json_rows(
     for line, source in enumerate(text.split("\n"), first_line):
         try:
             row = json.loads(
-                source, parse_int=str, parse_float=str, parse_constant=_refuse_constant
+                source, parse_int=str, parse_float=str, parse_constant=refuse_constant
             )
         except json.JSONDecodeError as error:
             reason = f"is not JSON: {error.msg} at character {error.colno}"
@@ -169,22 +170,19 @@ def json_rows(
     return rows
 
 
-def is_one_object(text: str) -> bool:
-    """Return whether a text is one object: of several lines, or with a list `data`."""
-    if not text.startswith("{"):
-        return False
+def one_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a whole text is, if any.
+
+    It takes several lines, or has a list `data`: otherwise it is a row.
+    """
     first, _, more = text.partition("\n")
-    if more and first.rstrip().endswith("}"):
-        return False  # rows, or an object that is broken
+    if not text.startswith("{") or more and first.rstrip().endswith("}"):
+        return None  # rows, or an object that is broken
     try:
-        found = json.loads(text)
+        found: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return bool(more) or isinstance(found.get("data"), list)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
+        return None
+    return found if more or isinstance(found.get("data"), list) else None
 
 
 def json_cell(
@@ -231,23 +229,19 @@ def _is_unicode(text: str) -> bool:
 
 
 def refuse_lines(path: str, problems: Sequence[tuple[int, str]]) -> None:
-    """Raise the error of `bad_lines` if there are any."""
-    if problems:
-        raise bad_lines(path, problems)
-
-
-def bad_lines(path: str, problems: Iterable[tuple[int, str]]) -> DataError:
-    """Return one error for all bad lines, with their count and the first ten."""
+    """Raise one DataError for all bad lines, with their count and the first ten."""
+    if not problems:
+        return
     by_line: dict[int, list[str]] = {}
     for line, message in sorted(problems):
         by_line.setdefault(line, []).append(message)
     reasons = [(line, " and ".join(messages)) for line, messages in by_line.items()]
     first_line, first_reason = reasons[0]
     if len(reasons) == 1:
-        return DataError(first_reason, path=path, line=first_line)
+        raise DataError(first_reason, path=path, line=first_line)
     named = [f"line {line}: {reason}" for line, reason in reasons]
     message = f"{len(reasons)} bad lines: {first_of(named, between='; ')}"
-    return DataError(message, path=path, line=first_line)
+    raise DataError(message, path=path, line=first_line)
 
 
 # A first row with one of these in a column selected by number is probably a header.

@@ -48,7 +48,12 @@ def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
             "`columns` must be left out: SQuAD's JSON has its own names; "
             f"received {dict(columns)}"
         )
-    return _columns(source, _questions(source, _load(source)))
+    return squad_columns(source, _load(source))
+
+
+def squad_columns(path: str, content: Any) -> Columns:
+    """Return the columns of `read_squad` from the JSON of a file."""
+    return _columns(path, _questions(path, content))
 
 
 def read_questions(path: Any) -> Columns | None:

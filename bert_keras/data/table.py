@@ -26,14 +26,13 @@ from bert_keras.data.memory import (
 from bert_keras.data.rows import (
     ColumnNames,
     Selection,
-    bad_lines,
     csv_rows,
     ending_of,
     existing,
     format_of,
-    is_one_object,
     json_cell,
     json_rows,
+    one_object,
     quote,
     read_text,
     refuse_hidden_header,
@@ -61,8 +60,9 @@ class Columns:
         >>> columns = Columns("a.tsv", {"text": ["so good"], "label": ["1"]}, [2])
         >>> columns["text"], len(columns), "text_pair" in columns
         (['so good'], 1, False)
-        >>> print(columns.error([(0, "`label` must be 0; received 1")]))
-        a.tsv:2: `label` must be 0; received 1
+        >>> columns.refuse([(0, "`label` must be 0; received 1")])
+        Traceback (most recent call last):
+        bert_keras.errors.DataError: a.tsv:2: `label` must be 0; received 1
     """
 
     path: str
@@ -101,12 +101,8 @@ class Columns:
         cells = {role: self[str(column)] for role, column in roles.items()}
         return Columns(self.path, cells, self.lines)
 
-    def indices(
-        self, role: str, values: Sequence[str], *, rule: str | None = None
-    ) -> np.ndarray:
+    def indices(self, role: str, values: Sequence[str]) -> np.ndarray:
         """Return the index of each cell among the values, int32 [N].
-
-        `rule` is what a cell must be, for the error; by default one of the values.
 
         Raises:
             DataError: a cell is not among the values; named by line.
@@ -118,9 +114,8 @@ class Columns:
             array([0, 1], dtype=int32)
         """
         index = {value: number for number, value in enumerate(values)}
-        rule = rule or f"one of {listed(values)}"
         unknown = [
-            (row, f"`{role}` must be {rule}; {received(cell)}")
+            (row, f"`{role}` must be one of {listed(values)}; {received(cell)}")
             for row, cell in enumerate(self[role])
             if cell not in index
         ]
@@ -128,14 +123,9 @@ class Columns:
         return np.array([index[cell] for cell in self[role]], "int32")
 
     def refuse(self, problems: Sequence[tuple[int, str]]) -> None:
-        """Raise the `error` of the problems, if there are any."""
-        if problems:
-            raise self.error(problems)
-
-    def error(self, problems: Iterable[tuple[int, str]]) -> DataError:
-        """Return one error with the line of each problem, a (row, message)."""
+        """Raise one DataError with the line of each problem, a (row, message)."""
         named = [(self.lines[row], message) for row, message in problems]
-        return bad_lines(self.path, named)
+        refuse_lines(self.path, named)
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -193,13 +183,13 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
-    from bert_keras.data.squad import read_squad
+    from bert_keras.data.squad import squad_columns
     from bert_keras.data.tagged import ENDINGS, read_tagged
 
     text = read_text(path)
-    kind = format_of(path, text)
-    if kind == "jsonl" and is_one_object(text):
-        found = read_squad(path)
+    content = one_object(text) if format_of(path, text) == "jsonl" else None
+    if content is not None:
+        found = squad_columns(path, content)
         return found.select(columns) if columns else found
     if ending_of(path) in ENDINGS:
         return read_tagged(path, columns=columns, header=header)

@@ -237,7 +237,7 @@ def _are_spans(cells: list[Any]) -> bool:
 
 
 def _read_word_lists(table: MemoryRows, chosen: ColumnNames) -> Columns:
-    """Return columns of words and tags in memory, a list of strings a row."""
+    """Return columns of words and tags in memory, a list of strings per row."""
     found: dict[str, list[Any]] = {}
     problems: list[tuple[int, str]] = []
     for role, column in chosen.items():

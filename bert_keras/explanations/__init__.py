@@ -1,8 +1,7 @@
 """Why a model answers as it does: attributions, attention, and a map of texts.
 
 Read `words`, `items`, `targets`, `attribution`, `graphs`, `explainer`, in that order;
-`attention` and `embedding_map` stand alone. The pages' templates are among those of
-`report`.
+`attention` and `embedding_map` stand alone. The templates of the pages are in `report`.
 """
 
 from __future__ import annotations
@@ -30,5 +29,5 @@ _PLACES = {
     "map_texts": "embedding_map",
 }
 __all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers take any name
+if not TYPE_CHECKING:  # else type checkers accept any name
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -1,7 +1,7 @@
 """Attention of an encoder, as arrays and as a page: `explain_attention`.
 
-The page has three views as bertviz draws them (Vig 2019, arXiv:1906.05714): the heads
-of a layer, all heads of all layers, and the query and key neurons of a head.
+The page has the three views of bertviz (Vig 2019, arXiv:1906.05714): the heads of a
+layer, all heads of all layers, and the query and key neurons of a head.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from bert_keras.data.items import as_items
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import load_embedder
 from bert_keras.inference.predictor import Predictor
@@ -26,8 +26,8 @@ from bert_keras.report.page import write_file
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 
-PAGE_TOKENS = 128  # the numbers of a page grow with the square
-_LEVELS = 255  # shades that a page tells apart
+PAGE_TOKENS = 128  # the size of a page grows with the square
+_LEVELS = 255  # shades of a page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Attention:
 
 
 class AttentionList(list[Attention]):
-    """The attention of several texts; a notebook shows them."""
+    """The attention of several texts, displayed in a notebook."""
 
     def page(self, *, title: str = "Attention") -> str:
-        """Return a page that needs no network; texts are cut after 128 tokens."""
+        """Return a self-contained HTML page; it shows 128 tokens of each text."""
         data = {"texts": [_shown(each) for each in self]}
         return scripted_page("attention", title=title, data=data)
 
@@ -85,12 +85,12 @@ def explain_attention(
         model: a model folder of any task, an encoder, `hf://owner/name`, a predictor or
             a task model.
         texts: strings, or pairs of strings.
-        max_length: longer texts are cut, in tokens, if the model does not cut them.
+        max_length: longer texts are truncated, in tokens; at most that of the model.
         batch_size: texts computed at once.
 
     Raises:
         ConfigError: the model is a SavedModel, or a setting is out of its range.
-        DataError: a text is missing or no string.
+        DataError: a text is missing or not a string.
 
     Example:
         >>> explain_attention("models/emails", ["You have won!"])[0].probabilities.shape
@@ -131,7 +131,7 @@ def _parts(row: int, item: Any) -> tuple[str, ...]:
     if not is_fit or not all(isinstance(part, str) for part in parts):
         raise DataError(
             "`texts` must hold a string or a pair of strings in each place; "
-            f"received at {row}: {str(item)[:80]!r}"
+            f"received at {row}: {shown(item)}"
         )
     return tuple(parts)
 
@@ -197,10 +197,10 @@ def _places(mask: Any, sequences: Any, starts: Any) -> Iterator[tuple[int, slice
 
 
 def _shown(attention: Attention) -> dict[str, Any]:
-    """Return what the page draws: bytes in base64."""
+    """Return the data of the page, arrays as bytes in base64."""
     kept = slice(0, PAGE_TOKENS)
     probabilities = attention.probabilities[:, :, kept, kept]
-    # Square roots spread the many small numbers over more shades.
+    # Square roots give the many small probabilities more shades.
     shades = np.rint(np.sqrt(probabilities) * _LEVELS).astype("uint8")
     found = {
         "tokens": attention.tokens[kept],

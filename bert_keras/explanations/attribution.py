@@ -1,8 +1,8 @@
-"""Attribution methods: how much each word contributes to a number that a model gives.
+"""Attribution methods: how much each word contributes to an output of a model.
 
-All methods see a text as points between two ends: the word embeddings of its tokens,
-and those of a baseline that has `[PAD]` or `[MASK]` in place of each word's pieces.
-Position and segment embeddings, `[CLS]` and `[SEP]` are the same at both ends.
+All methods evaluate points between two ends: the word embeddings of a text, and those
+of a baseline that has `[PAD]` or `[MASK]` in place of each word's pieces. Position and
+segment embeddings, `[CLS]` and `[SEP]` are the same at both ends.
 
 Sources: Sundararajan et al. 2017 (arXiv:1703.01365), integrated gradients; Shrikumar et
 al. 2016 (arXiv:1605.01713), gradient × input; Zeiler and Fergus 2013 (arXiv:1311.2901),
@@ -20,19 +20,19 @@ from bert_keras.settings import ATTRIBUTIONS
 
 FIRST_STEPS = 16
 MOST_STEPS = 1024
-LARGEST_GAP = 0.01  # of the change of the output; more steps are taken above it
+LARGEST_GAP = 0.01  # as a share of the change; above it more steps are taken
 
 
 class Path(NamedTuple):
-    """A text between its baseline and itself, and the number that is explained.
+    """The path from a baseline to a text, and the value that is explained.
 
     Attributes:
         text, baseline: float32 [R, T, H], word embeddings.
         words: int32 [R, T], the word of each token, -1 for none.
         num_words: W.
-        value: numbers of points, float32 [k, R, T, H] to [k].
-        gradient: gradients of these numbers, [k, R, T, H] to [k, R, T, H].
-        at_once: most points given at once.
+        value: maps points, float32 [k, R, T, H], to their values, float32 [k].
+        gradient: maps them to the gradients of the values, float32 [k, R, T, H].
+        at_once: maximum points computed at once.
     """
 
     text: np.ndarray
@@ -44,15 +44,15 @@ class Path(NamedTuple):
     at_once: int
 
     def ends(self) -> tuple[float, float]:
-        """Return the numbers of the baseline and of the text."""
+        """Return the values of the baseline and of the text."""
         baseline, text = self.value_at(np.array([[False], [True]]))
         return float(baseline), float(text)
 
     def value_at(self, kept: np.ndarray) -> np.ndarray:
-        """Return the number where only some words are kept, float64 [k].
+        """Return the values if only some words are kept, float64 [k].
 
         Args:
-            kept: bool [k, W], or [k, 1] for all words alike.
+            kept: bool [k, W], or [k, 1] for all words together.
         """
         kept = np.broadcast_to(kept, (len(kept), max(self.num_words, 1)))
         found = []
@@ -63,7 +63,7 @@ class Path(NamedTuple):
         return np.concatenate(found).astype("float64")
 
     def by_word(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum over each word's tokens, float64 [W], of [R, T]."""
+        """Return the sum of values [R, T] over the tokens of each word, float64 [W]."""
         real = self.words >= 0
         numbers = values[real].astype("float64")
         return np.bincount(self.words[real], numbers, minlength=self.num_words)
@@ -74,10 +74,10 @@ class Result(NamedTuple):
 
     Attributes:
         attributions: float64 [W].
-        value, baseline_value: the number for the text and for its baseline.
+        value, baseline_value: the values of the text and of its baseline.
         gap: difference between the sum of the attributions and the change from the
-            baseline, as a share of that change; `None` for a method whose sum means
-            nothing.
+            baseline, as a share of that change; `None` for methods whose sum has no
+            meaning.
         steps: points on the path, or permutations; 0 for other methods.
     """
 
@@ -91,13 +91,13 @@ class Result(NamedTuple):
 def integrated_gradients(
     path: Path, *, steps: int | None = None, most: int = MOST_STEPS
 ) -> Result:
-    """Return the gradients between the ends, integrated by Gauss and Legendre's rule.
+    """Return the gradients between the ends, integrated by Gauss-Legendre quadrature.
 
     Args:
         path: the text and its baseline.
         steps: points on the path. `None`: 16, doubled up to `most` while the gap is
             above 1%.
-        most: the largest number of points if `steps` is `None`.
+        most: maximum points if `steps` is `None`.
     """
     baseline, text = path.ends()
     count = steps or FIRST_STEPS
@@ -129,7 +129,7 @@ def gradient_times_input(path: Path) -> Result:
 
 
 def occlusion(path: Path) -> Result:
-    """Return how far the number falls where the baseline replaces one word."""
+    """Return how much the value falls if the baseline replaces one word."""
     baseline, text = path.ends()
     if not path.num_words:
         return Result(np.zeros(0), text, baseline)
@@ -138,14 +138,14 @@ def occlusion(path: Path) -> Result:
 
 
 def shapley_sampling(path: Path, *, steps: int = 24, seed: int = 0) -> Result:
-    """Return the mean change when a word joins others, in random orders of the words.
+    """Return the mean change when a word is added to others, in random order.
 
     Each order is followed by its reverse, which lowers the variance.
 
     Args:
         path: the text and its baseline.
-        steps: orders, an even number.
-        seed: of the orders.
+        steps: number of orders.
+        seed: seed of the orders.
     """
     baseline, text = path.ends()
     count, random = path.num_words, np.random.default_rng(seed)
@@ -153,7 +153,7 @@ def shapley_sampling(path: Path, *, steps: int = 24, seed: int = 0) -> Result:
     for number in range(steps):
         order = order[::-1] if number % 2 else random.permutation(count)
         rank = np.argsort(order)
-        # Of the words in this order, the first 1, 2 … are kept.
+        # The first 1, 2 … words in this order are kept.
         kept = rank[None, :] < np.arange(1, count)[:, None]
         middle = path.value_at(kept) if count > 1 else np.zeros(0)
         if count:
@@ -173,9 +173,9 @@ METHODS = dict(zip(ATTRIBUTIONS, _METHODS, strict=True))
 
 
 def _gap(total: float, change: float) -> float:
-    """Return by what share of the change the sum of the attributions is off.
+    """Return the difference of the sum of attributions from the change, as its share.
 
-    Changes below 0.01 count as 0.01: their share would be rounding alone.
+    Changes below 0.01 count as 0.01; otherwise rounding errors would dominate.
     """
     return float(abs(total - change) / max(abs(change), 0.01))
 

@@ -30,7 +30,7 @@ _LEAST = {"pca": 2, "tsne": 2, "umap": 4}  # texts that a projection needs
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingMap:
-    """Places of N texts in the plane.
+    """N texts as points in the plane.
 
     Attributes:
         texts: N strings.
@@ -47,7 +47,7 @@ class EmbeddingMap:
     shares: tuple[float, float] | None = None
 
     def page(self, *, title: str = "Map of texts") -> str:
-        """Return a page that needs no network, with each text at its point."""
+        """Return a self-contained HTML page with each text at its point."""
         names = list(dict.fromkeys(self.labels))
         names = sorted(names) if len(names) > 1 else names
         data = {
@@ -91,15 +91,15 @@ def map_texts(
     batch_size: int = 32,
     **settings: Any,
 ) -> EmbeddingMap:
-    """Return a map of texts, those of similar vectors near each other.
+    """Return a map on which texts with similar vectors are near each other.
 
     Args:
         model: a model folder, an encoder or a predictor of vectors, as in `embed`.
         texts: N strings, at least two, or four for `umap`.
-        labels: the class of each text, for its colour; `predicted` asks the model, if
-            it has classes.
+        labels: the class of each text, for its colour; `predicted`: the predicted one,
+            if the model has classes.
         projection: `pca`, `tsne` or `umap`.
-        seed: of `tsne` and `umap`.
+        seed: seed of `tsne` and `umap`.
         batch_size: texts computed at once.
         **settings: those of `load_embedder`, such as `layers` and `pooling`.
 
@@ -136,13 +136,13 @@ def map_texts(
 
 
 def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
-    """Return the class that a model gives each text; none for a model without."""
+    """Return the predicted class of each text; none for a model without classes."""
     if isinstance(model, Predictor):
-        return []  # of vectors
+        return []  # it returns vectors
     try:
         predictor = load(model)
     except BertKerasError:
-        return []  # an encoder: `embed` reports what is broken
+        return []  # an encoder; if it is broken, `embed` raises the error
     task = predictor.model.task
     if not isinstance(task, SingleLabel) or len(task.roles) > 1:
         return []
@@ -153,9 +153,9 @@ def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
 def principal_components(
     vectors: np.ndarray,
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return vectors along the two axes of most variance, and the shares of it.
+    """Return vectors along the two axes of most variance, and their shares of it.
 
-    The sign of an axis is that of its largest entry, so that maps can be compared.
+    The largest entry of an axis is positive, so that maps can be compared.
 
     Args:
         vectors: float [N, D].
@@ -165,7 +165,7 @@ def principal_components(
     """
     centred = vectors.astype("float64") - vectors.mean(axis=0, dtype="float64")
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    axes = np.concatenate([axes, np.zeros_like(axes)])[:2]  # of one number each
+    axes = np.concatenate([axes, np.zeros_like(axes)])[:2]  # if D is 1
     sizes = np.concatenate([sizes, np.zeros(2)])
     largest = np.abs(axes).argmax(axis=1)
     signs = np.where(axes[np.arange(2), largest] < 0, -1.0, 1.0)
@@ -175,7 +175,7 @@ def principal_components(
 
 
 def _projector(projection: str, seed: int) -> Any:
-    """Return the function from vectors to points of another package."""
+    """Return another package's function from vectors to points."""
     package, name = {
         "tsne": ("sklearn.manifold", "TSNE"),
         "umap": ("umap", "UMAP"),
@@ -184,14 +184,14 @@ def _projector(projection: str, seed: int) -> Any:
         kind = getattr(importlib.import_module(package), name)
 
     def project(vectors: np.ndarray) -> Any:
-        # Texts that are all the same: t-SNE would crash the process.
+        # If all texts are equal, t-SNE would crash the process.
         if np.allclose(vectors, vectors[0], rtol=1e-4, atol=1e-5):
             return np.zeros((len(vectors), 2))
         settings: dict[str, Any] = {"random_state": seed}
-        if projection == "tsne":  # at most as many neighbours as there are
+        if projection == "tsne":  # it reads 3 * perplexity neighbours of each text
             settings["perplexity"] = min(30.0, (len(vectors) - 1) / 3)
         else:
-            # A seed allows one thread; without `n_jobs` umap-learn warns of it.
+            # With a seed, umap-learn has one thread, and warns without `n_jobs`.
             settings |= {"n_neighbors": min(15, len(vectors) - 1), "n_jobs": 1}
         return kind(n_components=2, **settings).fit_transform(vectors)
 

@@ -1,6 +1,6 @@
-"""The words that made an answer: `explain`.
+"""The words that led to an answer: `explain`.
 
-`targets` says which number is explained, `attribution` how.
+`targets` defines the value that is explained, `attribution` the methods.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.items import as_items
 from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
@@ -25,7 +24,7 @@ from bert_keras.explanations.pages import words_in_colour
 from bert_keras.explanations.targets import targets_of
 from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load, parts_of
 from bert_keras.report.page import write_file
 from bert_keras.settings import (
     ATTRIBUTIONS,
@@ -46,17 +45,15 @@ class Explanation:
 
     Attributes:
         texts: role to text.
-        words: W words with their places in the texts. Those that a text is cut behind,
-            or that the answer's window does not hold, have attributions of 0.
+        words: W words with their positions in the texts. Words that are truncated, or
+            outside of the answer's window, have attributions of 0.
         targets: names of the K answers that are explained, such as a class.
         against: the answer that each is compared with; empty: all others.
-        attributions: float32 [K, W], above 0 where a word speaks for the answer.
-        values, baseline_values: float32 [K], the explained number for the text, and
-            with the baseline in the place of all words.
-        gaps: float32 [K], by what share of their difference the sum of the
-            attributions is off; NaN for methods whose sum means nothing.
-        steps: int32 [K], points on the path, or orders of words; else 0.
-        unit: of the numbers: `log-odds`, `cosine`, `score` or `value`.
+        attributions: float32 [K, W], above 0 if a word supports the answer.
+        values, baseline_values: float32 [K], the explained values of the text and of
+            its baseline.
+        gaps, steps: float32 and int32 [K], see `attribution.Result`; NaN for no gap.
+        unit: of the values: `log-odds`, `cosine`, `score` or `value`.
         answer: what `predict` returns for the text.
     """
 
@@ -73,13 +70,13 @@ class Explanation:
     answer: Mapping[str, Any]
 
     def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
-        """Return the words that contribute most, either way, and their attributions."""
+        """Return the words with the largest absolute attributions, and these."""
         values = self.attributions[target]
         order = np.argsort(-np.abs(values), kind="stable")[:count]
         return [(self.words[place].text, float(values[place])) for place in order]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, which are JSON."""
+        """Return the explanation as JSON values."""
         return {
             "texts": dict(self.texts),
             "answer": dict(self.answer),
@@ -111,7 +108,7 @@ class Explanations(list[Explanation]):
 
     Args:
         items: one for each text.
-        method, baseline: how they were made.
+        method, baseline: as given to `explain`.
     """
 
     def __init__(
@@ -124,10 +121,10 @@ class Explanations(list[Explanation]):
     def write(
         self, path: str | os.PathLike[str], *, title: str = "Explanations"
     ) -> Path:
-        """Write an HTML page that needs no network, or JSON lines; return its path.
+        """Write a self-contained HTML page, or JSONL; return its path.
 
         Args:
-            path: the file; `.jsonl` for JSON, see `Explanation.to_dict`.
+            path: the file; `.jsonl` for JSONL, see `Explanation.to_dict`.
             title: heading of the page.
 
         Raises:
@@ -167,9 +164,9 @@ def explain(
     """Return how much each word of texts contributes to the model's answers.
 
     What is explained depends on the task, see `targets`: the predicted class, each
-    label that applies, the number, each entity, start and end of an answer, the best
-    choice, the best word for each `[MASK]`, each sentence of a summary. Embeddings are
-    explained by the similarity of two texts: give pairs.
+    predicted label, the number, each entity, start and end of an answer, the best
+    choice, the best word for each `[MASK]`, each sentence of a summary. For embeddings
+    it is the similarity of two texts: give pairs.
 
     Args:
         model: a model folder, `hf://owner/name`, a predictor or a task model, in
@@ -180,17 +177,17 @@ def explain(
         target: another answer to explain: a class, a label, the number of a choice, a
             type of entity, a part of the context ("" for no answer), a word for the
             mask.
-        against: the answer to compare with, such as the class that was expected; by
-            default all others together.
-        baseline: what replaces words: `pad` or `mask`.
+        against: the answer to compare with, such as the expected class; by default all
+            others together.
+        baseline: the token that replaces words: `pad` or `mask`.
         steps: points of integrated gradients, or orders of words for `shapley`. `None`:
             16 points, doubled up to 1,024 while the gap exceeds 1%; or 24 orders.
-        seed: of the orders for `shapley`.
-        batch_size: most rows computed at once.
+        seed: seed of the orders for `shapley`.
+        batch_size: maximum rows computed at once.
 
     Raises:
         ConfigError: an argument is not allowed for the task.
-        DataError: a text is missing or no string.
+        DataError: a text is missing or not a string.
 
     Example:
         >>> explain("models/emails", ["You have won a prize!"])[0].top(1)
@@ -246,7 +243,7 @@ def predictor_of(
 
 
 class PairedTexts(Embedding):
-    """Reads the two texts whose similarity is explained."""
+    """Embeds pairs of texts, whose similarity is explained."""
 
     roles = ("text", "text_pair")
 
@@ -262,19 +259,14 @@ def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
     Raises:
         DataError: an item has another form.
     """
-    task = reading_task(predictor.model.task)
-    forms = [
-        task.roles,
-        *([spec.name for spec in each] for each in task.signatures().values()),
-    ]
-    columns = task.parts(as_items(texts, forms))
+    columns = parts_of(reading_task(predictor.model.task), texts)
     return [tuple(map(_printable, item)) for item in zip(*columns, strict=True)]
 
 
 def answers_of(
     predictor: Predictor, items: Sequence[tuple[Any, ...]], batch_size: int
 ) -> list[dict[str, Any]]:
-    """Return the answer to each item; for pairs of embeddings their similarity."""
+    """Return the answer to each item; for pairs of embedded texts their similarity."""
     if not items:
         return []
     if not isinstance(predictor.model.task, Embedding):
@@ -296,13 +288,13 @@ def _printable(part: Any) -> Any:
 
 
 class Explainer:
-    """Explains items of one model; see `graphs_of` for what is traced, and when.
+    """Explains items of one model; its graphs are those of `graphs_of`.
 
     Args:
         model: the model, in float32.
         method: one of `attribution.METHODS`, with its settings bound.
         baseline: `pad` or `mask`.
-        batch_size: most rows computed at once.
+        batch_size: maximum rows computed at once.
     """
 
     def __init__(
@@ -354,7 +346,7 @@ class Explainer:
         )
 
     def path(self, target: Target, count: int) -> attribution.Path:
-        """Return the path from the baseline to a text with so many words."""
+        """Return the path from the baseline to a text of `count` words."""
         words, batch = target.rows.words, dict(target.rows.batch)
         table = self._model.backbone.embeddings.word_embeddings
         ids = np.asarray(batch["token_ids"]).reshape(words.shape)

@@ -1,6 +1,6 @@
-"""The graphs that explanations of one model share: `graphs_of`.
+"""The graphs that all explanations of a model share: `graphs_of`.
 
-Tracing takes seconds, computing a short text milliseconds.
+Tracing takes seconds; explaining a short text takes milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ATTRIBUTE = "_explanation_graphs"
 
 
 class NumberGraphs(NamedTuple):
-    """Two graphs of a number of the outputs.
+    """The graphs of a `Target.number` and of its gradient.
 
     Both take points float32 [k, R, T, H], the batch dict of the rows and the further
     arguments of the number.
@@ -35,13 +35,13 @@ class NumberGraphs(NamedTuple):
 class Graphs:
     """The graphs of a model, each traced at its first call.
 
-    They read the model's variables, so that changed values count at once.
+    They read the model's variables, so they always use its current weights.
 
     Args:
         model: the model.
 
     Attributes:
-        predictor: gives the answers that are explained.
+        predictor: predicts the answers that are explained.
     """
 
     def __init__(self, model: TaskModel) -> None:
@@ -51,7 +51,7 @@ class Graphs:
         self._numbers: dict[Callable[..., Any], NumberGraphs] = {}
 
     def is_current(self) -> bool:
-        """Return whether the model still has the variables and settings it had."""
+        """Return whether the model still has the same variables and settings."""
         weights, tokenizer, settings = _state(self._model)
         known, known_tokenizer, known_settings = self._state
         return (
@@ -71,7 +71,7 @@ class Graphs:
 
         Args:
             number: see `Target`.
-            batch, given: an example of its arguments; sizes may differ later.
+            batch, given: an example of its arguments; later ones may have other sizes.
         """
         if number not in self._numbers:
 
@@ -97,7 +97,7 @@ class Graphs:
         return self._numbers[number]
 
     def _outputs(self, points: Any, batch: Any) -> Any:
-        """Return the outputs [k, R, …] where points [k, R, T, H] are the words."""
+        """Return the outputs [k, R, …] for word embeddings, points [k, R, T, H]."""
         copies = tf.shape(points)[0]
         repeated = {
             name: tf.tile(each, [copies, *[1] * (each.shape.rank - 1)])
@@ -112,11 +112,10 @@ class Graphs:
 
 
 def graphs_of(model: TaskModel) -> Graphs:
-    """Return the graphs of a model, new ones if it was rebuilt in between.
+    """Return the graphs of a model, new ones if its variables or settings changed.
 
-    The model holds them: they refer to it and to its variables, so that they cannot
-    outlive it, and a table of weak references would keep it alive. Keras saves neither
-    this attribute nor what it holds.
+    The model holds them: they refer to it and to its variables, so a table of weak
+    references would keep it alive. Keras does not save this attribute.
     """
     attributes: dict[str, Any] = model.__dict__  # without Keras's tracking
     found: Graphs | None = attributes.get(_ATTRIBUTE)
@@ -126,7 +125,7 @@ def graphs_of(model: TaskModel) -> Graphs:
 
 
 def _state(model: TaskModel) -> tuple[list[Any], Any, str]:
-    """Return what graphs hold as constants: variables, vocabulary and settings.
+    """Return what graphs are bound to: variables, vocabulary and settings.
 
     LoRA and quantization replace variables.
     """

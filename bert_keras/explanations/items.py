@@ -1,4 +1,4 @@
-"""What is asked about a text: `Item`, the rows that the model reads, and `Target`."""
+"""What is explained: `Item`, its `Rows` in the model's input, and `Target`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG_ODDS = "log-odds"
 
 
 class Rows(NamedTuple):
-    """The rows of the model that are read for an item.
+    """The input of the model for an item.
 
     Attributes:
         batch: inputs of the model by name, int32 [R, …].
@@ -35,16 +35,16 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A number of the model's outputs.
+    """A number computed from the model's outputs, which is explained.
 
     Args:
-        name: of the answer, such as a class.
-        rows: what the model reads.
+        name: name of the answer, such as a class.
+        rows: the input of the model.
         number: takes outputs [k, R, …] of k copies of the rows, and `given`; returns
             float [k].
-        given: further tensors for it.
-        against: name of the other answer that it is compared with, if it is one.
-        unit: of the number.
+        given: further tensors for `number`.
+        against: name of the answer that it is compared with; empty: all others.
+        unit: unit of the number.
     """
 
     name: str
@@ -56,16 +56,16 @@ class Target:
 
 
 class Item:
-    """A text, or the texts of several roles, and what is asked about its answer.
+    """A text, or the texts of several roles, with its answer.
 
     Args:
-        model: gives the answer.
+        model: the model.
         parts: the text of each role.
         answer: what `predict` returns for it.
         target, against: names chosen by the user, or `None`.
 
     Attributes:
-        words: the words of the texts, added while the rows are laid.
+        words: the words of the texts, added by `targets_of`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Item:
         return features
 
     def rows(self, features: Mapping[str, Any], words: np.ndarray) -> Rows:
-        """Return the features that the model reads, with the word of each token."""
+        """Return the model's inputs among the features, with the word of each token."""
         names = self.model.task.inputs()
         batch = {name: features[name] for name in names if name in features}
         return Rows(batch, words)
@@ -110,11 +110,11 @@ class Item:
         return self.rows(features, joined_words(features, [pieces]))
 
     def choose(self, names: Sequence[str], best: int) -> tuple[int, int | None]:
-        """Return the numbers of the names that are asked for, and against.
+        """Return the numbers of the answers `target` and `against`.
 
         Args:
-            names: of the possible answers.
-            best: the number of the answer given, for no target.
+            names: names of the possible answers.
+            best: number of the model's answer, used if there is no `target`.
         """
         index = best if self.target is None else self._find("target", names)
         if self.against is None:
@@ -122,7 +122,7 @@ class Item:
         against = self._find("against", names)
         if against == index:
             raise ConfigError(
-                "`against` must be another answer than the one explained; "
+                "`against` must differ from the answer that is explained; "
                 f"{received(self.against)}"
             )
         return index, against
@@ -136,7 +136,7 @@ class Item:
         return list(names).index(value)
 
     def refuse(self, *options: str) -> None:
-        """Raise ConfigError if an option is given that a task has no use for."""
+        """Raise ConfigError if an option is given that the task does not have."""
         for what in options:
             if getattr(self, what) is not None:
                 raise ConfigError(

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from bert_keras.explanations.explainer import Explanation
 
 _STRONGEST = 0.85  # opacity of the colour behind the strongest word
-_BARS = 8  # words with the largest attributions beside a text
+_BARS = 8  # words with the largest attributions, shown as bars next to a text
 _HEIGHT = 640  # pixels of a page in a notebook
 
 
 def scripted_page(
     name: str, *, title: str, data: Mapping[str, Any], **values: str
 ) -> str:
-    """Return the page of the template and the script of a name.
+    """Return a page from the template `NAME.html` with the script `NAME.js`.
 
-    The content security policy lets no other script run, and nothing be loaded.
+    Its content security policy allows no other script, and no request.
 
     Args:
-        name: of the files `NAME.html` and `NAME.js` of the templates.
+        name: the name of both files.
         title: heading of the page.
-        data: what the script draws.
+        data: the data that the script draws.
         **values: further values of the template.
     """
     # `<` could end the element that holds the data.
@@ -45,8 +45,8 @@ def scripted_page(
 
 
 def framed(page: str) -> str:
-    """Return a page in a frame, so that a notebook's styles do not meet its own."""
-    # The policy names a script by the hash of its characters, whatever the encoding.
+    """Return a page in a frame, isolated from the styles of a notebook."""
+    # The policy has the hash of the script's characters: the encoding does not matter.
     source = html.escape(page).encode("ascii", "xmlcharrefreplace").decode("ascii")
     return (
         f'<iframe srcdoc="{source}" sandbox="allow-scripts" '
@@ -57,12 +57,12 @@ def framed(page: str) -> str:
 def words_in_colour(
     explanations: Sequence[Explanation], template: str, **values: str
 ) -> str:
-    """Return the words of texts in colour, by a template and its further values."""
+    """Return a template rendered with explanations and further values."""
     return render(template, explanations=list(map(page_values, explanations)), **values)
 
 
 def page_values(explanation: Explanation) -> dict[str, Any]:
-    """Return what a page shows of an explanation, as JSON values."""
+    """Return the values of an explanation that a template reads."""
     return {
         "answer": answer_line(explanation.answer),
         "unit": explanation.unit,
@@ -103,7 +103,7 @@ def _target(explanation: Explanation, row: int) -> dict[str, Any]:
 def _pieces(
     explanation: Explanation, row: int, role: str, text: str, strongest: float
 ) -> list[dict[str, Any]]:
-    """Return a text cut into its words and what is between them."""
+    """Return a text split into its words and the text between them."""
     found: list[dict[str, Any]] = []
     last = 0
     for place, word in enumerate(explanation.words):
@@ -128,7 +128,7 @@ def _pieces(
 
 
 def answer_line(answer: Mapping[str, Any]) -> str:
-    """Return the answer of a model in one line."""
+    """Return a model's answer in one line."""
     for key in ("label", "choice", "answer", "summary"):
         if key in answer:
             score = answer.get("score")

@@ -2,11 +2,11 @@
 
 A number is differentiable and does not saturate: for a class, a choice, an entity, a
 start, an end or a masked word it is the log-odds of the answer against all others, or
-against one other; for a label of several, its logit; for regression the number itself;
-for two embeddings their cosine. Temperatures of calibration are applied.
+against another one; for multi-label, the logit of the label; for regression the number
+itself; for two embeddings their cosine. Temperatures of calibration are applied.
 
-A task of your own whose outputs are one vector a text, with the default `features`, is
-explained by its largest output. For others register a function:
+For a custom task with one vector of outputs per text and the default `features`, the
+largest output is explained. For other tasks, register a function:
 
     @targets_of.register
     def _(task: MyTask, item: Item) -> list[Target]: ...
@@ -50,7 +50,7 @@ def _odds(outputs: Any, places: Any, wanted: Any, others: Any, scale: Any) -> An
     Args:
         outputs: logits [k, …, C].
         places: int32 [M, n], indices of the axes between the first and the last.
-        wanted, others: bool [C], classes whose probabilities are summed and compared.
+        wanted, others: bool [C], the classes on both sides of the odds.
         scale: float, 1 / temperature.
     """
     logits = scale * _at(tf.cast(outputs, tf.float32), places)
@@ -91,7 +91,7 @@ def _odds_given(
     places: Sequence[Sequence[int]] = ((0,),),
     temperature: float = 1.0,
 ) -> dict[str, Any]:
-    """Return the arguments of `_odds`; others of `None` are all but the wanted."""
+    """Return the arguments of `_odds`; `None` stands for all classes not `wanted`."""
     chosen = np.zeros(size, bool)
     chosen[list(wanted)] = True
     rest = ~chosen
@@ -119,11 +119,12 @@ def _odds_target(
     """Return the log-odds of one of several answers.
 
     Args:
-        item, rows: what is explained, and what the model reads.
-        names: of the answers.
+        item: the item that is explained.
+        rows: its input of the model.
+        names: names of the answers.
         best: the answer that is explained if the user names none.
-        kind: goes before the names.
-        size: number of the logits, if there are more than names.
+        kind: prefix of the names.
+        size: number of logits, if larger than that of the names.
         **given: further arguments of `_odds_given`.
     """
     index, against = item.choose(names, best)
@@ -154,7 +155,7 @@ def _output_target(
     temperature: float = 1.0,
     unit: str = LOG_ODDS,
 ) -> Target:
-    """Return one of a text's outputs, or its difference to another one."""
+    """Return one of a text's outputs, or its difference from another one."""
     weights = np.zeros(len(names), "float32")
     weights[index] = 1
     if against is not None:
@@ -354,7 +355,7 @@ def _likeliest(
 
 
 def _window_words(features: Mapping[str, Any], pieces: np.ndarray) -> np.ndarray:
-    """Return the words of overlapping windows, see `tagging.words.lay_windows`."""
+    """Return the word of each token in windows, see `tagging.words.lay_windows`."""
     counts = np.asarray(features["padding_mask"]).sum(axis=1) - 2
     step = counts[0] - counts[0] // 2
     length = features["token_ids"].shape[1]
@@ -395,7 +396,7 @@ def _(task: QuestionAnswering, item: Item) -> list[Target]:
 
 
 def _words_of_windows(item: Item, asked: Any, length: int) -> np.ndarray:
-    """Return the words of a question and of the windows of its context."""
+    """Return the word of each token in windows of a question and its context."""
     question = item.words.add("question", item.parts[0])
     context = item.words.add("context", item.parts[1])
     firsts, counts, places = _windows(asked)

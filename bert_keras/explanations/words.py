@@ -1,8 +1,8 @@
-"""The words of texts, with their characters, and the tokens that they became.
+"""The words of texts, with their offsets and their tokens.
 
-A word is what the tokenizer's first step finds: letters between spaces, a punctuation
+Words are those of the tokenizer's first step: letters between spaces, a punctuation
 mark, or a CJK character (Devlin et al. 2018, google-research/bert `tokenization.py`).
-Its WordPiece pieces share one attribution.
+The WordPiece pieces of a word share one attribution.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Word(NamedTuple):
     """A word of a text.
 
     Attributes:
-        text: the word as the text has it.
-        start, end: its place in the text, in characters of a Python string.
-        role: which of the texts it is in, such as `text_pair` or `choice 2`.
+        text: the word, as in the text.
+        start, end: its offsets in the text, in characters of a Python string.
+        role: the role of the text, such as `text_pair` or `choice 2`.
     """
 
     text: str
@@ -36,11 +36,11 @@ class Word(NamedTuple):
 class WordList:
     """The words of the texts of one item, in order.
 
-    What adds words returns the word of each of their P pieces, int32 [P], counted
-    through all texts of the item.
+    Methods that add words return the word of each of their P pieces, int32 [P],
+    numbered across all texts of the item.
 
     Args:
-        tokenizer: cuts texts into pieces.
+        tokenizer: splits texts into pieces.
 
     Attributes:
         words: those of the texts added so far.
@@ -67,10 +67,10 @@ class WordList:
         return [self._add(role, text, start, end) for start, end in spans]
 
     def add_words(self, role: str, words: Sequence[str]) -> np.ndarray:
-        """Add words that came as a list; the text has spaces between."""
+        """Add the words of a list; the text is these, separated by spaces."""
         self.texts[role] = " ".join(words)
         counts = self._tokenizer(list(words)).row_lengths().numpy()
-        counts = np.maximum(counts, 1)  # the task reads [UNK] for a word of no pieces
+        counts = np.maximum(counts, 1)  # the task reads a word without pieces as [UNK]
         first = len(self.words)
         start = 0
         for word in words:
@@ -94,7 +94,7 @@ class WordList:
 
 
 def _over_marks(text: str, end: int) -> int:
-    """Return the end of a word with the accents that the tokenizer drops."""
+    """Extend the end of a word over the accents that the tokenizer drops."""
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return end

@@ -38,7 +38,7 @@ def parse_json(text: str) -> Any:
             text,
             parse_int=_integer,
             parse_float=_float,
-            parse_constant=_refuse_constant,
+            parse_constant=refuse_constant,
             object_pairs_hook=_object,
         )
     except JSONError:
@@ -111,7 +111,8 @@ def _float(text: str) -> float:
     return value
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """Raise JSONError for NaN and Infinity: the `parse_constant` of `json.loads`."""
     raise JSONError(f"{name} is not a JSON number")
 
 

@@ -21,12 +21,12 @@ from bert_keras.model.decoder import BertDecoder
 
 _NEVER = -1e9  # log-probability of what must not be chosen; finite in float32
 _DRAWS = 1 << 24  # different random numbers, each exact in float32
-_BLOCK = 32  # entries of a row whose maximum is computed first to find the largest
-_LEAVING = 8  # ended sources leave when they are one in so many
+_BLOCK = 32  # values whose maximum `largest` computes first
+_LEAVING = 8  # ended sources leave the batch when they are one eighth of it
 
 
 class Hypotheses(NamedTuple):
-    """The texts that were written for B sources, best first."""
+    """The texts written for B sources, best first."""
 
     ids: Any  # int32 [B, S, L], each up to the first `[SEP]`; the rest has no meaning
     scores: Any  # float32 [B, S], log-probabilities over a power of the length
@@ -47,7 +47,7 @@ class _State(NamedTuple):
 
 
 class _Sources(NamedTuple):
-    """What the steps read of the sources that are searched for, at first all B."""
+    """The sources whose search has not ended, at first all B."""
 
     places: Any  # int32 [B], their places in the batch
     limits: Any  # int32 [R]
@@ -68,7 +68,7 @@ def write(
     sources: Any = None,
     vocab_size: int | None = None,
 ) -> Hypotheses:
-    """Return what a decoder writes about the encoder's output, in graph.
+    """Return the texts that a decoder writes for the encoder's output, in graph.
 
     Args:
         decoder: the decoder.
@@ -76,9 +76,9 @@ def write(
         padding_mask: int32 [B, T], 1 = real.
         settings: how to search.
         first_id, last_id: ids of `[CLS]`, with which a text begins, and `[SEP]`.
-        limits: int32 [B], most tokens of each text, `[SEP]` included.
-        sources: string [B], which sampling needs: its draws depend on them.
-        vocab_size: ids from here on, rows that pad the table, are not written.
+        limits: int32 [B], maximum tokens of each text, `[SEP]` included.
+        sources: string [B], needed for sampling, whose draws depend on them.
+        vocab_size: tokens of the vocabulary, if the embedding table has more rows.
     """
     started = decoder.start(memory, padding_mask)
     count = tf.shape(padding_mask)[0]
@@ -108,7 +108,7 @@ def write(
 
 
 def _kept(settings: Decoding) -> int:
-    """Return the running hypotheses of a row; samples do not compete."""
+    """Return the number of running hypotheses of a row; samples do not compete."""
     return 1 if settings.sample else settings.beams
 
 
@@ -133,7 +133,7 @@ class _Search:
         self._state_shapes = _state_shapes(decoder, self._kept)
 
     def __call__(self, searched: _Sources) -> Hypotheses:
-        """Return what is found for the sources."""
+        """Return the hypotheses of the sources."""
         state = self._start(tf.shape(searched.limits)[0])
         found = self._of_sources(state, tf.size(searched.places))
         source_shapes = _Sources(
@@ -160,7 +160,7 @@ class _Search:
         """Return the state of rows before their first token."""
         kept = self._kept
         ids = tf.fill([rows, kept, self._longest], self._step.last_id)
-        # Only the first may go on, or all of them would write the same.
+        # All but the first are excluded; otherwise they would all write the same.
         scores = tf.constant([[0.0] + [_NEVER] * (kept - 1)])
         return _State(
             step=tf.constant(0),
@@ -178,7 +178,7 @@ class _Search:
         return (state.step < self._longest) & tf.reduce_any(state.is_open)
 
     def _search(self, state: _State, searched: _Sources, found: Hypotheses) -> Any:
-        """Search until some sources have ended, and go on without them."""
+        """Search until some sources have ended; return the state without them."""
         given = {"bias": searched.bias, "memory": searched.memory, "table": self._table}
         total = tf.size(searched.places)
 
@@ -247,7 +247,7 @@ def _state_shapes(decoder: BertDecoder, kept: int) -> _State:
 def _chosen(
     state: _State, searched: _Sources, chosen: Any, *, group: int, kept: int
 ) -> tuple[_State, _Sources]:
-    """Return both for some of B sources, `chosen` int64 [C]."""
+    """Return the state and the sources for some of B sources, `chosen` int64 [C]."""
 
     def repeated(places: Any, count: int) -> Any:
         return tf.reshape(
@@ -291,7 +291,7 @@ class _Step:
         self._kept = kept = _kept(settings)
         self.first_id, self.last_id = first_id, last_id
         self._places = tf.range(longest)
-        # Of so many candidates at least half do not end here.
+        # Of 2 k candidates, at least k do not end at this step.
         self._candidates = min(2 * kept, vocab_size) if kept > 1 else 1
         self._vocab_size = vocab_size
 
@@ -314,11 +314,11 @@ class _Step:
         length = state.step + 1
         is_last = length >= searched.limits
         ends = (tokens == self.last_id) | is_last[:, tf.newaxis]
-        # Those that go on.
+        # The hypotheses that continue.
         running_scores, chosen = tf.math.top_k(totals + _never(ends), kept)
         running = tf.gather(texts, chosen, batch_dims=1)
         beams = tf.gather(beams, chosen, batch_dims=1)
-        # Those that end: of the candidates only the first k, the others are in reserve.
+        # Those that end: only the first k candidates count.
         counts = ends & (tf.range(self._candidates) < kept)
         power = tf.pow(tf.cast(length, tf.float32), self._settings.length_penalty)
         scores = totals / power
@@ -351,7 +351,7 @@ class _Step:
             scores = state.running_scores + found
             return scores, tf.zeros_like(tokens)[:, tf.newaxis], tokens[:, tf.newaxis]
         totals = values + tf.reshape(state.running_scores, [-1, 1])
-        # First of each hypothesis, which is quicker than of all at once.
+        # First the best of each hypothesis: faster than the best of all at once.
         each, tokens = largest(totals, self._candidates)
         shape = [-1, self._kept * self._candidates]
         scores, places = tf.math.top_k(tf.reshape(each, shape), self._candidates)
@@ -367,7 +367,7 @@ class _Step:
         best, tokens = largest(values / settings.temperature, count)
         shares = tf.nn.softmax(best)
         before = tf.cumsum(shares, axis=1, exclusive=True)
-        # The likeliest token is always kept.
+        # The most probable token is always kept.
         shares = tf.where(before < settings.sample_top_p, shares, 0.0)
         edges = tf.cumsum(shares, axis=1)
         key = tf.strings.join(
@@ -403,7 +403,7 @@ class _Step:
         return tf.tensor_scatter_nd_update(values, where, banned)
 
     def _reordered(self, past: Any, beams: Any) -> Any:
-        """Return the cache of the hypotheses that go on."""
+        """Return the cache of the hypotheses that continue."""
         if self._kept == 1:
             return past
         rows = tf.range(tf.shape(beams)[0])[:, tf.newaxis] * self._kept
@@ -414,9 +414,9 @@ class _Step:
 def largest(values: Any, count: int) -> tuple[Any, Any]:
     """Return the `count` largest values of each row, [Q, V], like `tf.math.top_k`.
 
-    Of long rows it reads the maximum of each block first, which are computed quickly,
-    and then only the blocks with the largest ones: a quarter of the time for 8 of
-    8,000. Of equal values the first is returned first.
+    In long rows it computes the maximum of each block first, and then reads only the
+    blocks with the largest ones: a quarter of the time for 8 of 8,000. Of equal values,
+    the first one comes first.
     """
     width = values.shape[1]
     if count == 1 or count * _BLOCK * 2 > width:

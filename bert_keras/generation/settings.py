@@ -14,8 +14,8 @@ MOST_BEAMS = 64
 class Decoding:
     """The settings of decoding.
 
-    With `sample`, `beams` are independent samples. Draws depend on the seed, on the
-    source and on the step, so a source is answered alike in any batch.
+    With `sample`, `beams` are independent samples. Draws depend on the seed, the source
+    and the step, so a source gets the same texts in any batch.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -32,8 +32,8 @@ class Decoding:
     length_ratio: float = 2.0  # longest text in tokens relative to the source, plus 10
     sample: bool = False  # whether tokens are drawn rather than searched for
     temperature: float = 1.0  # divides the logits before drawing
-    sample_top_k: int = 0  # draws from so many of the likeliest tokens; 0: from all
-    sample_top_p: float = 1.0  # draws from the likeliest with this probability together
+    sample_top_k: int = 0  # draws from this many of the likeliest tokens; 0: from all
+    sample_top_p: float = 1.0  # draws from the likeliest, with this total probability
     seed: int = 0
 
     def __post_init__(self) -> None:

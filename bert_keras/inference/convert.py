@@ -189,17 +189,17 @@ def _convert_pooling(checkpoint: Checkpoint, folder: Path | None) -> list[str]:
         Notes on what is left out.
     """
     try:
-        said = read_sentence_files(checkpoint.path)
+        settings = read_sentence_files(checkpoint.path)
     except CheckpointError as error:
         return [f"left out: the files of sentence-transformers: {error}"]
-    if not said:
+    if not settings:
         return []
     if folder is None:
-        vectors = f"{said['pooling']}{', of length 1' if said['normalize'] else ''}"
-        return [f"left out: how tokens are pooled into a text's vector ({vectors})"]
+        how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
+        return [f"left out: how tokens are pooled into a text's vector ({how})"]
     sizes = checkpoint.config
-    longest = {"max_length": sizes.max_position_embeddings}
-    write_sentence_files(folder, hidden_size=sizes.hidden_size, **{**longest, **said})
+    settings = {"max_length": sizes.max_position_embeddings, **settings}
+    write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
     return []
 
 

@@ -12,7 +12,8 @@ from bert_keras.checkpoints import Checkpoint, read_checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import check_max_length, load_model, task_of
-from bert_keras.inference.predictor import Predictor, check_precision
+from bert_keras.inference.predictor import Predictor
+from bert_keras.settings import PRECISIONS, check_choice
 from bert_keras.tasks.embedding import Embedding
 
 Source = str | os.PathLike[str] | Predictor
@@ -57,7 +58,7 @@ def load_embedder(
     unknown = set(given) - {"layers", "combine", "pooling", "normalize"}
     if unknown:
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
-    check_precision(precision)
+    check_choice("precision", precision, PRECISIONS)
     checkpoint = read_checkpoint(source)
     task = kind(**{**_settings_of(checkpoint), **given})
     _check_learned(task, checkpoint, os.fspath(source))

@@ -1,10 +1,10 @@
 """Export a trained model for an engine: `export_to_engine`.
 
 The folder holds the model file, `vocab.txt`, `tokenizer.json` and `answers.json`, which
-describes inputs, outputs and what to do with them. So other programs can use the model
-without this package, and `load` can.
+describes the inputs and the outputs. `load` opens it, and other programs can use it
+without this package.
 
-A model in int8 is written only if its score stays near that of the model in float32.
+A model in int8 is written only if its score is close to that of the float32 model.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def export_to_engine(
             written.
         format: `openvino`, `onnx` or `litert`.
         int8: whether weights and products are in int8, for OpenVINO and ONNX.
-        calibration: rows whose texts show OpenVINO the ranges of the activations; 300
-            of them are used.
+        calibration: rows from whose texts OpenVINO determines the ranges of the
+            activations; 300 of them are used.
         dev: labelled rows that are scored in float32 and in int8.
         max_drop: how much lower the task's `best_score` may be in int8.
         seen: called with `float32` or `int8` and its scores.

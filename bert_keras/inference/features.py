@@ -20,7 +20,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -73,16 +73,6 @@ class Part(NamedTuple):
     tokens: TextTokens | None = None
 
 
-class Writer(Protocol):
-    """Writes features in parts, in the order of the texts."""
-
-    def add(self, part: Part) -> None:
-        """Add a part."""
-
-    def close(self, *, whole: bool) -> None:
-        """Finish the file, or abandon it if it is not whole."""
-
-
 def check_output(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file of features if it can be written.
 
@@ -105,7 +95,7 @@ def check_output(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
+def feature_writer(path: str | os.PathLike[str]) -> Iterator[_Npz | _Parquet]:
     """Yield the writer of a new file, which appears at `path` only on success.
 
     Raises:
@@ -113,7 +103,8 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[Writer]:
         DataError: see `check_output`; or writing fails.
     """
     target = check_output(path)
-    make: Callable[[Path], Writer] = _Npz if target.suffix == ".npz" else _Parquet
+    make: Callable[[Path], _Npz | _Parquet]
+    make = _Npz if target.suffix == ".npz" else _Parquet
     try:
         with new_folder(target.parent, f".{target.name}-") as folder:
             writer, whole = make(folder), False
@@ -137,6 +128,7 @@ class _Npz:
         self._bytes = 0
 
     def add(self, part: Part) -> None:
+        """Keep the next part."""
         if part.tokens is not None:
             arrays = part.tokens._asdict()
             self._keep(row_splits=np.asarray(arrays.pop("counts"), np.int64))
@@ -154,6 +146,7 @@ class _Npz:
             )
 
     def close(self, *, whole: bool) -> None:
+        """Write the file if it is whole."""
         if not whole:
             return
         names = list(self._parts)
@@ -319,7 +312,7 @@ def write_features(
 
 
 def _write_part(
-    writer: Writer, predictor: Predictor, part: Columns, batch_size: int
+    writer: _Npz | _Parquet, predictor: Predictor, part: Columns, batch_size: int
 ) -> None:
     """Write the vectors of some texts, or of their tokens."""
     # As wide as the longest token, so that all parts have the same dtype.

@@ -42,7 +42,7 @@ def _listed(architectures: Any) -> list[Any]:
     """Return the architectures that a config names, whatever their type."""
     if isinstance(architectures, list) and architectures:
         return architectures
-    return [architectures or "not said"]
+    return [architectures or "not specified"]
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             facts["kind"] = "model folder"
         if "task" in ours:
             facts["task"] = ours["task"]
-        said = ours.get("settings", {}) | ours.get("preprocessing", {})
-        for key, value in said.items():
+        stored = ours.get("settings", {}) | ours.get("preprocessing", {})
+        for key, value in stored.items():
             if isinstance(value, dict):  # such as a vocabulary
                 value = one_line(value, longest=80)
             facts[one_line(key)] = (
@@ -101,10 +101,10 @@ def _saved_model(folder: Path) -> dict[str, Any]:
     if is_exported(folder):
         extra = folder / EXTRA / ANSWERS
         try:
-            said = read_json(extra)
-            facts["task"] = said["task"]
-            if "classes" in said["settings"]:
-                facts["classes"] = ", ".join(said["settings"]["classes"])
+            record = read_json(extra)
+            facts["task"] = record["task"]
+            if "classes" in record["settings"]:
+                facts["classes"] = ", ".join(record["settings"]["classes"])
         except (KeyError, TypeError, AttributeError):
             raise CheckpointError(
                 f"{extra}: must hold `task` and `settings`, whose `classes` are strings"

@@ -184,8 +184,8 @@ def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
     """
     ours = checkpoint.own_entry
     if "settings" in ours:
-        said, given = str(ours.get("task")), name_of(task_class)
-        is_same = said == given or not {said, given} & set(TASKS)  # or has moved
+        stored, given = str(ours.get("task")), name_of(task_class)
+        is_same = stored == given or not {stored, given} & set(TASKS)  # or has moved
     else:
         with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
             is_same = task_class.reads(_whole_config(checkpoint))
@@ -287,19 +287,19 @@ def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return config.json, completed with head sizes from the weights and sentence
     embedding settings from the files next to it.
     """
-    said = read_sentence_files(checkpoint.path)
+    stored = read_sentence_files(checkpoint.path)
     return {
         **checkpoint.raw_config,
         **head_config(checkpoint.raw_config, checkpoint.shapes),
-        **({"sentence_transformers": said} if said else {}),
+        **({"sentence_transformers": stored} if stored else {}),
     }
 
 
 def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the preprocessor's settings: ours, or the maximum length that fits."""
-    said = checkpoint.own_entry.get("preprocessing")
-    if said:
-        return said
+    stored = checkpoint.own_entry.get("preprocessing")
+    if stored:
+        return stored
     longest = checkpoint.config.max_position_embeddings
     length = read_sentence_files(checkpoint.path).get("max_length", longest)
     return {"max_length": min(length, longest)}

@@ -72,7 +72,7 @@ def load(
         'spam'
     """
     check_path("folder", folder)
-    check_precision(precision)
+    check_choice("precision", precision, PRECISIONS)
     if engine is not None:
         check_engine(engine, precision)
     held = find_engine(folder)
@@ -107,11 +107,6 @@ def load(
             f"{EXTRA}/{ANSWERS} is missing: export the model folder again"
         ) from None
     return Predictor(engine_model(loaded, str(engine), precision=precision))
-
-
-def check_precision(precision: str) -> None:
-    """Raise a ConfigError unless a dtype policy is supported."""
-    check_choice("precision", precision, PRECISIONS)
 
 
 class Predictor:
@@ -203,16 +198,13 @@ class Predictor:
         Raises:
             DataError: a text is missing or not a string.
         """
-        rows: list[dict[str, Any]] = []
         task = self.model.task
-        signatures = task.signatures().values()
-        forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
-        parts = task.parts(as_items(texts, forms))
-        for answers in self.stream(
-            parts, batch_size=batch_size, max_batch_tokens=max_batch_tokens
-        ):
-            rows.extend(self.model.task.rows(answers))
-        return rows
+        found = self.stream(
+            parts_of(task, texts),
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+        )
+        return [row for answers in found for row in task.rows(answers)]
 
     def answers(
         self,
@@ -305,6 +297,17 @@ class Predictor:
                 answers = joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+
+def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
+    """Return the texts of each role from what `predict` accepts.
+
+    Raises:
+        DataError: a text is missing or not a string.
+    """
+    signatures = task.signatures().values()
+    forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
+    return task.parts(as_items(texts, forms))
 
 
 def _cuts(

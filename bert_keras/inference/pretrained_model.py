@@ -21,10 +21,10 @@ from bert_keras.inference.model_folder import (
     task_of,
     tokenizer_of,
 )
-from bert_keras.inference.predictor import check_precision
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.runs.progress import say
+from bert_keras.settings import PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
@@ -101,8 +101,7 @@ def pretrained_model(
     def tell(line: str) -> None:
         say(f"{path}: {line}")
 
-    if encoder.get("dtype") is not None:
-        check_precision(encoder["dtype"])
+    check_choice("precision", encoder["dtype"], (None, *PRECISIONS))
     checkpoint = read_checkpoint(path)
     held = _held(checkpoint, task)
     found = _settled(task, held, settings)

@@ -204,22 +204,22 @@ def described(
         CheckpointError: a file is missing or broken.
     """
     path = extra / ANSWERS
-    said = read_json(path)
+    record = read_json(path)
     for key, kind in (("task", str), ("settings", dict), ("preprocessing", dict)):
-        if not isinstance(said.get(key), kind):
+        if not isinstance(record.get(key), kind):
             raise CheckpointError(
                 f"{path}: `{key}` must be {'a string' if kind is str else 'an object'}"
-                f"; received {shown(said.get(key))}"
+                f"; received {shown(record.get(key))}"
             )
-    if said.get("format", FORMAT) != FORMAT:
+    if record.get("format", FORMAT) != FORMAT:
         raise CheckpointError(
-            f"{path}: `format` must be {FORMAT}; received {shown(said['format'])}"
+            f"{path}: `format` must be {FORMAT}; received {shown(record['format'])}"
         )
-    task_class = _class_of(path, said["task"], given)
+    task_class = _class_of(path, record["task"], given)
     try:
-        task = task_class.from_config(said["settings"])
+        task = task_class.from_config(record["settings"])
         tokenizer = WordPieceTokenizer.from_folder(extra)
-        preprocessor = Preprocessor(tokenizer, **said["preprocessing"])
+        preprocessor = Preprocessor(tokenizer, **record["preprocessing"])
     except (TypeError, ValueError) as error:  # wrong names or values
         raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
     if isinstance(given, Task) and given != task:

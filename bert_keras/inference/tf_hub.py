@@ -346,13 +346,13 @@ def write_tf_hub(
     )
     masked_lm = any(name.startswith(MASKED_LM) for name in kept)
     architecture = "BertForMaskedLM" if masked_lm else "BertModel"
-    said = {**config, "architectures": [architecture]}
+    complete = {**config, "architectures": [architecture]}
     extras = [folder / name / EXTRA for name in _FOLDERS]
     vocabulary = extras[0] / "vocab.txt"
     with as_checkpoint_error(f"{folder}: cannot write", OSError, tf.errors.OpError):
         for extra in extras:
             tokenizer.save(extra)
-        text = json.dumps(said, indent=2, sort_keys=True) + "\n"
+        text = json.dumps(complete, indent=2, sort_keys=True) + "\n"
         (folder / tf_hub.ENCODER / tf_hub.CONFIG).write_text(text, encoding="utf-8")
         model, serve = hub_preprocessor(
             tokenizer, seq_length=length, vocabulary=vocabulary
@@ -385,8 +385,8 @@ def _kept(arrays: Mapping[str, np.ndarray]) -> tuple[Mapping[str, Any], list[str
 
 def _seq_length(config: Mapping[str, Any], sizes: BertConfig) -> int:
     """Return the row length of the preprocessor."""
-    said = (config.get(KEY) or {}).get("preprocessing", {})
-    length = max(said.get("max_length", _SEQ_LENGTH), 3)
+    stored = (config.get(KEY) or {}).get("preprocessing", {})
+    length = max(stored.get("max_length", _SEQ_LENGTH), 3)
     return min(length, sizes.max_position_embeddings)
 
 

@@ -52,7 +52,7 @@ from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import AdamW
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
-from bert_keras.settings import check_type
+from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
@@ -141,10 +141,7 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         Raises:
             CheckpointError: a part is missing, broken or of another shape.
         """
-        from bert_keras.inference.predictor import check_precision
-
-        if precision is not None:
-            check_precision(precision)
+        check_choice("precision", precision, (None, *PRECISIONS))
         checkpoint = read_checkpoint(path)
         if next_sentence is None:
             next_sentence = has_pooler(checkpoint)

@@ -54,9 +54,9 @@ def about_as_long(lengths: Sequence[int], max_tokens: int) -> list[int]:
 def that_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
     """Return the indices of the first length, and of those that fill its rows.
 
-    Rows have the least of a few widths that the first text fits into, since the cost of
-    attention is quadratic in the width. Few widths are few shapes of batches: the
-    processor's library prepares, and keeps, each operation for each shape.
+    Rows have the smallest of a few widths that the first text fits into, since the cost
+    of attention is quadratic in the width. Few widths give few shapes of batches: the
+    processor's library prepares and caches each operation for each shape.
 
     Args:
         lengths, max_tokens: as in `about_as_long`.

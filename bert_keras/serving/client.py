@@ -32,6 +32,7 @@ from bert_keras.errors import (
     one_line,
     shown,
 )
+from bert_keras.files.json_file import refuse_constant
 from bert_keras.settings import check_number, check_whole_number
 from bert_keras.tasks.answer_rows import row_of
 
@@ -188,7 +189,7 @@ class _Client:
                 )
                 raise DataError(
                     f"`texts` must hold {wanted} in each place; received at {row}: "
-                    f"{shown(item)} ({type(item).__name__})"
+                    f"{shown(item)}"
                 )
         size = self.batch_size
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]
@@ -247,7 +248,7 @@ class _Client:
             ServerError: it is not JSON, or holds a number that is not finite.
         """
         try:
-            return json.loads(response.content, parse_constant=_refuse)
+            return json.loads(response.content, parse_constant=refuse_constant)
         except (ValueError, RecursionError) as error:
             raise ServerError(
                 f"{self._place}: the answer cannot be read: {one_line(error)}"
@@ -465,7 +466,3 @@ def _wrong_url(url: Any, reason: str = "") -> ConfigError:
     return ConfigError(
         f"`url` must be http(s)://host:port; received {shown(url)}{reason}"
     )
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"it holds the number {constant}")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import anyio
 
-from bert_keras.errors import ConfigError, reason_of
+from bert_keras.errors import ConfigError, reason_of, received
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log
@@ -129,8 +129,7 @@ class Service:
             unknown = sorted(set(outputs or ()) - set(names))
             if unknown:
                 raise RequestError(
-                    f"`outputs` must be of {', '.join(names)}; received "
-                    f"{unknown[0][:80]!r}"
+                    f"`outputs` must be of {', '.join(names)}; {received(unknown[0])}"
                 )
             parts = await self.work(size, lambda: decode(found))
             record.texts = len(parts[0])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import shown
+from bert_keras.files.json_file import refuse_constant
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Signature, TensorInfo
@@ -32,7 +33,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
         RequestError: it is not UTF-8, not JSON, or not an object.
     """
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
     except UnicodeDecodeError as error:
         raise RequestError(
             f"JSON Parse error: invalid UTF-8 at offset {error.start}"
@@ -44,10 +45,6 @@ def parse_json(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RequestError(f"the body must be a JSON object; received {shown(found)}")
     return found
-
-
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a JSON number")
 
 
 class Decoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, received
 from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.predictor import load
 from bert_keras.serving.batcher import Batcher, Seen
@@ -74,7 +74,7 @@ class Version:
         if found is None:
             names = ", ".join(self.signatures)
             raise RequestError(
-                f"`signature_name` must be one of {names}; received {name[:80]!r}"
+                f"`signature_name` must be one of {names}; {received(name)}"
             )
         return found
 

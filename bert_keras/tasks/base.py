@@ -23,7 +23,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.config import BertConfig
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, read_columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.catalog import TASKS, with_settings
@@ -153,7 +153,7 @@ class TaskData(abc.ABC):
                 wanted = "a pair of strings" if count == 2 else wanted
                 raise DataError(
                     f"`texts` must hold {wanted} in each place; received at {row}: "
-                    f"{str(item)[:80]!r} ({type(item).__name__})"
+                    f"{shown(item)}"
                 )
         if count == 1 or not items:
             return (list(items),) * count

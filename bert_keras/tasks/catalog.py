@@ -61,13 +61,13 @@ def with_settings(docstring: str | None, settings: tuple[Setting, ...]) -> str |
     """Return the docstring of a task's class with its settings as arguments."""
     if docstring is None:  # `python -OO`
         return None
-    said, example, rest = docstring.partition("    Example:")
+    summary, example, rest = docstring.partition("    Example:")
     lines = argument_lines(
         {s.name: f"{s.help} ({s.values}; default: {s.default})" for s in settings}
     )
     raises = ["    Raises:", "        ConfigError: a setting is out of its range."]
     end = f"{example}{rest}"
-    return "\n".join([said.rstrip(), "", *lines, "", *raises, "", end])
+    return "\n".join([summary.rstrip(), "", *lines, "", *raises, "", end])
 
 
 # Settings of several tasks, see docs/tasks.
@@ -134,7 +134,7 @@ def _of_generation(no_repeat_ngram: str, length_ratio: str) -> str:
         sample_top_k*: a whole number; default: 0
             draws from this many of the most probable tokens; 0: from all
         sample_top_p*: a number; default: 1.0
-            draws from the most probable tokens with together this probability
+            draws from the most probable tokens with this total probability
         seed*: a whole number; default: 0
             seed of the draws
     """
@@ -185,7 +185,7 @@ TASKS = {
         summary="a vector for a text, trained on pairs (search, similarity, "
         "features …)",
         data="pairs of texts that belong together in the columns text and text_pair, "
-        "or with a label that tells their similarity",
+        "or with a label for their similarity",
         file="train.csv",
         rows="text,text_pair\n"
         "How do I reset my password?,“Forgot password” is on the sign-in page.",

@@ -67,7 +67,7 @@ class Classification(NamedClasses, SingleLabel):
             message = (
                 f"`label` must have two classes or more; has {shown(found.pop())} only"
             )
-            raise columns.error([(0, message)])
+            columns.refuse([(0, message)])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
 

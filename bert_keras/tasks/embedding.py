@@ -274,9 +274,10 @@ class Embedding(Task):
         """Return the task of a folder of sentence-transformers, or of a plain encoder,
         whose vectors are not normalized.
         """
-        said = config.get("sentence_transformers") or {}
+        stored = config.get("sentence_transformers") or {}
         return cls(
-            pooling=said.get("pooling", "mean"), normalize=said.get("normalize", False)
+            pooling=stored.get("pooling", "mean"),
+            normalize=stored.get("normalize", False),
         )
 
     def write_files(

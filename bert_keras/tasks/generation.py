@@ -1,8 +1,8 @@
 """Tasks that write: translation and abstractive summaries, by encoder and decoder.
 
-Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461). Other than there, the
-targets do not begin with `[CLS]`: the decoder reads `[CLS]` first and predicts the
-first word from it.
+Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461). Unlike there, the targets do
+not begin with `[CLS]`: the decoder reads `[CLS]` first and predicts the first word from
+it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DECODING = tuple(field.name for field in dataclasses.fields(Decoding))
 
 @dataclasses.dataclass(frozen=True)
 class Generation(Decoding, Task):
-    """What the tasks that write share, besides the settings of `Decoding`.
+    """The shared parts of the tasks that write; adds settings to those of `Decoding`.
 
     `decoder` is what the decoder starts from: `encoder` (a copy of its weights),
     `shared` (the encoder's own weights), layers/hidden/heads such as 3/384/6 (a new
@@ -166,7 +166,7 @@ class Generation(Decoding, Task):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""
         blank = [
-            (row, f"`{role}` must hold a text; received {text[:80]!r}")
+            (row, f"`{role}` must hold a text; {received(text)}")
             for role in self.columns
             for row, text in enumerate(columns[role])
             if not text.strip()
@@ -323,7 +323,7 @@ class Generation(Decoding, Task):
     # Answers and scores.
 
     def infer(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `ids` int32 [B, S, L] and `scores` float32 [B, S], what it writes."""
+        """Return the `Hypotheses`: `ids` int32 [B, S, L], `scores` float32 [B, S]."""
         decoder = model.get_layer("decoder")
         names = model.backbone.input
         given = {name: batch[name] for name in names if name in batch}
@@ -352,7 +352,7 @@ class Generation(Decoding, Task):
         """Return `text` string [B], and all hypotheses, best first: `texts` string and
         `scores` float32 [B, S], log-probabilities over a power of the length.
 
-        A source without a word is answered by empty texts.
+        The texts for a source without a word are empty.
         """
         texts = detokenized(outputs["ids"], batch["tokens"], last_id=batch["frame"][1])
         texts = tf.where(batch["is_blank"][:, tf.newaxis], "", texts)
@@ -488,7 +488,7 @@ class Translation(Generation):
 @keras.saving.register_keras_serializable(package="bert_keras")
 @dataclasses.dataclass(frozen=True)
 class AbstractiveSummarization(Generation):
-    """A short text in words of its own."""
+    """A short text that summarizes a document in new words."""
 
     name = "abstractive-summarization"
     best_score = "rougeL"

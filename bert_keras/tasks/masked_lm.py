@@ -13,17 +13,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.items import as_strings
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ColumnNames, ending_of, read_text
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number
@@ -117,8 +118,8 @@ class MaskedLM(Task):
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
-        names = config.get("architectures") or ()
-        return "BertForMaskedLM" in names or "BertForPreTraining" in names
+        named = config.get("architectures") or ()
+        return super().reads(config) or "BertForPreTraining" in named
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the masking seed of each text, int64 [N]."""
@@ -356,13 +357,14 @@ def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
 
 
 def pseudo_perplexity(
-    predictor: Predictor, texts: Sequence[str], *, batch_size: int = 64
+    predictor: Predictor, texts: Iterable[str], *, batch_size: int = 64
 ) -> list[dict[str, Any]]:
     """Return the pseudo-perplexity of each text under a masked language model.
 
     Args:
         predictor: of a masked-lm model, as returned by `load`.
-        texts: strings; long ones are truncated as in training.
+        texts: strings, see `data.items.as_items`; long ones are truncated as in
+            training.
         batch_size: passes computed at once; a text takes one pass per token.
 
     Returns:
@@ -372,19 +374,19 @@ def pseudo_perplexity(
 
     Raises:
         ConfigError: the model has another task.
+        DataError: a text is not a string.
 
     Example:
         >>> pseudo_perplexity(load("models/mine"), ["See you at six."])
         [{'log_likelihood': -9.2, 'tokens': 5, 'pseudo_perplexity': 6.3}]
     """
-    if isinstance(texts, str):
-        raise DataError(f"`texts` must be a list of strings; received {texts!r}")
+    strings = as_strings(texts)
     model = predictor.model
     if "masked_positions" not in model.task.inputs():
         raise ConfigError(
             f"`predictor` must be of a masked-lm model; received {model.task.name}"
         )
-    found = pseudo_log_likelihoods(model, texts, batch_size=batch_size)
+    found = pseudo_log_likelihoods(model, strings, batch_size=batch_size)
     return [
         {
             "log_likelihood": total,
@@ -402,13 +404,12 @@ def pseudo_log_likelihoods(
 
     `batch_size` passes are computed at once, grouped by length.
     """
-    if batch_size < 1:
-        raise ConfigError(f"`batch_size` must be at least 1; received {batch_size}")
-    if not len(texts):
+    check_whole_number("batch_size", batch_size, least=1)
+    if not texts:
         return []
     tokenizer = model.preprocessor.tokenizer
     mask_id = mask_id_of(tokenizer)
-    ids, _ = model.preprocessor.join(list(texts))
+    ids, _ = model.preprocessor.join(texts)
     sizes = sizes_of(ids).numpy()
     # The text and the place of each token.
     text = segment_ids(ids.row_splits).numpy()

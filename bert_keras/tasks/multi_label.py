@@ -101,7 +101,7 @@ class MultiLabel(NamedClasses, Calibrated):
         check_lengths(columns, names)
         found = {name for each in names for name in each}
         if not found:
-            raise columns.error([(0, "`label` must have a class in some row")])
+            columns.refuse([(0, "`label` must have a class in some row")])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
         return cls(**{**learned, **settings})
 

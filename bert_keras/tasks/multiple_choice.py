@@ -25,7 +25,7 @@ from bert_keras.data.rows import (
     refuse_lines,
 )
 from bert_keras.data.table import Columns, column_names, read_columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
 from bert_keras.scoring.calibration import (
@@ -60,20 +60,15 @@ def read_choices(path: Any, columns: ColumnNames, *, header: str = "auto") -> Co
 
     Args:
         path: TSV, CSV or JSONL; or a table in memory, as in `as_columns`.
-        columns: overrides columns by role. `choices` is the name of a list in JSONL,
-            or the names or numbers of several columns, separated by commas; a role of
-            `None` is left out.
+        columns: overrides columns by role, see `LAYOUTS`. `choices` is the name of a
+            list in JSONL, or the names or numbers of several columns, separated by
+            commas; a role of `None` is left out.
         header: as in `read_columns`.
 
     Raises:
         ConfigError: an argument is wrong.
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
-    unknown = sorted(set(columns) - set(_ROLES))
-    if unknown:
-        raise ConfigError(
-            f"`columns` must be of {', '.join(_ROLES)}; received {unknown[0]}"
-        )
     objects: list[Row] | None = None
     source = source_of(path)
     if isinstance(source, MemoryRows):
@@ -138,9 +133,9 @@ _LEAST = 1e-37  # probability of a choice; 0 means padding
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
 
-    Files: see `read_choices`. In memory: `context`, `choices` (a list of strings a row)
-    and `label`, the number of the right choice from 0, as a string. If the score is
-    below `abstain_below`, the choice is "", the index -1 and `abstained` true.
+    Files: see `read_choices`. In memory: `context`, `choices` (a list of strings per
+    row) and `label`, the number of the right choice from 0, as a string. If the score
+    is below `abstain_below`, the choice is "", the index -1 and `abstained` true.
     """
 
     name = "multiple-choice"
@@ -169,7 +164,7 @@ class MultipleChoice(Confidence, Task):
             if not _is_row(item):
                 raise DataError(
                     "`texts` must hold (context, [choice, choice …]) in each place, no "
-                    f"choice empty; received at {row}: {str(item)[:80]!r}"
+                    f"choice empty; received at {row}: {shown(item)}"
                 )
         return [item[0] for item in items], [list(item[1]) for item in items]
 

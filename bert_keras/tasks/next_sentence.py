@@ -80,10 +80,6 @@ class NextSentence(SingleLabel):
     def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
         return cls()
 
-    def targets(self, columns: Columns) -> np.ndarray:
-        """Return 0 if the second text follows, else 1, int32 [N]."""
-        return columns.indices("label", self.labels, rule=" or ".join(self.labels))
-
     @property
     def names(self) -> tuple[str, ...]:
         return self.labels

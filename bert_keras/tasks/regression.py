@@ -80,7 +80,7 @@ class Regression(PooledTask):
         values = task.targets(columns).astype("float64")
         if (values == values[0]).all():
             message = f"`label` must have two values or more; has {values[0]:g} only"
-            raise columns.error([(0, message)])
+            columns.refuse([(0, message)])
         if task.scaling == "none":
             return task
         learned = {"mean": float(values.mean()), "std": float(values.std())}

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
+from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import STEMMERS, Rouge
@@ -135,7 +136,7 @@ class Summarization(Task):
         """
         rouge = Rouge(self.stemmer)
         problems = [
-            (row, f"`{role}` must hold a word; received {cell[:80]!r}")
+            (row, f"`{role}` must hold a word; {received(cell)}")
             for role in self.columns
             for row, cell in enumerate(columns[role])
             if not rouge.tokenize(cell)

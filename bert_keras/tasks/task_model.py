@@ -417,15 +417,13 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return texts, targets and weights for training, and those set aside."""
         check_share("validation_split", share)
-        leaves = [leaf for part in data for leaf in _leaves(part)]
-        if not all(isinstance(leaf, list) or hasattr(leaf, "shape") for leaf in leaves):
-            types = ", ".join(type(leaf).__name__ for leaf in leaves)
+        if isinstance(data[0], tf.data.Dataset):
             raise ConfigError(
-                "`validation_split` needs lists or arrays; for other data give "
-                f"`validation_data`; received {types}"
+                "`validation_split` needs lists or arrays: give `validation_data` for "
+                "a dataset"
             )
         check_rows(*data)
-        total = _rows_of(leaves[0])
+        total = _rows_of(_leaves(data[0])[0])
         count = total - math.floor(total * (1 - share))
         aside = list(range(total - count, total))
         if shuffle:
@@ -537,7 +535,7 @@ def _leaves(part: Any) -> list[Any]:
         return [leaf for each in part for leaf in _leaves(each)]
     if isinstance(part, dict):
         return [leaf for each in part.values() for leaf in _leaves(each)]
-    return [] if part is None else [part]
+    return [part]
 
 
 def _rows_of(leaf: Any) -> int:
@@ -553,7 +551,7 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
         raise ConfigError(f"`sample_weight`{of} must be None where `y` is None")
     first = None
     for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
-        for leaf in _leaves(part):
+        for leaf in _leaves(part) if part is not None or name == "x" else ():
             if not isinstance(leaf, list) and not getattr(leaf, "shape", ()):
                 raise ConfigError(
                     f"`{name}`{of} must be a list, an array or a `tf.data.Dataset`; "

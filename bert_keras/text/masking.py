@@ -265,7 +265,7 @@ def _shifted(x: Any, bits: int) -> Any:
 
 
 def _random_tokens(uniform: Any, tokenizer: WordPieceTokenizer) -> Any:
-    """Return the ids of all tokens that are not special, int32."""
+    """Return the token ids for numbers in [0, 1), all but special ones, int32."""
     specials = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
     specials = sorted([*specials, mask_id_of(tokenizer)])
     count = tokenizer.vocab_size - len(specials)

@@ -7,11 +7,11 @@ import lzma
 import pytest
 
 from bert_keras.data.rows import (
-    bad_lines,
     csv_rows,
     format_of,
     json_rows,
     read_text,
+    refuse_lines,
     stream_lines,
     tsv_rows,
 )
@@ -165,9 +165,14 @@ def test_one_json_object_is_rejected_as_a_whole(text):
 
 
 def test_bad_lines_are_sorted_joined_and_at_most_ten():
-    error = bad_lines("a", [(3, "x"), (1, "y"), (3, "z")])
-    assert str(error) == "a:1: 2 bad lines: line 1: y; line 3: x and z"
-    assert str(bad_lines("a", [(4, "x")])) == "a:4: x"
-    many = str(bad_lines("a", [(line, "x") for line in range(1, 13)]))
+    def message(*problems):
+        with pytest.raises(DataError) as caught:
+            refuse_lines("a", problems)
+        return str(caught.value)
+
+    several = message((3, "x"), (1, "y"), (3, "z"))
+    assert several == "a:1: 2 bad lines: line 1: y; line 3: x and z"
+    assert message((4, "x")) == "a:4: x"
+    many = message(*[(line, "x") for line in range(1, 13)])
     assert many.startswith("a:1: 12 bad lines: ")
     assert many.endswith("line 10: x; and 2 more")

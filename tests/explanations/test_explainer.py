@@ -172,7 +172,10 @@ def test_baselines_differ(spam_model: Any) -> None:
     [
         ({"method": "magic"}, "`method` must be one of integrated-gradients"),
         ({"target": "eggs"}, "`target` must be one of ham, promo, spam; .*'eggs'"),
-        ({"target": "spam", "against": "spam"}, "`against` must be another answer"),
+        (
+            {"target": "spam", "against": "spam"},
+            "`against` must differ from the answer",
+        ),
         ({"baseline": "zero"}, "`baseline` must be one of pad, mask"),
         ({"steps": 0}, "`steps` must be a whole number from 1"),
         ({"method": "occlusion", "steps": 3}, "`steps` must be left out for occlusion"),

@@ -242,7 +242,7 @@ def test_invalid_metadata(
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ('{"outputs": {"length": [NaN]}}', "cannot be read: it holds the number NaN"),
+        ('{"outputs": {"length": [NaN]}}', "cannot be read: NaN is not a JSON number"),
         ('{"outputs": {"length": [1, 2]}}', "`length` must be a list of 1 values"),
         ('{"outputs": {"length": 1}}', "`length` must be a list of 1 values"),
         ('{"outputs": [1]}', "`outputs` must be an object"),

@@ -75,7 +75,6 @@ def test_xcopa() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "columns", "parts"),
     [
-        ("a.jsonl", LISTS, {"text": "x"}, ("context, question", "received text")),
         ("a.jsonl", '{"context": "c", "label": 0}', {}, (":1:", "`choices`", "none")),
         (
             "a.jsonl",

@@ -142,6 +142,9 @@ def test_columns_of_unequal_length(classifier: TaskModel, shuffle: bool) -> None
 def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit("win a prize", "spam"), "`x`", "a list", "prize")
     refused(lambda: classifier.fit([], []), "`x`", "at least one row", "0")
+    refused(lambda: classifier.fit((TEXTS, None), LABELS), "`x`", "a list", "None")
+    refused(lambda: classifier.fit(validation_split=0.5), "`x`", "a list", "None")
+    refused(classifier.evaluate, "`x`", "a list", "None")
     refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
 
 

@@ -49,7 +49,7 @@ def test_a_file_of_pairs(tmp_path: Path) -> None:
     made = NextSentence.read(path)
     assert NextSentence().targets(made).tolist() == [0, 1]
     line = refused(lambda: NextSentence(labels=("1", "0")).targets(made))
-    assert "1 or 0" in line and "line 2" in line
+    assert "one of 1, 0" in line and "line 2" in line
 
 
 @pytest.mark.parametrize(

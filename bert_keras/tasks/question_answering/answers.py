@@ -153,8 +153,8 @@ class AnswerFinder:
         }
 
     def _of_null(self, best: Spans) -> tuple[Any, Any]:
-        """Return the totals with no answer among them, where that may be, and the
-        probability of none, float32 [B, K].
+        """Return the totals, with no answer included if there may be none, and the
+        probability of no answer, float32 [B, K] each.
         """
         if self.threshold is None:
             return best.totals, tf.zeros_like(best.totals)

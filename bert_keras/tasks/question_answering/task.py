@@ -306,7 +306,7 @@ class QuestionAnswering(Confidence, Task):
         return task.with_threshold(found.confidence[:, factor], found.right)
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
-        """Return the questions that were answered wrong, most confident first."""
+        """Return the questions with a wrong answer, most confident first."""
         given, p = self._scored(columns, answers).given, answers["score"]
         golds, names = gold_texts(columns), names_of(columns)
         scores = [question_score(*pair) for pair in zip(golds, given, strict=True)]

@@ -29,7 +29,7 @@ from bert_keras.data.tagged import (
     tag_problem,
     to_bio,
 )
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
@@ -116,7 +116,7 @@ class TaggingTask(Confidence, Task):
         kinds = sorted(set().union(*cls.kinds(columns)))
         if not kinds:
             message = "`label` must hold a tag that is not O, in some sentence"
-            raise columns.error([(0, message)])
+            columns.refuse([(0, message)])
         classes = ("O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
         return cls(**{"classes": classes, **settings})
 
@@ -135,7 +135,7 @@ class TaggingTask(Confidence, Task):
             if not words or not all(isinstance(w, str) and w for w in item):
                 raise DataError(
                     "`texts` must be strings, or lists of words that are not empty; "
-                    f"received lists and, at {row}: {str(item)[:80]!r}"
+                    f"received lists and, at {row}: {shown(item)}"
                 )
         return ([list(item) for item in items],)
 
@@ -219,7 +219,7 @@ class TaggingTask(Confidence, Task):
         words.
 
         For words: `tags` string [B, W] and their probabilities `scores` float32 [B, W];
-        empty and 0 where no word is.
+        empty and 0 where there is no word.
         """
         p, mask = self._probabilities(outputs, batch), batch["word_mask"]
         tags, scores = tf.argmax(p, axis=-1), tf.reduce_max(p, axis=-1)

@@ -37,8 +37,8 @@ class Pieces(NamedTuple):
     # ragged int32 [B, None]: the number of a word at its first piece, -1 at others
     words: Any
     mask: Any  # bool [B, W], where words are; they are numbered through it, row by row
-    # int32 [B, W], first character and end of each word in its text, -1 where none is;
-    # `None` for words that came without a text
+    # int32 [B, W], first character and end of each word in its text, -1 where there is
+    # no word; `None` for words without a text
     starts: Any = None
     ends: Any = None
 
@@ -116,8 +116,8 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:
     """Return the target of each token, int32 [R, T]: -1 where no word is read.
 
-    `words` int32 [R, T] are of `lay_windows`, `mask` bool [B, W] of `Pieces`; `targets`
-    int [B, W], one a word.
+    `words` int32 [R, T] is that of `lay_windows`, `mask` bool [B, W] that of `Pieces`;
+    `targets` int [B, W] has one per word.
     """
     flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
     flat = tf.concat([flat, [-1]], 0)  # value of tokens outside words
@@ -127,7 +127,7 @@ def targets_at(words: Any, mask: Any, targets: Any) -> Any:
 def values_of_words(values: Any, words: Any, mask: Any) -> Any:
     """Gather the values, [R, T, …], at the tokens of words, [B, W, …], 0 elsewhere.
 
-    `words` int32 [R, T] are of `lay_windows`, `mask` bool [B, W] of `Pieces`.
+    `words` int32 [R, T] is that of `lay_windows`, `mask` bool [B, W] that of `Pieces`.
     """
     at = tf.where(words >= 0)
     places = tf.gather(tf.where(mask), tf.gather_nd(words, at))

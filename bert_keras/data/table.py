@@ -174,7 +174,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
             if not is_column(cells):
                 message = f"`{role}` must be a list of cells; {received(cells)}"
                 raise ConfigError(message)
-        found = rows_in_memory({role: list(cells) for role, cells in chosen.items()})
+        found = rows_in_memory(chosen)
     else:
         found = cast(MemoryRows, source_of(data))  # other files are above
     lines = list(range(1, len(next(iter(found.columns.values()))) + 1))

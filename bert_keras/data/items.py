@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.memory import unwrapped
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, shown
 
@@ -66,7 +67,7 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
 
 def _numbered(texts: Any, name: str) -> Iterable[tuple[int, Any]]:
     """Return the rows of a sequence or of an iterator with their numbers."""
-    values = texts if isinstance(texts, str | bytes) else _unwrapped(texts)
+    values = texts if isinstance(texts, str | bytes) else unwrapped(texts)
     if isinstance(values, str | bytes | set | frozenset):
         raise DataError(f"`{name}` must be a list of strings; received {shown(texts)}")
     try:
@@ -106,27 +107,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         parts = [_plain(part) for part in value]
         return tuple(parts) if isinstance(value, tuple) else parts
-    inside = _unwrapped(value)
+    inside = unwrapped(value)
     return value if inside is value else _plain(inside)
-
-
-def _unwrapped(value: Any) -> Any:
-    """Return the values of a tensor, array, series or dataset; others unchanged.
-
-    Zero-dimensional ones give a scalar.
-    """
-    # RaggedTensor and pandas; Arrow; tf.data; tensors; NumPy.
-    for way in ("to_list", "to_pylist", "as_numpy_iterator", "numpy", "tolist"):
-        method = getattr(value, way, None)
-        if callable(method):
-            inside = method()
-            return _unwrapped(inside) if way == "numpy" else inside
-    return value
 
 
 def _is_column(value: Any) -> bool:
     return not isinstance(value, str | bytes | tuple | Mapping) and (
-        isinstance(value, list) or _unwrapped(value) is not value
+        isinstance(value, list) or unwrapped(value) is not value
     )
 
 
@@ -136,12 +123,13 @@ def _as_table(texts: Any) -> Mapping[str, Any] | None:
         return texts
     if isinstance(texts, Columns):
         return texts.cells
-    # DataFrames have `columns`, the tables of Arrow and `datasets` have `column_names`.
-    for attribute in ("columns", "column_names"):
-        names = getattr(texts, attribute, None)
-        if names is not None and not callable(names) and hasattr(texts, "__getitem__"):
-            return {str(column): texts[column] for column in names}
-    return None
+    # Those of Arrow, whose `columns` are not names, and `datasets`; else DataFrames.
+    names = getattr(texts, "column_names", None)
+    if not isinstance(names, list):
+        names = getattr(texts, "columns", None)
+    if names is None or callable(names) or not hasattr(texts, "__len__"):
+        return None
+    return {str(column): texts[column] for column in names}
 
 
 def _rows_of(table: Mapping[str, Any], forms: Forms, name: str) -> list[Any]:
@@ -151,7 +139,12 @@ def _rows_of(table: Mapping[str, Any], forms: Forms, name: str) -> list[Any]:
             f"`{name}` must have the columns {' and '.join(forms[0])}; received "
             f"{', '.join(map(str, table))[:80] or 'none'}"
         )
-    parts = [as_items(table[column], name=f"{name}[{column!r}]") for column in columns]
+    parts = []
+    for column in columns:
+        of_column = f"{name}[{column!r}]"
+        if _as_table(table[column]) is not None:  # as if two have this name
+            raise _not_a_list(table[column], of_column)
+        parts.append(as_items(table[column], name=of_column))
     sizes = [len(part) for part in parts]
     if len(set(sizes)) > 1:
         raise DataError(

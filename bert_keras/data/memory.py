@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
         return _plain(cell[()], row, nested=nested)
     if isinstance(cell, bool | np.bool_):
         return bool(cell) if nested else json.dumps(bool(cell))
-    if isinstance(cell, int | float | np.number):
+    if isinstance(cell, int | float | Decimal | np.number):
         if cell != cell:
             return None
         if nested:
@@ -149,7 +150,7 @@ def _table(data: Any, name: str) -> dict[str, list[Any]]:
     """Return the cells of each column."""
     if isinstance(data, Mapping):
         if data and all(is_column(cells) for cells in data.values()):
-            return {str(key): list(cells) for key, cells in data.items()}
+            return {str(key): _cells(cells) for key, cells in data.items()}
         if data and not any(is_column(cells) for cells in data.values()):
             splits = ", ".join(map(str, list(data)[:12]))
             raise ConfigError(
@@ -167,7 +168,7 @@ def _table(data: Any, name: str) -> dict[str, list[Any]]:
         names = [str(column) for column in data.columns]
         _check_unique(names)
         pairs = zip(names, data.columns, strict=True)
-        return {key: list(data[column]) for key, column in pairs}
+        return {key: _cells(data[column]) for key, column in pairs}
     raise ConfigError(f"`{name}` must be {ACCEPTED}; received {_kind(data)}")
 
 
@@ -185,6 +186,25 @@ def is_column(cells: Any) -> bool:
     if isinstance(cells, str | bytes | Mapping) or not isinstance(cells, Iterable):
         return False
     return hasattr(cells, "__len__") and not hasattr(cells, "column_names")
+
+
+def _cells(column: Any) -> list[Any]:
+    """Return the cells of a column; NumPy's numbers keep their precision."""
+    return list(column if isinstance(column, np.ndarray) else unwrapped(column))
+
+
+def unwrapped(value: Any) -> Any:
+    """Return the values of a tensor, array, series or dataset; others unchanged.
+
+    Zero-dimensional ones give a scalar.
+    """
+    # RaggedTensor, pandas and polars; Arrow; tf.data; tensors; NumPy.
+    for way in ("to_list", "to_pylist", "as_numpy_iterator", "numpy", "tolist"):
+        method = getattr(value, way, None)
+        if callable(method):
+            inside = method()
+            return unwrapped(inside) if way == "numpy" else inside
+    return value
 
 
 def _unique(names: list[str], table: Mapping[str, Any]) -> dict[str, list[Any]]:

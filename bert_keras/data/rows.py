@@ -259,6 +259,7 @@ class Selection:
     optional: Sequence[str] = ()  # roles whose column may be missing
     empty: Sequence[str] = ()  # roles whose cells may be empty
     lists: Sequence[str] = ()  # roles whose cells may be lists in JSONL
+    nulls: Sequence[str] = ()  # roles whose cells may be null in JSONL
     header: str = "auto"  # or `yes`, `no`
 
     def names_a_column(self, first: list[str]) -> bool:

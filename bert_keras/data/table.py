@@ -164,7 +164,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
             if not is_column(cells):
                 message = f"`{role}` must be a list of cells; {received(cells)}"
                 raise ConfigError(message)
-        found = rows_in_memory({role: list(cells) for role, cells in chosen.items()})
+        found = rows_in_memory(chosen)
     else:
         found = cast(MemoryRows, source_of(data))  # other files are above
     lines = list(range(1, len(next(iter(found.columns.values()))) + 1))
@@ -226,7 +226,9 @@ def with_slices(
         return columns
     wanted = {f"{_SLICE}{name}": name for name in names}
     roles = list(wanted)
-    found = read_columns(source, wanted, empty=roles, lists=roles, header=header)
+    found = read_columns(
+        source, wanted, empty=roles, lists=roles, nulls=roles, header=header
+    )
     row_of = {line: row for row, line in enumerate(found.lines)}
     if any(line not in row_of for line in columns.lines):
         message = f"has no header with the column {quote(names[0])}: give its number"
@@ -271,6 +273,7 @@ def read_columns(
     optional: Sequence[str] = (),
     empty: Sequence[str] = (),
     lists: Sequence[str] = (),
+    nulls: Sequence[str] = (),
     header: str = "auto",
 ) -> Columns:
     """Return the selected columns of a file of rows as lists of strings.
@@ -290,6 +293,7 @@ def read_columns(
         empty: roles whose cells may be empty.
         lists: roles whose cells in JSONL may be lists of strings, which then become
             JSON cells.
+        nulls: roles whose cells in JSONL may be `null`, which becomes "".
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
             `auto`: it does if a column that is not optional is selected by name, or if
             it holds the name of an optional one. If all are numbers it does not, and
@@ -307,7 +311,12 @@ def read_columns(
             the first ten named.
     """
     chosen = selection_of(
-        columns, optional=optional, empty=empty, lists=lists, header=header
+        columns,
+        optional=optional,
+        empty=empty,
+        lists=lists,
+        nulls=nulls,
+        header=header,
     )
     place = source_of(path)
     if isinstance(place, MemoryRows):
@@ -439,6 +448,8 @@ def _select_keys(
             continue
         cells[role] = []
         for (line, _), value in zip(rows, values, strict=True):
+            if value is None and role in chosen.nulls:
+                value = ""
             cell, reason = json_cell(
                 value, empty=role in chosen.empty, is_list=role in chosen.lists
             )

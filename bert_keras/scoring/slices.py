@@ -21,9 +21,11 @@ from bert_keras.errors import BertKerasError
 from bert_keras.scoring.intervals import wilson_interval
 
 SHARES = ("accuracy", "exact_match")  # scores that are a share of the rows
-# Scores from 0 to 1, or to 100; the intervals of others, such as a loss, have no ends.
-_FROM_ZERO = frozenset(
-    ("f1", "best_f1", "micro_f1", "macro_f1", "mean_average_precision", "mrr", "bleu")
+# Scores from 0 to 1 and to 100 (the `f1` of SQuAD, too); the intervals of others, such
+# as a loss, have no ends.
+_PERCENTAGES = frozenset(("bleu", "best_f1"))
+_FROM_ZERO = _PERCENTAGES | frozenset(
+    ("f1", "micro_f1", "macro_f1", "mean_average_precision", "mrr")
     + ("rouge1", "rouge2", "rougeL", "rougeLsum")
 )
 _CORRELATIONS = frozenset(("spearman", "pearson", "matthews_correlation"))
@@ -132,7 +134,8 @@ def _limited(ends: _Ends, name: str, value: float) -> _Ends:
     if low is None or high is None or name not in _FROM_ZERO | _CORRELATIONS:
         return ends
     least = -1.0 if name in _CORRELATIONS else 0.0
-    return max(low, least), min(high, 1.0 if value <= 1 else 100.0)
+    most = 100.0 if value > 1 or name in _PERCENTAGES else 1.0
+    return max(low, least), min(high, most)
 
 
 def _finite(score: _Score, rows: npt.NDArray[np.int64]) -> float | None:

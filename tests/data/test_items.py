@@ -44,8 +44,37 @@ class Frame:
     def __getitem__(self, column: str) -> Series:
         return Series(self._table[column])
 
+    def __len__(self) -> int:
+        return len(next(iter(self._table.values())))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)  # the names: never used as texts
+
+
+class Arrow:
+    """What pyarrow.Table has of use here."""
+
+    def __init__(self, table: dict[str, list[Any]]) -> None:
+        self._table = table
+        self.column_names = list(table)
+        self.columns = list(table.values())
+
+    def __getitem__(self, column: str) -> list[Any]:
+        if not isinstance(column, str):
+            raise TypeError("Index must either be string or integer")
+        return self._table[column]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+
+class LazyFrame:
+    """What polars.LazyFrame has of use here."""
+
+    columns = ("text",)
+
+    def __getitem__(self, column: str) -> list[Any]:
+        raise TypeError("'LazyFrame' object is not subscriptable")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +95,7 @@ class Frame:
         tf.data.Dataset.from_tensor_slices(["a", "é"]),
         Series(["a", "é"]),
         Frame({"label": ["x", "y"], "text": ["a", "é"]}),
+        Arrow({"label": ["x", "y"], "text": ["a", "é"]}),
         {"text": ["a", "é"], "label": [0, 1]},
         {"text": tf.constant(["a", "é"])},
         [{"text": "a", "label": 0}, {"text": "é"}],
@@ -124,6 +154,8 @@ def test_two_columns_are_not_two_rows() -> None:
         (np.array([1, 2]), "received at 0: 1"),
         ([["a"]], "received at 0"),
         ({"text": [None]}, "received at 0"),
+        ({"text": Frame({"text": ["a"]})}, "`texts['text']` must be a list of strings"),
+        (LazyFrame(), "(LazyFrame)"),
     ],
 )
 def test_what_is_rejected(given: Any, part: str) -> None:

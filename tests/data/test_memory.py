@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,22 @@ class Frame:
 
     def to_dict(self, orient: str = "dict") -> Any:
         raise AssertionError("not needed")
+
+
+class Series:
+    """A column of polars or Arrow, whose own cells are not plain values."""
+
+    def __init__(self, cells: list[Any]) -> None:
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([object()] * len(self))
+
+    def to_list(self) -> list[Any]:
+        return self._cells
 
 
 class Arrow:
@@ -77,6 +94,8 @@ def tensors(**options: Any) -> tf.data.Dataset:
         {"text": tuple(TEXTS), "label": np.array(LABELS)},
         {"text": np.array(TEXTS), "label": np.array(LABELS, "uint8")},
         {"text": [text.encode() for text in TEXTS], "label": ["1", "0", "1"]},
+        {"text": Series(TEXTS), "label": Series(LABELS)},
+        {"text": tf.constant(TEXTS), "label": tf.constant(LABELS)},
         [dict(zip(TABLE, row, strict=True)) for row in zip(TEXTS, LABELS, strict=True)],
         Frame(TABLE),
         Arrow(TABLE),
@@ -104,6 +123,9 @@ def test_lists_are_the_cells_of_their_roles() -> None:
     assert as_columns(text=np.array(TEXTS), label=np.array(LABELS)).cells == WANTED
     labels = as_columns(label=[1.5, np.float32(0.1), True, np.False_])["label"]
     assert labels == ["1.5", "0.1", "true", "false"]
+    assert as_columns(label=[Decimal("1.50"), Decimal(2)])["label"] == ["1.50", "2"]
+    assert as_columns(label=np.array([0.1], "float32"))["label"] == ["0.1"]
+    assert as_columns(label=Series([["x"], []]))["label"] == [["x"], []]
     assert as_columns(answers=[[("a", np.int64(3))]])["answers"] == [[["a", 3]]]
     refused(lambda: as_columns(), "`data`")
     refused(lambda: as_columns(text="win"), "`text` must be a list of cells", "'win'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bert_keras.data.items import as_strings
 from bert_keras.data.table import as_columns
 from bert_keras.tasks import find_task
 from bert_keras.training.finetune import labelled_rows
@@ -20,6 +21,9 @@ def test_arrow() -> None:
     for data in (table, table.to_batches()[0], encoded):
         assert as_columns(data).cells == WANTED
         assert labelled_rows(find_task("classification"), data).cells == WANTED
+        assert as_strings(data) == TABLE["text"]
+    columns = {name: table[name] for name in TABLE}
+    assert as_columns(columns).cells == WANTED
     lists = arrow.table({"text": [["Ann", "met"]], "label": [["B-x", "O"]]})
     tags = labelled_rows(find_task("token-classification"), lists)
     assert tags["label"] == [["B-x", "O"]]
@@ -35,6 +39,17 @@ def test_pandas() -> None:
     typed = frame.convert_dtypes()
     for data in (frame, typed, frame.astype({"label": "category"}), frame[::-1][::-1]):
         assert as_columns(data).cells == WANTED
+        assert as_strings(data) == TABLE["text"]
+
+
+def test_polars() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(TABLE)
+    assert as_columns(frame).cells == WANTED
+    assert as_strings(frame) == TABLE["text"]
+    lists = polars.DataFrame({"text": ["a", "b"], "label": [["x", "y"], ["x"]]})
+    found = labelled_rows(find_task("multi-label"), lists)
+    assert found["label"] == ['["x", "y"]', '["x"]']
 
 
 @pytest.mark.parametrize("version", ["plain", "classes", "numpy"])

@@ -66,6 +66,8 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     [
         ("micro_f1", 1, 0, 1),
         ("bleu", 100, 0, 100),
+        ("bleu", 1, 0, 100),  # a poor translation
+        ("f1", 100, 0, 100),  # of SQuAD
         ("spearman", 1, -1, 1),
         ("loss", 1, -math.inf, math.inf),
     ],

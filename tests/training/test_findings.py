@@ -111,8 +111,9 @@ def test_doubtful_labels_of_several() -> None:
     }  # fmt: skip
 
 
-def test_slices_come_from_a_column_of_the_source() -> None:
-    table = {"text": ["a", "b"], "label": ["ham", "spam"], "channel": ["web", ""]}
+@pytest.mark.parametrize("empty", ["", None, float("nan")])
+def test_slices_come_from_a_column_of_the_source(empty: Any) -> None:
+    table = {"text": ["a", "b"], "label": ["ham", "spam"], "channel": ["web", empty]}
     columns = TWO.read(table).take([1, 0])
     found = with_slices(columns, table, ["channel"])
     assert found["slice channel"] == ["", "web"] and len(found) == 2
